@@ -1,0 +1,37 @@
+"""Glassformer: a Transformer behind glass."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from glassformer.api import Model, load
+    from glassformer.errors import GlassError
+    from glassformer.models import MODELS
+    from glassformer.text import TOKENIZERS
+    from glassformer.trace import Trace
+
+__all__ = ["MODELS", "TOKENIZERS", "GlassError", "Model", "Trace", "load"]
+__version__ = version("glassformer")
+
+_HOME = {
+    "MODELS": "models",
+    "TOKENIZERS": "text",
+    "GlassError": "errors",
+    "Model": "api",
+    "Trace": "trace",
+    "load": "api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: torch takes seconds."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

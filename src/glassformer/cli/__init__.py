@@ -1,0 +1,58 @@
+"""The command `glass`: one file a command, which parses, calls and prints."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from glassformer import __version__
+from glassformer.cli.convert import convert
+from glassformer.cli.demo import demo
+from glassformer.cli.info import info
+from glassformer.errors import GlassError
+
+GROUPS = {"Look inside": [demo], "Keep": [convert, info]}
+
+
+class Grouped(click.Group):
+    """Help that lists the commands by what they are for."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                rows = [
+                    (command.name or "", command.get_short_help_str(70)) for command in commands
+                ]
+                formatter.write_dl(rows)
+
+
+@click.group(cls=Grouped, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="glass")
+def glass() -> None:
+    """A Transformer behind glass: run it, keep it, and read every number inside it.
+
+    \b
+    glass demo                        one sentence through a small model, every step
+    glass demo "Your own sentence"    the same with your words
+    glass info                        this machine, for a bug report
+    """
+
+
+for _commands in GROUPS.values():
+    for _command in _commands:
+        glass.add_command(_command)
+
+
+def main() -> None:
+    """Run a command; what the user can mend is said in one line, without a traceback."""
+    try:
+        glass.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except (GlassError, OSError) as error:
+        click.echo(f"glass: {error}", err=True)
+        sys.exit(1)

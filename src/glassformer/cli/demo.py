@@ -1,0 +1,118 @@
+"""`glass demo`: one sentence through a small model, with every step shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from glassformer.inspection.worksheet import Worksheet
+
+SENTENCE = "The value of the list is the sum of its items"
+SHADES = " ░▒▓█"
+NEXT = """
+Read any of these values in Python:
+
+  from glassformer import MODELS, Trace
+  network = MODELS["gpt2"](MODELS["gpt2"].Config(depth=2)).eval()
+  with Trace(network, "*.pattern") as trace:
+      network(torch.tensor([[1, 2, 3]]))
+  trace["blocks.0.attention.pattern"]"""
+
+
+@click.command()
+@click.argument("text", default=SENTENCE)
+@click.option("--layer", default=0, show_default=True, help="The block to look into.")
+@click.option("--head", default=0, show_default=True, help="The head whose pattern is shown.")
+@click.option("--seed", default=0, show_default=True, help="Of the weights.")
+def demo(text: str, layer: int, head: int, seed: int) -> None:
+    """Send TEXT through a small model and print its worksheet.
+
+    The tokenizer learns from the documentation that every Python carries; the model's weights are
+    as they start, so its guesses are chance: what you see is the machine, not its knowledge.
+
+    \b
+    glass demo
+    glass demo "In the beginning was the word" --layer 1 --head 2
+    """
+    import pydoc_data.topics
+
+    import torch
+    from rich.console import Console
+
+    from glassformer.inspection.worksheet import worksheet
+    from glassformer.models.generator import Config, Generator
+    from glassformer.text.subword import BPE
+
+    torch.manual_seed(seed)
+    tokenizer = BPE.train(pydoc_data.topics.topics.values(), vocab=2048)
+    config = Config(vocab=tokenizer.vocab, context=64, dim=64, depth=2, heads=4)
+    network = Generator(config).eval()
+    sheet = worksheet(network, tokenizer, text, layer=layer, head=head)
+
+    console = Console(highlight=False)
+    size = sum(p.numel() for p in network.parameters())
+    console.print(
+        f"[bold]A generator[/] of {config.depth} blocks, {config.heads} heads, {config.dim} wide: "
+        f"{size:,} parameters, untrained.\n"
+        f"[bold]A tokenizer[/] of {tokenizer.vocab:,} tokens (BPE), learnt from Python's own "
+        "documentation."
+    )
+    show(console, sheet, layer, head)
+    console.print(NEXT, markup=False)
+
+
+def show(console: Console, sheet: Worksheet, layer: int, head: int) -> None:
+    """Print a worksheet: text goes in above and comes out below."""
+
+    def section(title: str, lines: list[str]) -> None:
+        console.print(f"\n[bold cyan]{title}[/]")
+        console.print("\n".join(lines), markup=False, soft_wrap=True)
+
+    section("1. The text becomes tokens, and tokens become ids", tokens_lines(sheet))
+    section(f"2. Each value by its name, through block {layer}", shapes_lines(sheet, layer))
+    where = f"block {layer}, head {head}"
+    section(f"3. What each token (row) reads from which, in percent: {where}", pattern_lines(sheet))
+    section("4. The likeliest next tokens", next_lines(sheet))
+
+
+def tokens_lines(sheet: Worksheet) -> list[str]:
+    rows = enumerate(zip(sheet.tokens, sheet.ids, strict=True))
+    return [f"{at:5}  {visible(token):<14} {id:6}" for at, (token, id) in rows]
+
+
+def shapes_lines(sheet: Worksheet, layer: int) -> list[str]:
+    shown = {
+        name: " x ".join(map(str, shape))
+        for name, shape in sheet.shapes.items()
+        if not name.startswith("blocks.") or f"{name}.".startswith(f"blocks.{layer}.")
+    }
+    return [f"  {name:<40} {shape:>16}" for name, shape in shown.items()]
+
+
+def pattern_lines(sheet: Worksheet) -> list[str]:
+    """Numbers while they fit on a line, and shades alone for a longer text."""
+    wide = len(sheet.tokens) <= 16
+    columns = range(len(sheet.tokens)) if wide else ()
+    lines = [" " * 19 + "".join(f"{at:4}" for at in columns)]
+    for at, (token, row) in enumerate(zip(sheet.tokens, sheet.pattern.tolist(), strict=True)):
+        seen = row[: at + 1]
+        cells = (f"{shade(w)}{w * 100:3.0f}" if wide else shade(w / max(seen)) * 2 for w in seen)
+        lines.append(f"{at:5}  {visible(token)[:12]:<12}" + "".join(cells))
+    return lines
+
+
+def next_lines(sheet: Worksheet) -> list[str]:
+    return [f"  {visible(token):<18} {probability:8.2%}" for token, probability in sheet.next]
+
+
+def shade(weight: float) -> str:
+    return SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)]
+
+
+def visible(token: str) -> str:
+    """A token in which one sees the space before it and the end of a line."""
+    return token.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥")

@@ -1,0 +1,139 @@
+"""Frozen dataclasses to and from TOML, JSON and `--set a.b=3`. A key nobody knows is an error."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Iterable
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import tomli_w
+
+from glassformer.errors import GlassError
+
+T = TypeVar("T")
+
+MEANT = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+LARGEST = 2**24  # more can only be a damaged or hostile file
+MOST = {"depth": 1_000, "heads": 10_000}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise GlassError(f"{path} is not TOML: {error}") from None
+
+
+def write(tables: dict[str, Any]) -> str:
+    """Tables as TOML, which has no null: a setting without a value is left out."""
+    return tomli_w.dumps(without_none(tables))
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    return without_none(asdict(config))
+
+
+def without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: without_none(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if value is not None
+    }
+
+
+def make(kind: type[T], values: dict[str, Any], where: str = "") -> T:
+    """Build a config, and the configs inside it, from nested dictionaries."""
+    types = known(kind, values, where)
+    missing = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]  # type: ignore[arg-type]
+    for name in missing:
+        if name not in values:
+            raise GlassError(f"setting {where + name!r} is missing")
+    return kind(**{key: fit(types[key], value, where + key) for key, value in values.items()})
+
+
+def override(config: T, setting: str) -> T:
+    """`override(config, "model.dim=512")`; a value is written as in TOML, a word without quotes."""
+    path, equals, text = setting.partition("=")
+    if not equals:
+        raise GlassError(f"{setting!r} is not a setting: write name=value")
+    return _override(config, path.strip().split("."), text.strip(), "")
+
+
+def _override(config: T, path: list[str], text: str, where: str) -> T:
+    head, *rest = path
+    kind = known(type(config), [head], where)[head]
+    if rest:
+        inner = getattr(config, head)
+        if not is_dataclass(inner):
+            raise GlassError(f"setting {where + head!r} has no settings inside it")
+        value: Any = _override(inner, rest, text, f"{where}{head}.")
+    else:
+        value = fit(kind, _value(kind, text), where + head)
+    return replace(config, **{head: value})  # type: ignore[type-var]
+
+
+def _value(kind: Any, text: str) -> Any:
+    try:
+        value = tomllib.loads(f"x={text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+    wants_text = kind is str or str in get_args(kind)
+    return text if wants_text and not isinstance(value, str) else value
+
+
+def fit(kind: Any, value: Any, where: str) -> Any:
+    """A value as the type that a setting declares; an error that names the setting otherwise."""
+    origin, args = get_origin(kind), get_args(kind)
+    if is_dataclass(kind) and isinstance(kind, type):
+        if isinstance(value, dict):
+            return make(kind, value, f"{where}.")
+        raise GlassError(f"{where} must be a table of settings, not {value!r}")
+    if origin is Literal:
+        if value in args:
+            return value
+        raise GlassError(f"{where} must be one of {', '.join(map(str, args))}, not {value!r}")
+    if origin in (Union, UnionType):
+        inner = [arg for arg in args if arg is not type(None)]
+        return None if value is None and len(inner) < len(args) else fit(inner[0], value, where)
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind):
+        raise GlassError(f"{where} must be {MEANT[kind]}, not {value!r}")
+    return value
+
+
+def known(kind: type, keys: Iterable[str], where: str = "") -> dict[str, Any]:
+    """The settings of a config class; an error, with the nearest name, for a key not among them."""
+    types = get_type_hints(kind)
+    for key in keys:
+        if key not in types:
+            raise GlassError(f"there is no setting {where + key!r}{nearest(key, types)}")
+    return types
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of an error message: what the writer of a wrong name may have meant."""
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def check_sizes(config: Any) -> None:
+    """Refuse sizes that no model can have, before anything is allocated."""
+    for name, value in ((f.name, getattr(config, f.name)) for f in fields(config)):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise GlassError(f"{name} must be finite, not {value}")
+        if isinstance(value, int) and not 0 <= value <= MOST.get(name, LARGEST):
+            raise GlassError(f"{name} must be from 0 to {MOST.get(name, LARGEST)}, not {value}")
+    for name in ("vocab", "context", "dim", "depth", "heads"):
+        if getattr(config, name, 1) < 1:
+            raise GlassError(f"{name} must be at least 1, not {getattr(config, name)}")
+    if config.dim % config.heads:
+        raise GlassError(f"dim {config.dim} cannot be shared equally by {config.heads} heads")
+    if not 0 <= config.dropout < 1:
+        raise GlassError(f"dropout must be at least 0 and less than 1, not {config.dropout}")

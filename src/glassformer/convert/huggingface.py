@@ -1,0 +1,100 @@
+"""Folders as Hugging Face's library writes and reads them: GPT-2, BERT, Llama."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import nn
+
+from glassformer import models, text, weights
+from glassformer.convert.bert import BERT
+from glassformer.convert.gpt2 import GPT2
+from glassformer.convert.llama import LLAMA
+from glassformer.convert.table import our_settings, our_tensors, their_settings, their_tensors
+from glassformer.errors import GlassError
+from glassformer.folder import inside, new_folder, read_json
+from glassformer.text.subword import BPE, Subwords, WordPiece
+from glassformer.text.tokenizer import Tokenizer
+
+CONFIG, TOKENIZER, INDEX = "config.json", "tokenizer.json", "model.safetensors.index.json"
+FAMILIES = {family.model: family for family in (GPT2, BERT, LLAMA)}
+
+
+def load(path: Path, ignore: Sequence[str] = ()) -> tuple[nn.Module, Tokenizer | None]:
+    """The network and tokenizer of a folder; `ignore` names settings and tensors to pass over."""
+    theirs = read_json(inside(path, CONFIG))
+    kind = theirs.get("model_type") if isinstance(theirs, dict) else None
+    if kind not in FAMILIES:
+        raise GlassError(f"{path / CONFIG} is of type {kind!r}; known are {', '.join(FAMILIES)}")
+    family = FAMILIES[kind]
+    settings = our_settings(family, theirs, path / CONFIG, ignore)
+    state: weights.State = {}
+    for file in weight_files(path):
+        state |= weights.read(file)
+    ours = our_tensors(family, state, path, tied=settings.get("tied", True), ignore=ignore)
+    settings |= family.heads(ours)
+    network = weights.fill(lambda: models.build(family.model, settings), ours, path)
+    return network, load_tokenizer(path)
+
+
+def weight_files(path: Path) -> list[Path]:
+    """One file, or those that an index lists."""
+    if (path / weights.FILE).exists():
+        return [inside(path, weights.FILE)]
+    if (path / INDEX).exists():
+        match read_json(inside(path, INDEX)):
+            case {"weight_map": dict(places)}:
+                return [inside(path, str(name)) for name in sorted(set(places.values()))]
+        raise GlassError(f"{path / INDEX} is damaged: it has no weight_map")
+    if any(path.glob("*.bin")):
+        raise GlassError(
+            f"{path} has its weights in pickle files, which can run code: convert to safetensors"
+        )
+    raise GlassError(f"{path} has no {weights.FILE}")
+
+
+def load_tokenizer(path: Path) -> Tokenizer | None:
+    """From the library's one file, from GPT-2's two or from BERT's list; None without any."""
+    if (path / TOKENIZER).exists():
+        return text.load(inside(path, TOKENIZER))
+    if (path / "vocab.json").exists() and (path / "merges.txt").exists():
+        return BPE.read(inside(path, "vocab.json"), inside(path, "merges.txt"))
+    if (path / "vocab.txt").exists():
+        lower = True
+        if (path / "tokenizer_config.json").exists():
+            lower = read_json(inside(path, "tokenizer_config.json")).get("do_lower_case", True)
+        return WordPiece.read(inside(path, "vocab.txt"), lower=lower)
+    return None
+
+
+def save(
+    path: Path, network: nn.Module, tokenizer: Tokenizer | None, *, overwrite: bool = False
+) -> None:
+    """Write a folder that Hugging Face's library loads."""
+    name = models.name_of(network)
+    if name not in FAMILIES:
+        raise GlassError(f"Hugging Face has no {name} as it is here; it has {', '.join(FAMILIES)}")
+    family = FAMILIES[name]
+    architecture = family.architecture(network.config)
+    theirs = {
+        "architectures": [architecture],
+        "model_type": name,
+        "dtype": "float32",
+        **their_settings(family, network.config),
+    }
+    with new_folder(path, overwrite=overwrite) as folder:
+        (folder / CONFIG).write_text(json.dumps(theirs, indent=2) + "\n", encoding="utf-8")
+        tensors = their_tensors(family, network.state_dict(), architecture)
+        weights.write(tensors, folder / weights.FILE)
+        if isinstance(tokenizer, Subwords):
+            (folder / TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
+            kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
+            (folder / "tokenizer_config.json").write_text(json.dumps(kind), encoding="utf-8")
+        elif tokenizer is not None:
+            warnings.warn(
+                f"Hugging Face has no tokenizer of the kind {tokenizer.kind!r}: none was written",
+                stacklevel=3,
+            )

@@ -1,0 +1,41 @@
+"""One architecture, one file: its frozen `Config`, then the model. `MODELS` is the only list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from glassformer import config
+from glassformer.errors import GlassError
+from glassformer.models.bert import Bert
+from glassformer.models.classifier import Classifier
+from glassformer.models.generator import Generator
+from glassformer.models.gpt2 import GPT2
+from glassformer.models.llama import Llama
+from glassformer.models.translator import Translator
+
+MODELS: dict[str, Any] = {
+    "classifier": Classifier,
+    "generator": Generator,
+    "translator": Translator,
+    "bert": Bert,
+    "gpt2": GPT2,
+    "llama": Llama,
+}
+
+
+def build(name: str, settings: dict[str, Any]) -> nn.Module:
+    """A model from its name and settings, as a file or the command line gives them."""
+    if name not in MODELS:
+        raise GlassError(f"there is no model {name!r}{config.nearest(name, MODELS)}")
+    network: nn.Module = MODELS[name](config.make(MODELS[name].Config, settings, "model."))
+    return network
+
+
+def name_of(network: nn.Module) -> str:
+    """The name under which `MODELS` lists a network's class."""
+    for name, kind in MODELS.items():
+        if type(network) is kind:
+            return name
+    raise GlassError(f"{type(network).__name__} is not among the models: {', '.join(MODELS)}")

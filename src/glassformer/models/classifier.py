@@ -1,0 +1,59 @@
+"""The seeds' text classifier: blocks over everything, then the mean (seed 001, 6.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.config import check_sizes
+from glassformer.nn.attention import Attention
+from glassformer.nn.block import Block, post_norm
+from glassformer.nn.feedforward import FeedForward
+from glassformer.nn.heads import mean_pool
+from glassformer.nn.positions import Learned
+from glassformer.nn.span import Span
+
+
+@dataclass(frozen=True)
+class Config:
+    vocab: int = 50_000
+    classes: int = 2
+    context: int = 512  # the most tokens it can read at once
+    dim: int = 128
+    depth: int = 6
+    heads: int = 8
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+
+class Classifier(nn.Module):
+    Config: TypeAlias = Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = c = config
+        self.token, self.position = nn.Embedding(c.vocab, c.dim), Learned(c.context, c.dim)
+        self.blocks = nn.ModuleList(
+            Block(
+                c.dim,
+                Attention(c.dim, c.heads, dropout=c.dropout, bias=False),
+                FeedForward(c.dim, 4 * c.dim, activation=F.relu, dropout=c.dropout),
+                residual=post_norm,
+            )
+            for _ in range(c.depth)
+        )
+        self.head = nn.Linear(c.dim, c.classes)
+
+    def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
+        """Scores for the classes of each text: b t -> b c."""
+        span = Span.of(ids, keep)
+        x = self.token(ids) + self.position(span)  # b t d
+        for block in self.blocks:
+            x = block(x, span)
+        logits: Tensor = self.head(mean_pool(x, keep))
+        return logits

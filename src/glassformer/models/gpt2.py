@@ -1,0 +1,80 @@
+"""GPT-2: causal, pre-norm blocks that predict the next token (Radford et al., 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeAlias
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.config import check_sizes
+from glassformer.nn import init
+from glassformer.nn.attention import Attention
+from glassformer.nn.block import Block
+from glassformer.nn.cache import Cache
+from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
+from glassformer.nn.masks import causal
+from glassformer.nn.norms import LayerNorm
+from glassformer.nn.positions import Learned
+from glassformer.nn.span import Span
+
+
+@dataclass(frozen=True)
+class Config:
+    vocab: int = 50_257
+    context: int = 1024  # the most tokens it can read at once
+    dim: int = 768
+    depth: int = 12
+    heads: int = 12
+    hidden: int | None = None  # inside feed-forward; four times dim unless given
+    activation: Literal["gelu_tanh", "gelu", "relu", "silu"] = "gelu_tanh"
+    eps: float = 1e-5
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+
+class GPT2(nn.Module):
+    Config: TypeAlias = Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = c = config
+        norm = partial(LayerNorm, eps=c.eps)
+        self.token, self.position = nn.Embedding(c.vocab, c.dim), Learned(c.context, c.dim)
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks = nn.ModuleList(
+            Block(
+                c.dim,
+                Attention(c.dim, c.heads, mask=causal, dropout=c.dropout),
+                FeedForward(
+                    c.dim,
+                    c.hidden or 4 * c.dim,
+                    activation=ACTIVATIONS[c.activation],
+                    dropout=c.dropout,
+                ),
+                norm=norm,
+            )
+            for _ in range(c.depth)
+        )
+        self.norm = norm(c.dim)
+        init.normal(self)
+        for name, weight in self.named_parameters():  # each adds to the stream: together as one
+            if name.endswith(("attention.out.weight", "feedforward.narrow.weight")):
+                nn.init.normal_(weight, std=0.02 * (2 * c.depth) ** -0.5)
+
+    def forward(
+        self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """Scores for the token after each of ids: b t -> b t v."""
+        span = Span.of(ids, keep, cache)
+        x = self.dropout(self.token(ids) + self.position(span))  # b t d
+        for i, block in enumerate(self.blocks):
+            x = block(x, span, cache.pasts[i] if cache else None)
+        return F.linear(self.norm(x), self.token.weight)  # the head is the embedding
+
+    def cache(self, capacity: int) -> Cache:
+        return Cache(len(self.blocks), capacity)

@@ -1,0 +1,99 @@
+"""Llama: RMS norm, rotary positions, gated feed-forward, grouped keys (Touvron et al., 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeAlias
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.config import check_sizes
+from glassformer.errors import GlassError
+from glassformer.nn import init
+from glassformer.nn.attention import Attention
+from glassformer.nn.block import Block
+from glassformer.nn.cache import Cache
+from glassformer.nn.feedforward import ACTIVATIONS, GatedFeedForward
+from glassformer.nn.masks import causal
+from glassformer.nn.norms import RMSNorm
+from glassformer.nn.positions import Rotary, Stretch
+from glassformer.nn.span import Span
+
+
+@dataclass(frozen=True)
+class Config:
+    vocab: int = 32_000
+    context: int = 2048  # what it is trained to read at once
+    dim: int = 512
+    depth: int = 8
+    heads: int = 8
+    key_heads: int | None = None  # each serves several queries; as many as heads unless given
+    width: int | None = None  # of a head; dim / heads unless given
+    hidden: int = 1376  # inside feed-forward
+    activation: Literal["silu", "gelu", "gelu_tanh", "relu"] = "silu"
+    base: float = 10_000.0  # of the rotary waves
+    stretch: Stretch | None = None
+    eps: float = 1e-5
+    tied: bool = False  # whether the head is the embedding
+    attention_bias: bool = False
+    feedforward_bias: bool = False
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+        if self.heads % (self.key_heads or self.heads):
+            raise GlassError(f"{self.key_heads} key_heads cannot serve {self.heads} heads equally")
+
+
+class Llama(nn.Module):
+    Config: TypeAlias = Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = c = config
+        norm = partial(RMSNorm, eps=c.eps)
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.dropout = nn.Dropout(c.dropout)
+        self.blocks = nn.ModuleList(
+            Block(
+                c.dim,
+                Attention(
+                    c.dim,
+                    c.heads,
+                    key_heads=c.key_heads,
+                    width=c.width,
+                    mask=causal,
+                    position=Rotary(c.width or c.dim // c.heads, c.base, c.stretch),
+                    dropout=c.dropout,
+                    bias=c.attention_bias,
+                    out_bias=c.attention_bias,
+                ),
+                GatedFeedForward(
+                    c.dim,
+                    c.hidden,
+                    activation=ACTIVATIONS[c.activation],
+                    dropout=c.dropout,
+                    bias=c.feedforward_bias,
+                ),
+                norm=norm,
+            )
+            for _ in range(c.depth)
+        )
+        self.norm = norm(c.dim)
+        self.head = None if c.tied else nn.Linear(c.dim, c.vocab, bias=False)
+        init.normal(self)
+
+    def forward(
+        self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """Scores for the token after each of ids: b t -> b t v."""
+        span = Span.of(ids, keep, cache)
+        x = self.dropout(self.token(ids))  # b t d
+        for i, block in enumerate(self.blocks):
+            x = block(x, span, cache.pasts[i] if cache else None)
+        return F.linear(self.norm(x), (self.head or self.token).weight)
+
+    def cache(self, capacity: int) -> Cache:
+        return Cache(len(self.blocks), capacity)

@@ -1,0 +1,103 @@
+"""The paper's Transformer: an encoder reads a source, a decoder writes (Vaswani et al., 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.config import check_sizes
+from glassformer.nn import init
+from glassformer.nn.attention import Attention
+from glassformer.nn.block import Block, CrossBlock, post_norm
+from glassformer.nn.cache import Cache
+from glassformer.nn.feedforward import FeedForward
+from glassformer.nn.masks import causal
+from glassformer.nn.positions import Sinusoidal
+from glassformer.nn.span import Span
+
+
+@dataclass(frozen=True)
+class Config:
+    vocab: int = 37_000
+    source_vocab: int | None = None  # a vocabulary of its own; without it the two share one
+    dim: int = 512
+    depth: int = 6
+    heads: int = 8
+    hidden: int = 2048  # inside feed-forward
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+
+class Translator(nn.Module):
+    Config: TypeAlias = Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = c = config
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.source_token = nn.Embedding(c.source_vocab, c.dim) if c.source_vocab else None
+        self.position = Sinusoidal(c.dim)
+
+        attention = partial(Attention, c.dim, c.heads, dropout=c.dropout)
+        feedforward = partial(FeedForward, c.dim, c.hidden, activation=F.relu, dropout=c.dropout)
+        block = partial(Block, c.dim, residual=post_norm)
+        cross_block = partial(CrossBlock, c.dim, residual=post_norm)
+        self.encoder = nn.ModuleList(block(attention(), feedforward()) for _ in range(c.depth))
+        self.decoder = nn.ModuleList(
+            cross_block(attention(mask=causal), attention(), feedforward()) for _ in range(c.depth)
+        )
+        init.xavier(self)
+
+    def forward(
+        self,
+        ids: Tensor,
+        source: Tensor | None = None,
+        *,
+        keep: Tensor | None = None,
+        source_keep: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """Scores for the token after each of ids, given source ids: b t, b s -> b t v.
+
+        A cache remembers the source: it is given with the first ids only.
+        """
+        known = cache.source if cache else None
+        if known and known.length:
+            read, source_keep, length = None, known.keep, known.length
+        elif source is not None:
+            read, length = self.encode(source, source_keep, known), source.shape[1]
+        else:
+            raise ValueError("the translator needs source ids, unless its cache has read them")
+
+        span = Span.of(ids, keep, cache)
+        source_span = Span(ids.shape[1], length, keep=source_keep, device=ids.device)
+        x = self.embed(self.token, ids, span)
+        for i, block in enumerate(self.decoder):
+            past = cache.pasts[i] if cache else None
+            source_past = known.pasts[i] if known else None
+            x = block(x, span, read, source_span, past, source_past)
+        return F.linear(x, self.token.weight)  # the head is the embedding
+
+    def encode(
+        self, source: Tensor, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """What the encoder makes of source ids: b s -> b s d. The cache notes their padding."""
+        span = Span.of(source, keep, cache)
+        x = self.embed(self.source_token or self.token, source, span)
+        for block in self.encoder:
+            x = block(x, span)
+        return x
+
+    def embed(self, token: nn.Embedding, ids: Tensor, span: Span) -> Tensor:
+        x: Tensor = token(ids) * self.config.dim**0.5 + self.position(span)
+        return F.dropout(x, self.config.dropout, self.training)  # b t d
+
+    def cache(self, capacity: int) -> Cache:
+        depth = len(self.decoder)
+        return Cache(depth, capacity, source=Cache(depth, capacity=None))

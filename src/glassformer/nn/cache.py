@@ -1,0 +1,79 @@
+"""Keys and values of tokens already read, so that each new token costs one step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class Past:
+    """One layer's keys and values so far, in buffers allocated once, by the first tokens.
+
+    A source is read in one piece: its past has no capacity, and is complete after that.
+    """
+
+    def __init__(self, capacity: int | None) -> None:
+        self.capacity, self.length = capacity, 0
+        self.keys = self.values = torch.empty(0)
+
+    def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add k and v, b h t e; give back all so far, b h s e."""
+        end = self.length + k.shape[2]
+        if not self.length:
+            b, h, t, _ = k.shape
+            self.keys, self.values = (
+                x.new_empty(b, h, self.capacity or t, x.shape[3]) for x in (k, v)
+            )
+        if end > self.keys.shape[2]:
+            raise ValueError(f"the cache holds {self.keys.shape[2]} tokens; {end} do not fit")
+        self.keys[:, :, self.length : end] = k
+        self.values[:, :, self.length : end] = v
+        self.length = end
+        return self.so_far()
+
+    @property
+    def complete(self) -> bool:
+        return self.capacity is None and self.length > 0
+
+    def so_far(self) -> tuple[Tensor, Tensor]:
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    def select(self, rows: Tensor) -> None:
+        if self.length:
+            self.keys, self.values = self.keys[rows], self.values[rows]
+
+
+class Cache:
+    """A `Past` for each layer, which of the tokens are real, and the same for a source.
+
+    The caller owns it and hands it to the model with each new piece of text.
+    """
+
+    def __init__(self, depth: int, capacity: int | None, source: Cache | None = None) -> None:
+        self.pasts = [Past(capacity) for _ in range(depth)]
+        self.source = source  # what cross-attention reads, kept after the first pass
+        self.keep: Tensor | None = None  # b s, or None while no text was padded
+
+    @property
+    def length(self) -> int:
+        return self.pasts[0].length
+
+    def extend_keep(self, keep: Tensor | None, batch: int, new: int) -> Tensor | None:
+        """Note which of the new tokens are real; give back the same for all so far, b s."""
+        if keep is not None or self.keep is not None:
+            device = keep.device if keep is not None else self.keep.device  # type: ignore[union-attr]
+            before, after = (
+                torch.ones(batch, length, dtype=torch.bool, device=device) if part is None else part
+                for part, length in ((self.keep, self.length), (keep, new))
+            )
+            self.keep = torch.cat((before, after), dim=1)
+        return self.keep
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch: a beam search drops some and doubles others."""
+        for past in self.pasts:
+            past.select(rows)
+        if self.keep is not None:
+            self.keep = self.keep[rows]
+        if self.source is not None:
+            self.source.select(rows)

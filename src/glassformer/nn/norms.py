@@ -1,0 +1,33 @@
+"""Norms: bring each token's features to one size. A trace sees the steps, else a kernel runs."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from glassformer.trace import tap, watched
+
+
+class LayerNorm(nn.LayerNorm):
+    """Less the mean, over the standard deviation; then a learned scale and shift."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not watched("mean", "deviation", "normal"):
+            return super().forward(x)
+        mean = tap("mean", x.mean(dim=-1, keepdim=True))
+        variance = (x - mean).square().mean(dim=-1, keepdim=True)
+        deviation = tap("deviation", (variance + self.eps).sqrt())
+        return tap("normal", (x - mean) / deviation) * self.weight + self.bias
+
+
+class RMSNorm(nn.RMSNorm):
+    """Over the root of the mean square; then a learned scale."""
+
+    def __init__(self, dim: int, eps: float = 1e-6) -> None:
+        super().__init__(dim, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not watched("deviation", "normal"):
+            return super().forward(x)
+        square = x.square().mean(dim=-1, keepdim=True)
+        deviation = tap("deviation", (square + (self.eps or 0.0)).sqrt())
+        return tap("normal", x / deviation) * self.weight

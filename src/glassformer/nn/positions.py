@@ -1,0 +1,149 @@
+"""Where a token is. Some schemes add to the embedding, the others speak inside attention."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.errors import GlassError
+from glassformer.nn.span import Span
+
+
+class Learned(nn.Embedding):
+    """A learned vector for each position, added to the embedding: b t d or t d."""
+
+    def forward(self, span: Span) -> Tensor:  # type: ignore[override]
+        if span.keys > self.num_embeddings:
+            longer = f"{span.keys} tokens do not fit into a context of {self.num_embeddings}"
+            raise GlassError(f"{longer}: shorten the text")
+        return super().forward(span.at())
+
+
+class Sinusoidal(nn.Module):
+    """The paper's waves, added to the embedding: b t d or t d."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, span: Span) -> Tensor:
+        return sinusoid(span.at(), self.dim)
+
+
+class Position(nn.Module):
+    """No position inside attention: what each scheme there starts from."""
+
+    def rotate(self, q: Tensor, k: Tensor, span: Span) -> tuple[Tensor, Tensor]:
+        """Change queries, b h t e, and the keys that are not yet in a past, b g s e."""
+        return q, k
+
+    def bias(self, q: Tensor, span: Span) -> Tensor | None:
+        """Something to add to the scores, b h t s; q is as it was before `rotate`."""
+        return None
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Llama 3's way to a longer context: slow waves are slowed by `factor`, fast ones kept."""
+
+    factor: float = 8.0
+    low: float = 1.0
+    high: float = 4.0
+    original: int = 8192
+
+    def __call__(self, rates: Tensor) -> Tensor:
+        turns = self.original * rates / (2 * math.pi)  # in the context it was first trained with
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return rates * (kept + (1 - kept) / self.factor)
+
+
+class Rotary(Position):
+    """Turns each pair of features by an angle that grows with position (RoPE).
+
+    Feature i pairs with feature i + e/2, as in Hugging Face's Llama.
+    """
+
+    def __init__(self, width: int, base: float = 10_000.0, stretch: Stretch | None = None) -> None:
+        super().__init__()
+        self.width, self.base, self.stretch = width, base, stretch
+
+    def rotate(self, q: Tensor, k: Tensor, span: Span) -> tuple[Tensor, Tensor]:
+        key, t = ("waves", self.width, self.base, self.stretch, k.dtype), q.shape[2]
+        cos, sin = span.once(key, lambda: self.waves(span.at(k.shape[2]), k.dtype))
+        return turn(q, cos[..., -t:, :], sin[..., -t:, :]), turn(k, cos, sin)
+
+    def waves(self, at: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of every angle, 1 s e/2 or b 1 s e/2."""
+        rates = frequencies(self.width, self.base, at.device)
+        rates = rates if self.stretch is None else self.stretch(rates)
+        angles = (at[..., None] * rates).unsqueeze(-3)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+class Alibi(Position):
+    """Each head finds tokens duller the farther away they are, at a slope of its own (ALiBi)."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+
+    def bias(self, q: Tensor, span: Span) -> Tensor:
+        return span.once(("alibi", self.heads, q.dtype), lambda: self.slant(q, span))
+
+    def slant(self, q: Tensor, span: Span) -> Tensor:
+        slope = torch.tensor(slopes(self.heads), dtype=q.dtype, device=q.device)
+        return -slope[:, None, None] * distances(span, q.device).abs()  # h t s
+
+
+class Relative(Position):
+    """Transformer-XL: scores also depend on how far apart two tokens are, in learned ways."""
+
+    def __init__(self, heads: int, width: int) -> None:
+        super().__init__()
+        self.content, self.distance = (nn.Parameter(torch.zeros(heads, 1, width)) for _ in "uv")
+        self.project = nn.Linear(heads * width, heads * width, bias=False)
+        self.heads = heads
+
+    def rotate(self, q: Tensor, k: Tensor, span: Span) -> tuple[Tensor, Tensor]:
+        return q + self.content, k
+
+    def bias(self, q: Tensor, span: Span) -> Tensor:
+        t, s = span.queries, span.keys
+        far = torch.arange(s - 1, -t, -1, device=q.device)  # every distance that occurs
+        r: Tensor = self.project(sinusoid(far, self.project.in_features).to(q.dtype))
+        r = torch.unflatten(r, -1, (self.heads, -1)).transpose(0, 1)  # h s+t-1 e
+        scores: Tensor = (q + self.distance) @ r.mT / math.sqrt(q.shape[3])  # b h t s+t-1
+        column = s - 1 - distances(span, q.device)  # t s, where far holds each pair's distance
+        return scores.gather(-1, column.expand(*q.shape[:2], t, s))
+
+
+def distances(span: Span, device: torch.device) -> Tensor:
+    """How far behind each query each key stands, t s; negative for keys still to come."""
+    at = torch.arange(span.keys, device=device)
+    return at[span.keys - span.queries :, None] - at
+
+
+def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+
+
+def frequencies(dim: int, base: float, device: torch.device) -> Tensor:
+    """Radians a place, for each pair of features."""
+    return torch.pow(base, -torch.arange(0, dim, 2, device=device) / dim)
+
+
+def sinusoid(at: Tensor, dim: int) -> Tensor:
+    """sin and cos of at / 10000^(2i/dim), in turn: b t d or t d."""
+    angles = at[..., None] * frequencies(dim, 10_000.0, at.device)
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
+
+
+def slopes(heads: int) -> list[float]:
+    """The paper's slopes: powers of 2^(-8/n) for the power of two below, then those between."""
+    n = 2 ** int(math.log2(heads))
+    between = [2 ** (-4 * (2 * i + 1) / n) for i in range(heads - n)]
+    return [2 ** (-8 * (i + 1) / n) for i in range(n)] + between

@@ -1,0 +1,43 @@
+"""Text to ids and back. `TOKENIZERS` lists the kinds that can be trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Engine
+
+from glassformer.errors import GlassError
+from glassformer.folder import read_json
+from glassformer.text.plain import Bytes, Characters, Words
+from glassformer.text.scored import Scored
+from glassformer.text.subword import BPE, Subwords, WordPiece
+from glassformer.text.tokenizer import Tokenizer
+
+TOKENIZERS: dict[str, Any] = {
+    "characters": Characters,
+    "bytes": Bytes,
+    "words": Words,
+    "bpe": BPE,
+    "wordpiece": WordPiece,
+}
+
+
+def load(path: Path) -> Tokenizer:
+    """The tokenizer in a `tokenizer.json`, ours or that of the library `tokenizers`."""
+    content = read_json(path)
+    try:
+        match content:
+            case {"kind": "bytes", "specials": specials}:
+                return Bytes(specials)
+            case {"kind": "characters" | "words" as kind, "specials": specials, "tokens": tokens}:
+                listed: Tokenizer = TOKENIZERS[kind](tokens, specials)
+                return listed
+            case {"kind": "scored", "pieces": pieces, "scores": scores}:
+                return Scored([piece.encode("latin-1") for piece in pieces], scores)
+            case {"model": {"type": "BPE" | "WordPiece" | "Unigram" | "WordLevel"}}:
+                return Subwords(Engine.from_str(json.dumps(content)))
+    except Exception as error:  # the library raises bare Exception for what it cannot read
+        raise GlassError(f"{path} is damaged: {error}") from None
+    raise GlassError(f"{path} holds no tokenizer that Glassformer knows")

@@ -1,0 +1,173 @@
+"""Byte-level BPE and WordPiece on the library `tokenizers`; `by_hand.py` is their definition."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Engine
+
+from glassformer.errors import GlassError
+from glassformer.folder import read_json
+from glassformer.text.tokenizer import clean
+
+BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+class Subwords:
+    """Pieces of words, as any `tokenizer.json` of that library describes them."""
+
+    def __init__(self, engine: Engine) -> None:
+        engine.no_padding()
+        engine.no_truncation()
+        engine.encode_special_tokens = True  # a special token that a person types stays text
+        self.engine, self.vocab = engine, engine.get_vocab_size()
+        self.kind = type(engine.model).__name__.lower()
+        added = engine.get_added_tokens_decoder().items()
+        self.specials = {token.content: i for i, token in added if token.special}
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self.engine.encode(clean(text), add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        text: str = self.engine.decode(list(ids), skip_special_tokens=False)
+        return text
+
+    def token(self, id: int) -> str:
+        name, text = str(self.engine.id_to_token(id)), self.decode([id])
+        broken = "\ufffd" in text  # a piece of a character has no text of its own
+        return name if id in self.specials.values() or broken or not text else text
+
+    def to_json(self) -> str:
+        text: str = self.engine.to_str()
+        return text
+
+
+class BPE(Subwords):
+    """GPT-2's: text as bytes, and common neighbours merged. Nothing is unknown or lost."""
+
+    @classmethod
+    def of(
+        cls, vocabulary: dict[str, int], merges: list[tuple[str, str]], specials: Sequence[str]
+    ) -> Self:
+        engine = Engine(models.BPE(vocabulary, merges))
+        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        engine.decoder = decoders.ByteLevel()
+        engine.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
+        return cls(engine)
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        *,
+        vocab: int = 8192,
+        least: int = 2,
+        specials: Sequence[str] = ("<|endoftext|>",),
+    ) -> Self:
+        """Merge neighbours that occur at least so often, until there are `vocab` tokens."""
+        empty = cls.of({}, [], ()).engine
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab,
+            min_frequency=least,
+            special_tokens=list(specials),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        empty.train_from_iterator(map(clean, texts), trainer)
+        return cls(empty)
+
+    @classmethod
+    def read(cls, vocabulary: Path, merges: Path) -> Self:
+        """GPT-2's two files, `vocab.json` (or encoder.json) and `merges.txt` (or vocab.bpe)."""
+        ids = read_json(vocabulary)
+        lines = merges.read_text(encoding="utf-8").splitlines()
+        pairs = [
+            tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")
+        ]
+        for number, pair in enumerate(pairs, start=1):
+            if len(pair) != 2 or "".join(pair) not in ids:
+                raise GlassError(f"{merges}: merge {number}, {' '.join(pair)!r}, is not a merge")
+        specials = [token for token in ids if token == "<|endoftext|>"]
+        return cls.of(ids, pairs, specials)  # type: ignore[arg-type]
+
+
+class WordPiece(Subwords):
+    """BERT's: words cut into the longest known pieces, those inside a word marked ##."""
+
+    @classmethod
+    def of(cls, tokens: Sequence[str], *, lower: bool = True) -> Self:
+        ids = {token: i for i, token in enumerate(tokens)}
+        if "[UNK]" not in ids or len(ids) != len(tokens):
+            raise GlassError("a WordPiece vocabulary needs [UNK], and no token twice")
+        engine = Engine(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+        engine.normalizer = normalizers.BertNormalizer(lowercase=lower)
+        engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        engine.decoder = decoders.WordPiece()
+        specials = [token for token in BERT_SPECIALS if token in ids]
+        engine.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
+        return cls(engine)
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[str],
+        *,
+        vocab: int = 8192,
+        least: int = 2,
+        specials: Sequence[str] = BERT_SPECIALS,
+        lower: bool = True,
+    ) -> Self:
+        """Merge as BPE does, inside words; letters take at most half of the vocabulary.
+
+        The library numbers letters inside words (##a) in an order of chance, and its choice
+        between equally common pairs depends on that: so the letters are counted and numbered here.
+        """
+        counts = count_words(cls.of(["[UNK]"], lower=lower).engine, texts)
+        letters, counts = choose_letters(counts, vocab)
+        start = [*specials, *letters]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=vocab, min_frequency=least, special_tokens=start, show_progress=False
+        )
+        engine = Engine(models.WordPiece(unk_token="[UNK]"))
+        engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        engine.train_from_iterator(repeated(counts), trainer)
+        ids = engine.get_vocab()
+        return cls.of(sorted(ids, key=ids.__getitem__), lower=lower)
+
+    @classmethod
+    def read(cls, vocabulary: Path, *, lower: bool = True) -> Self:
+        """BERT's `vocab.txt`, a token a line."""
+        return cls.of(vocabulary.read_text(encoding="utf-8").splitlines(), lower=lower)
+
+
+def count_words(engine: Engine, texts: Iterable[str]) -> Counter[str]:
+    """How often each word occurs, as the engine normalises and splits text."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        normal = engine.normalizer.normalize_str(clean(text))
+        counts.update(word for word, _ in engine.pre_tokenizer.pre_tokenize_str(normal))
+    return counts
+
+
+def choose_letters(counts: Counter[str], vocab: int) -> tuple[list[str], Counter[str]]:
+    """The commonest letters, then those inside words; and the words that they can spell."""
+    often: Counter[str] = Counter()
+    for word, count in counts.items():
+        for letter in word:
+            often[letter] += count
+    kept = set(sorted(often, key=lambda letter: (-often[letter], letter))[: vocab // 4])
+    counts = Counter({word: n for word, n in counts.items() if kept.issuperset(word)})
+    inside = {f"##{letter}" for word in counts for letter in word[1:]}
+    return sorted(kept) + sorted(inside), counts
+
+
+def repeated(counts: Counter[str], most: int = 1000) -> Iterator[str]:
+    """Each word as often as it occurs, in lines of bounded length."""
+    for word, count in counts.items():
+        for done in range(0, count, most):
+            yield " ".join([word] * min(most, count - done))

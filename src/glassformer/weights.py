@@ -1,0 +1,61 @@
+"""Tensors in safetensors files: read with every size checked, and written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from glassformer.errors import GlassError
+
+State = dict[str, Tensor]
+FILE = "model.safetensors"
+
+
+def read(path: Path) -> State:
+    """All tensors of a file; those of half precision as float32, in which this package computes."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: whole(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise GlassError(f"{path} is damaged or no safetensors file: {error}") from None
+
+
+def whole(value: Tensor) -> Tensor:
+    return value.float() if value.is_floating_point() and value.itemsize < 4 else value
+
+
+def write(state: State, path: Path) -> None:
+    """Write a new file, readable by whoever may read its folder."""
+    tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(path.parent.stat().st_mode & 0o666)
+
+
+def fill(make: Callable[[], nn.Module], state: State, where: object) -> nn.Module:
+    """A network with these weights. It is built without memory first, to compare the shapes."""
+    with torch.device("meta"):
+        network = make()
+    wanted = network.state_dict()
+    absent, surplus = wanted.keys() - state.keys(), state.keys() - wanted.keys()
+    if absent:
+        raise GlassError(f"{where} lacks {some(absent)}")
+    if surplus:
+        raise GlassError(f"{where} holds tensors that the model has no place for: {some(surplus)}")
+    for name, value in wanted.items():
+        if value.shape != state[name].shape:
+            sizes = f"{tuple(state[name].shape)}, but its config asks for {tuple(value.shape)}"
+            raise GlassError(f"{where}: {name} is {sizes}")
+    network.load_state_dict(state, assign=True)
+    return network.eval()
+
+
+def some(names: Iterable[str], most: int = 6) -> str:
+    """A list for a message that stays one line."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return ", ".join(ordered[:most]) + more
