@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from glassformer.errors import GlassError
 
@@ -38,7 +40,7 @@ def write(state: State, path: Path) -> None:
 
 def fill(make: Callable[[], nn.Module], state: State, where: object) -> nn.Module:
     """A network with these weights. It is built without memory first, to compare the shapes."""
-    with torch.device("meta"):
+    with torch.device("meta"), Unfilled():
         network = make()
     wanted = network.state_dict()
     absent, surplus = wanted.keys() - state.keys(), state.keys() - wanted.keys()
@@ -52,6 +54,18 @@ def fill(make: Callable[[], nn.Module], state: State, where: object) -> nn.Modul
             raise GlassError(f"{where}: {name} is {sizes}")
     network.load_state_dict(state, assign=True)
     return network.eval()
+
+
+class Unfilled(TorchFunctionMode):
+    """Builds modules without their first weights, which take a second of imports to draw."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs.get("tensor", args[0] if args else None)
+        return func(*args, **kwargs)
 
 
 def some(names: Iterable[str], most: int = 6) -> str:

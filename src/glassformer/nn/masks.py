@@ -30,11 +30,12 @@ class Mask:
 
     def grid(self, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
         """The rule as booleans, t s. The queries are the last of the keys, as in decoding."""
-        at = torch.arange(keys, device=device)
-        return self.allow(at[keys - queries :, None], at[None, :])
+        i = torch.arange(keys - queries, keys, device=device)
+        j = torch.arange(keys, device=device)
+        return self.allow(i[:, None], j[None, :])
 
 
-everything = Mask("everything", lambda i, j: (i >= 0) & (j >= 0))
+everything = Mask("everything", lambda i, j: (i == i) & (j == j))
 causal = Mask("causal", lambda i, j: j <= i)
 
 

@@ -122,8 +122,8 @@ class Relative(Position):
 
 def distances(span: Span, device: torch.device) -> Tensor:
     """How far behind each query each key stands, t s; negative for keys still to come."""
-    at = torch.arange(span.keys, device=device)
-    return at[span.keys - span.queries :, None] - at
+    i = torch.arange(span.keys - span.queries, span.keys, device=device)
+    return i[:, None] - torch.arange(span.keys, device=device)
 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -15,6 +15,10 @@ CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # written without spaces: each 
 WORD = re.compile(rf"[{CJK}]|[^\W{CJK}]+(?:'[^\W{CJK}]+)*|[^\w\s]")
 
 
+def split_words(text: str) -> list[str]:
+    return WORD.findall(clean(text))
+
+
 class Listed:
     """A list of tokens; an id is a place in it. What is not listed is unknown."""
 
@@ -69,7 +73,7 @@ class Characters(Listed):
 class Words(Listed):
     """Words and signs; spaces are not kept."""
 
-    kind, split, join = "words", staticmethod(WORD.findall), staticmethod(" ".join)
+    kind, split, join = "words", staticmethod(split_words), staticmethod(" ".join)
 
 
 class Bytes:

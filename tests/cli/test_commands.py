@@ -1,0 +1,155 @@
+"""The commands, as a person runs them."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import glassformer
+from cases import CASES
+from glassformer import load
+from glassformer.api import Model
+from glassformer.cli import GROUPS, glass
+from glassformer.inspection.worksheet import worksheet
+from glassformer.text.plain import Bytes
+
+ROOT = Path(glassformer.__file__).parents[2]
+
+
+def run(*args, code=0, **more):
+    """The installed command, in a process of its own."""
+    command = [sys.executable, "-c", "from glassformer.cli import main; main()", *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_help_is_quick_and_imports_no_torch():
+    code = (
+        "import sys; sys.argv = ['glass', '--help']\n"
+        "from glassformer.cli import main\n"
+        "try: main()\n"
+        "finally: print({'torch', 'numpy', 'tokenizers', 'rich'} & set(sys.modules))"
+    )
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        times.append(time.perf_counter() - start)
+    assert done.stdout.endswith("set()\n")
+    assert min(times) < 0.5
+
+
+def test_help_lists_the_commands_that_exist_in_groups():
+    text = run("--help").stdout
+    for title, commands in GROUPS.items():
+        assert f"{title}:" in text
+        for command in commands:
+            assert re.search(rf"^  {command.name}\s", text, re.MULTILINE)
+    assert {c.name for group in GROUPS.values() for c in group} == set(glass.commands)
+
+
+@pytest.mark.parametrize("name", glass.commands)
+def test_every_command_has_help_with_an_example(name):
+    text = CliRunner().invoke(glass, [name, "--help"]).output
+    assert re.search(rf"^  glass {name}", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", glass.commands)
+def test_every_command_is_in_the_readme(name):
+    assert f"glass {name}" in (ROOT / "README.md").read_text()
+
+
+def test_demo_prints_a_worksheet():
+    text = run("demo", "The value of the list").stdout
+    assert re.search(r"0\s+The\s+\d+", text)
+    assert "blocks.0.attention.pattern" in text
+    assert re.search(r"█100", text)  # the first token can read only itself
+    assert len(re.findall(r"\d\.\d\d%", text)) == 5
+    assert text == run("demo", "The value of the list").stdout
+
+
+def test_demo_says_what_is_wrong_in_one_line():
+    for args, message in (
+        (["--head", "9"], "there is no head 9"),
+        (["--layer", "7"], "there is no blocks.7.attention.pattern; did you mean"),
+        (["a " * 200], "do not fit into a context of 64"),
+        ([""], "the text is empty"),
+    ):
+        error = run("demo", *args, code=1).stderr
+        assert error.startswith("glass: ")
+        assert message in error
+        assert error.count("\n") == 1
+
+
+def test_a_worksheet_says_what_the_model_does():
+    network, tokenizer = CASES["gpt2"].network, Bytes()
+    sheet = worksheet(network, tokenizer, "\x01\x02\x03", layer=1, head=2, top=3)
+    logits = network(torch.tensor([[1, 2, 3]]))
+    best = logits[0, -1].softmax(-1).topk(3)
+    assert [p for _, p in sheet.next] == pytest.approx(best.values.tolist(), abs=1e-5)
+    assert [t for t, _ in sheet.next] == [tokenizer.token(i) for i in best.indices.tolist()]
+    assert sheet.ids == [1, 2, 3]
+    assert sheet.shapes["output"] == (1, 3, 50)
+    torch.testing.assert_close(sheet.pattern.sum(-1), torch.ones(3))
+    assert not sheet.pattern.triu(1).any()
+
+
+def test_info_tells_versions_and_measures():
+    facts = json.loads(run("info", "--json").stdout)
+    assert facts["torch"] == torch.__version__
+    assert facts["threads"] >= 1
+    for place in ("training", "one new token"):
+        assert re.search(
+            r"float32 \d+ GFLOP/s; bfloat16 is (faster|\d+\.\d times slower)", facts[place]
+        )
+    assert "torch" in run("info").stdout
+
+
+def test_convert_goes_there_and_back(tmp_path):
+    Model(CASES["gpt2"].network).save(tmp_path / "ours")
+    run("convert", tmp_path / "ours", tmp_path / "theirs", "--to", "huggingface")
+    done = run("convert", tmp_path / "theirs", tmp_path / "back")
+    assert "gpt2" in done.stdout
+    assert load(tmp_path / "back").config == CASES["gpt2"].network.config
+    error = run("convert", tmp_path / "theirs", tmp_path / "back", code=1).stderr
+    assert "exists already" in error
+    run("convert", tmp_path / "theirs", tmp_path / "back", "--overwrite")
+
+
+def test_wrong_usage_is_2_and_wrong_input_is_1(tmp_path):
+    assert "No such command 'trian'" in run("trian", code=2).stderr
+    assert "does not exist" in run("convert", tmp_path / "nothing", "x", code=2).stderr
+    assert "holds no model" in run("convert", tmp_path, tmp_path / "x", code=1).stderr
+    assert glassformer.__version__ in run("--version").stdout
+
+
+def test_the_readmes_commands_run(tmp_path):
+    """Every `glass` line and every Python block of the README, in an empty folder."""
+    text = (ROOT / "README.md").read_text()
+    lines = re.findall(r"^glass .*$", text, re.MULTILINE)
+    assert len(lines) >= 4
+    for line in lines:
+        if "gpt2-folder" not in line:  # which only a reader has
+            run(*shlex.split(line.partition("#")[0])[1:], cwd=tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert blocks
+    for block in blocks:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", block],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr

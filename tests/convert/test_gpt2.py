@@ -1,0 +1,66 @@
+"""GPT-2 against tiny random models of `transformers`: nothing is downloaded."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from convert import parity
+from convert.parity import close
+from glassformer import load
+
+transformers = pytest.importorskip("transformers")
+
+
+def random_model(seed):
+    s = parity.sizes(seed)
+    torch.manual_seed(seed)
+    config = transformers.GPT2Config(
+        vocab_size=s["vocab"],
+        n_positions=s["context"],
+        n_embd=s["dim"],
+        n_layer=s["depth"],
+        n_head=s["heads"],
+        n_inner=s["choose"].choice([None, s["hidden"]]),
+        activation_function=s["activation"],
+        layer_norm_epsilon=s["eps"],
+        bos_token_id=0,
+        eos_token_id=0,
+        attn_implementation="eager",
+    )
+    return parity.shake(transformers.GPT2LMHeadModel(config))
+
+
+@pytest.mark.parametrize("seed", range(20))
+@torch.no_grad()
+def test_twenty_random_models_agree(seed):
+    theirs = random_model(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        ours = load(folder)
+        parity.assert_the_way_back(ours, theirs, Path(folder) / "back")
+    ids, keep = parity.ids_and_keep(theirs.config.vocab_size)
+    expected = theirs(ids, attention_mask=keep.long(), output_attentions=True)
+    close(ours.network(ids), theirs(ids).logits, atol=1e-5, rtol=1e-5)
+    close(ours.network(ids, keep=keep)[keep], expected.logits[keep], atol=1e-5, rtol=1e-5)
+    parity.assert_patterns_agree(ours.network, ids, keep, expected.attentions)
+
+
+@torch.no_grad()
+def test_the_names_may_lack_their_prefix(tmp_path):
+    theirs = random_model(3)
+    theirs.save_pretrained(tmp_path / "with")
+    theirs.transformer.save_pretrained(tmp_path / "without")
+    ids, _ = parity.ids_and_keep(theirs.config.vocab_size)
+    assert torch.equal(
+        load(tmp_path / "with").network(ids), load(tmp_path / "without").network(ids)
+    )
+
+
+def test_xl_has_the_published_size():
+    from glassformer.models.gpt2 import GPT2, Config
+
+    with torch.device("meta"):
+        network = GPT2(Config(dim=1600, depth=48, heads=25))
+    assert sum(p.numel() for p in network.parameters()) == 1_557_611_200

@@ -1,0 +1,159 @@
+"""Llama against tiny random models of `transformers`, and llama2.c's own story."""
+
+import json
+import struct
+
+import pytest
+import torch
+
+from convert import parity
+from convert.parity import close
+from glassformer import GlassError, load
+from glassformer.convert import llama2c
+
+transformers = pytest.importorskip("transformers")
+STRETCHED = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8,
+}
+
+
+def random_model(seed):
+    s = parity.sizes(seed)
+    torch.manual_seed(seed)
+    choose, heads = s["choose"], s["heads"]
+    plain = {"rope_type": "default", "rope_theta": choose.choice([10_000.0, 100.0])}
+    config = transformers.LlamaConfig(
+        vocab_size=s["vocab"],
+        max_position_embeddings=s["context"],
+        hidden_size=s["dim"],
+        num_hidden_layers=s["depth"],
+        num_attention_heads=heads,
+        num_key_value_heads=choose.choice([n for n in (1, 2, 4) if heads % n == 0]),
+        head_dim=choose.choice([None, 6, 12]),
+        intermediate_size=s["hidden"],
+        hidden_act=s["activation"],
+        rms_norm_eps=s["eps"],
+        attention_bias=choose.random() < 0.5,
+        mlp_bias=choose.random() < 0.5,
+        tie_word_embeddings=choose.random() < 0.5,
+        rope_parameters=STRETCHED if choose.random() < 0.4 else plain,
+        bos_token_id=0,
+        eos_token_id=0,
+        attn_implementation="eager",
+    )
+    return parity.shake(transformers.LlamaForCausalLM(config))
+
+
+@pytest.mark.parametrize("seed", range(20))
+@torch.no_grad()
+def test_twenty_random_models_agree(seed, tmp_path):
+    theirs = random_model(seed)
+    theirs.save_pretrained(tmp_path)
+    ours = load(tmp_path)
+    parity.assert_the_way_back(ours, theirs, tmp_path / "back")
+    ids, keep = parity.ids_and_keep(theirs.config.vocab_size)
+    expected = theirs(ids, attention_mask=keep.long(), output_attentions=True)
+    close(ours.network(ids), theirs(ids).logits, atol=1e-5, rtol=1e-5)
+    close(ours.network(ids, keep=keep)[keep], expected.logits[keep], atol=1e-5, rtol=1e-5)
+    parity.assert_patterns_agree(ours.network, ids, keep, expected.attentions)
+
+
+@torch.no_grad()
+def test_left_padding_agrees(tmp_path):
+    theirs = random_model(1)
+    theirs.save_pretrained(tmp_path)
+    ours = load(tmp_path)
+    ids, keep = parity.ids_and_keep(theirs.config.vocab_size)
+    keep = keep.flip(1)
+    at = (keep.cumsum(1) - 1).clamp(min=0)
+    expected = theirs(ids, attention_mask=keep.long(), position_ids=at).logits
+    close(ours.network(ids, keep=keep)[keep], expected[keep], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("stretched", [True, False])
+@torch.no_grad()
+def test_old_and_new_keys_of_rotary_positions_mean_the_same(tmp_path, stretched):
+    theirs = random_model(2)
+    theirs.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    rope = dict(STRETCHED) if stretched else {"rope_type": "default", "rope_theta": 500.0}
+    file.write_text(json.dumps({**config, "rope_parameters": rope}))
+    new = load(tmp_path)
+    del config["rope_parameters"]
+    config["rope_theta"] = rope.pop("rope_theta")
+    rope["type"] = rope.pop("rope_type")
+    config["rope_scaling"] = rope if stretched else None
+    file.write_text(json.dumps(config))
+    assert load(tmp_path).config == new.config
+    assert new.config.base == 500.0
+    assert (new.config.stretch is not None) == stretched
+
+
+def test_the_story_that_llama2c_tells(data):
+    files = data / "stories260K"
+    model = load(files / "stories260K.bin", tokenizer=files / "tok512.bin")
+    ids, cache, told = torch.tensor([[1]]), model.network.cache(128), []
+    with torch.inference_mode():
+        for _ in range(128):
+            ids = model.network(ids, cache=cache)[:, -1:].argmax(dim=-1)
+            told.append(int(ids))
+    assert model.tokenizer.decode(told).startswith(
+        "Once upon a time, there was a little girl named Lily. She loved to play outside in the "
+        "park. One day, she saw a big, red ball. She wanted to play with it, but it was too high."
+    )
+    text = "Once upon a time, 你好 <s> <0x41>"
+    assert model.tokenizer.decode(model.tokenizer.encode(text)) == text
+    assert not {0, 1, 2} & set(model.tokenizer.encode(text))
+
+
+def llama2c_file(path, *, tied=True, cut=0):
+    """A small model in llama2.c's format: 2 layers, 8 wide, 2 heads that share 1 key head."""
+    numbers = 11 * 8 + 2 * (8 + 64 + 32 + 32 + 64 + 8 + 3 * 96) + 8 + 6 * 4 + (not tied) * 88
+    header = struct.pack("<7i", 8, 12, 2, 2, 1, 11 if tied else -11, 6)
+    content = header + torch.randn(numbers).numpy().tobytes()
+    path.write_bytes(content[: len(content) - cut])
+    return path
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_llama2c_file_is_read_to_its_last_byte(tmp_path, tied):
+    path = llama2c_file(tmp_path / "model.bin", tied=tied)
+    model = load(path)
+    assert model.tokenizer is None
+    assert model.config.tied is tied
+    assert (model.config.context, model.config.key_heads) == (6, 1)
+    numbers = torch.frombuffer(bytearray(path.read_bytes()[28:]), dtype=torch.float32)
+    assert torch.equal(model.network.token.weight.flatten(), numbers[:88])
+    if not tied:
+        assert torch.equal(model.network.head.weight.flatten(), numbers[-88:])
+    assert model.network(torch.tensor([[1, 2, 3]])).shape == (1, 3, 11)
+
+
+def test_neighbours_that_turn_together_stand_half_a_head_apart():
+    rows = torch.arange(8.0)[:, None]  # two heads of four rows: 0 turns with 1, 2 with 3
+    assert llama2c.halves(rows, 4).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+
+
+def test_damaged_llama2c_files_are_named(tmp_path):
+    path = llama2c_file(tmp_path / "model.bin", cut=4)
+    with pytest.raises(GlassError, match=r"bytes; its header asks for \d+"):
+        load(path)
+    path.write_bytes(b"short")
+    with pytest.raises(GlassError, match="too short"):
+        load(path)
+    path.write_bytes(struct.pack("<7i", 2**31 - 1, 1, 1, 1, 1, 1, 1))
+    with pytest.raises(GlassError, match=r"no llama2.c model: dim must be"):
+        load(path)
+    tokenizer = tmp_path / "tokenizer.bin"
+    tokenizer.write_bytes(struct.pack("<ifi", 5, 0.0, 9) + b"abc")
+    with pytest.raises(GlassError, match="piece 0 has the length 9"):
+        load(llama2c_file(path), tokenizer=tokenizer)
+    tokenizer.write_bytes(struct.pack("<ifi", 5, 0.0, 3) + b"abc")
+    with pytest.raises(GlassError, match="ends after 1 of 11 pieces"):
+        load(llama2c_file(path), tokenizer=tokenizer)

@@ -1,0 +1,211 @@
+"""Attention against its definition, one query at a time."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.autograd import gradcheck
+
+from glassformer.nn.attention import (
+    Additive,
+    Attention,
+    PlainAttention,
+    attend,
+    attend_openly,
+    dot,
+    scaled_dot,
+)
+from glassformer.nn.cache import Past
+from glassformer.nn.masks import causal, everything, fixed, strided, window
+from glassformer.nn.positions import Alibi, Position, Relative, Rotary
+from glassformer.nn.span import Span
+from glassformer.trace import Trace
+
+close = torch.testing.assert_close
+MASKS = [
+    everything,
+    causal,
+    window(3),
+    causal & window(3),
+    causal & (window(2) | strided(3)),
+    causal & fixed(4),
+]
+POSITIONS = [Position(), Rotary(8), Alibi(4), Relative(heads=4, width=8)]
+masks = pytest.mark.parametrize("mask", MASKS, ids=str)
+positions = pytest.mark.parametrize("position", POSITIONS, ids=lambda p: type(p).__name__)
+
+
+def slow_attention(q, k, v, allowed):
+    """The definition."""
+    out = torch.zeros_like(q)
+    for i in range(q.shape[2]):
+        scores = (k @ q[:, :, i, :, None]).squeeze(-1) / math.sqrt(q.shape[-1])  # b h s
+        weights = scores.masked_fill(~allowed[i], -math.inf).softmax(-1)
+        out[:, :, i] = (weights[..., None] * v).sum(2)
+    return out
+
+
+@masks
+def test_attend_matches_its_definition(mask):
+    q, k, v = torch.randn(3, 2, 4, 9, 8)
+    allowed = torch.tensor(
+        [[bool(mask.allow(*map(torch.tensor, (i, j)))) for j in range(9)] for i in range(9)]
+    )
+    if mask == causal:
+        allowed = torch.ones(9, 9).tril().bool()
+    close(attend(q, k, v, mask), slow_attention(q, k, v, allowed))
+
+
+@masks
+@pytest.mark.parametrize("queries", [1, 4, 9])
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_fused_way_equals_the_open_way(mask, queries, biased, padded):
+    q, k, v = torch.randn(2, 4, queries, 8), torch.randn(2, 2, 9, 8), torch.randn(2, 2, 9, 8)
+    keep = torch.arange(9) >= torch.tensor([[0], [5]]) if padded else None
+    bias = torch.randn(4, queries, 9) if biased else None
+    both = [
+        way(q, k, v, mask, Span(queries, 9, keep=keep), bias=bias)
+        for way in (attend, attend_openly)
+    ]
+    close(*both)
+
+
+def test_grouped_heads_equal_repeated_ones():
+    q, k, v = torch.randn(2, 6, 5, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
+    repeated = attend(q, k.repeat_interleave(3, 1), v.repeat_interleave(3, 1), causal)
+    close(attend(q, k, v, causal), repeated)
+
+
+@positions
+@masks
+def test_looking_changes_nothing(mask, position):
+    layer, x = Attention(32, 4, mask=mask, position=position).eval(), torch.randn(2, 9, 32)
+    span = Span(9, 9)
+    with Trace(layer, "pattern") as trace:
+        seen = layer(x, span)
+    close(seen, layer(x, span))
+    close(trace["pattern"].sum(-1), torch.ones(2, 4, 9))
+
+
+@positions
+@pytest.mark.parametrize("way", ["fused", "open"])
+def test_a_query_that_may_see_nothing_reads_zero(position, way):
+    layer, x = Attention(32, 4, mask=causal, position=position), torch.randn(1, 3, 32)
+    x.requires_grad_()
+    span = Span(3, 3, keep=torch.tensor([[False, True, True]]))  # the first query has no key
+    with Trace(layer, "heads", *(["pattern"] if way == "open" else [])) as trace:
+        layer(x, span).sum().backward()
+    assert not trace["heads"][:, :, 0].any()
+    assert trace["heads"][:, :, 1:].all()
+    assert x.grad.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
+@positions
+@pytest.mark.parametrize("mask", [causal, causal & window(3)], ids=str)
+def test_a_past_equals_one_pass(mask, position):
+    layer, x = Attention(32, 4, mask=mask, position=position).eval(), torch.randn(2, 9, 32)
+    past, steps = Past(9), []
+    for start, end in ((0, 4), (4, 5), (5, 9)):
+        steps.append(layer(x[:, start:end], Span(end - start, end), past=past))
+    close(torch.cat(steps, dim=1), layer(x, Span(9, 9)))
+
+
+@positions
+def test_a_longer_source_that_ends_with_the_queries_equals_one_pass(position):
+    layer, x = Attention(32, 4, mask=causal, position=position).eval(), torch.randn(2, 9, 32)
+    last = layer(x[:, 6:], Span(3, 9), source=x)
+    close(last, layer(x, Span(9, 9))[:, 6:])
+
+
+def test_a_source_is_read_once():
+    layer, x, source = Attention(32, 4).eval(), torch.randn(2, 3, 32), torch.randn(2, 5, 32)
+    past, span = Past(None), Span(3, 5)
+    first = layer(x, span, source=source, past=past)
+    with Trace(layer, "k", "key") as trace:
+        again = layer(x, span, past=past)
+    assert torch.equal(first, again)
+    assert not trace.visits
+
+
+def test_additive_scores_match_their_definition():
+    score = Additive(heads=2, width=4)
+    q, k = torch.randn(3, 2, 5, 4), torch.randn(3, 2, 6, 4)
+    scores = score(q, k)
+    for b, h, t, s in ((0, 0, 0, 0), (2, 1, 4, 5), (1, 0, 3, 2)):
+        close(scores[b, h, t, s], score.vote[h, :, 0] @ torch.tanh(q[b, h, t] + k[b, h, s]))
+    layer = Attention(8, 2, score=score)
+    assert "score.vote" in layer.state_dict()
+    close(layer(torch.randn(1, 5, 8), Span(5, 5)).shape, torch.Size([1, 5, 8]))
+
+
+def test_dot_products_grow_with_the_width_and_scaled_ones_do_not():
+    q, k = torch.randn(2, 1, 1, 500, 256)
+    assert dot(q, k).std() == pytest.approx(16, rel=0.05)
+    assert scaled_dot(q, k).std() == pytest.approx(1, rel=0.05)
+
+
+def test_plain_attention_is_a_mixture_of_what_is_alike():
+    x = torch.randn(2, 5, 8)
+    expected = (x @ x.mT).softmax(dim=-1) @ x
+    close(PlainAttention()(x, Span(5, 5)), expected)
+    past = Past(5)
+    steps = [
+        PlainAttention(mask=causal)(x[:, i : i + 1], Span(1, i + 1), past=past) for i in range(5)
+    ]
+    close(torch.cat(steps, dim=1), PlainAttention(mask=causal)(x, Span(5, 5)))
+    assert not list(PlainAttention().parameters())
+
+
+def test_dropout_works_only_while_training():
+    layer, x, span = Attention(8, 2, dropout=0.5), torch.randn(1, 4, 8), Span(4, 4)
+    assert not torch.equal(layer(x, span), layer(x, span))
+    layer.eval()
+    assert torch.equal(layer(x, span), layer(x, span))
+
+
+@positions
+@pytest.mark.parametrize("way", ["fused", "open"])
+def test_gradients_match_differences(position, way):
+    layer = Attention(8, 2, mask=causal, position=type_for_two_heads(position)).double()
+    x = torch.randn(2, 4, 8, dtype=torch.float64, requires_grad=True)
+    span = Span(4, 4, keep=torch.tensor([[True] * 4, [False, True, True, True]]))
+    with Trace(layer, *(["pattern"] if way == "open" else []), edit={"none": torch.zeros_like}):
+        assert gradcheck(lambda x: layer(x, span), (x,))
+
+
+def type_for_two_heads(position):
+    sizes = {Rotary: (4,), Alibi: (2,), Relative: (2, 4)}
+    return type(position)(*sizes.get(type(position), ()))
+
+
+def test_gradients_of_scores_match_differences():
+    q, k = torch.randn(2, 1, 2, 3, 4, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(Additive(2, 4).double(), (q, k))
+    assert gradcheck(lambda x: PlainAttention()(x[0], Span(3, 3)), (q,))
+
+
+def test_multi_head_attention_equals_torchs():
+    ours, theirs = (
+        Attention(32, 4).eval(),
+        torch.nn.MultiheadAttention(32, 4, batch_first=True).eval(),
+    )
+    parts = (ours.query, ours.key, ours.value)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([p.weight for p in parts]))
+        theirs.in_proj_bias.copy_(torch.cat([p.bias for p in parts]))
+        theirs.out_proj.load_state_dict(ours.out.state_dict())
+    x = torch.randn(2, 7, 32)
+    with Trace(ours, "pattern") as trace:
+        y = ours(x, Span(7, 7))
+    expected, pattern = theirs(x, x, x, average_attn_weights=False)
+    close(y, expected)
+    close(trace["pattern"], pattern)
+
+
+def test_one_new_token_needs_no_mask(monkeypatch):
+    monkeypatch.setattr(Span, "grid", lambda *_: pytest.fail("a grid was built"))
+    q, k, v = torch.randn(2, 4, 1, 8), torch.randn(2, 4, 9, 8), torch.randn(2, 4, 9, 8)
+    close(attend(q, k, v, causal, Span(1, 9)), F.scaled_dot_product_attention(q, k, v))

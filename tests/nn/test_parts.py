@@ -1,0 +1,273 @@
+"""Masks, spans, caches, feed-forward, norms, blocks and heads against their definitions."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.autograd import gradcheck
+
+from glassformer.nn import init
+from glassformer.nn.attention import Attention
+from glassformer.nn.block import Block, CrossBlock, post_norm, pre_norm
+from glassformer.nn.cache import Cache, Past
+from glassformer.nn.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
+from glassformer.nn.heads import MaskedHead, Pooler, mean_pool
+from glassformer.nn.masks import Mask, causal, everything, fixed, strided, window
+from glassformer.nn.norms import LayerNorm, RMSNorm
+from glassformer.nn.span import Span
+from glassformer.trace import Trace
+
+close = torch.testing.assert_close
+
+# --- masks ----------------------------------------------------------------------------------------
+
+RULES = {
+    everything: lambda i, j: True,
+    causal: lambda i, j: j <= i,
+    window(3): lambda i, j: abs(i - j) < 3,
+    strided(3): lambda i, j: (i - j) % 3 == 0,
+    fixed(4): lambda i, j: i // 4 == j // 4 or j % 4 == 3,
+    fixed(4, 2): lambda i, j: i // 4 == j // 4 or j % 4 in (2, 3),
+    causal & window(2): lambda i, j: j <= i and abs(i - j) < 2,
+    causal & (window(2) | strided(3)): lambda i, j: j <= i and (i - j < 2 or (i - j) % 3 == 0),
+}
+
+
+@pytest.mark.parametrize("mask", RULES, ids=str)
+def test_a_grid_is_the_rule_for_each_pair(mask):
+    expected = [[RULES[mask](i, j) for j in range(10)] for i in range(10)]
+    assert mask.grid(10, 10).tolist() == expected
+    assert mask.grid(3, 10).tolist() == expected[-3:]
+
+
+def test_masks_compare_by_what_they_say():
+    assert causal & window(3) == causal & window(3)
+    assert window(3) != window(4)
+    assert repr(causal & (window(2) | strided(3))) == "causal & (window(2) | strided(3))"
+    assert len({causal, causal & window(3), causal & window(3)}) == 2
+
+
+def test_a_rule_of_ones_own_is_a_mask():
+    even = Mask("even", lambda i, j: j % 2 == 0)
+    assert (even & causal).grid(3, 3).int().tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 1]]
+
+
+def test_more_queries_than_keys_is_no_trouble():
+    assert everything.grid(5, 2).tolist() == [[True, True]] * 5
+
+
+# --- span -----------------------------------------------------------------------------------------
+
+
+def test_a_span_makes_each_thing_once():
+    span, made = Span(4, 4), []
+    for _ in range(3):
+        span.once("key", lambda: made.append(1))
+        assert span.grid(causal) is span.grid(causal)
+    assert made == [1]
+
+
+def test_padding_is_in_the_grid():
+    keep = torch.tensor([[False, True, True]])
+    assert Span(3, 3, keep=keep).grid(causal)[0, 0].tolist() == [
+        [False, False, False],
+        [False, True, False],
+        [False, True, True],
+    ]
+
+
+def test_keep_must_fit_the_ids():
+    with pytest.raises(ValueError, match=r"\(1, 2\), the ids \(1, 3\)"):
+        Span.of(torch.zeros(1, 3).long(), torch.ones(1, 2).bool())
+
+
+# --- cache ----------------------------------------------------------------------------------------
+
+
+def test_a_past_gives_back_all_so_far():
+    past, k, v = Past(6), *torch.randn(2, 2, 3, 6, 4)
+    for end in (2, 3, 6):
+        keys, values = past.extend(k[:, :, past.length : end], v[:, :, past.length : end])
+        assert torch.equal(keys, k[:, :, :end])
+        assert torch.equal(values, v[:, :, :end])
+
+
+def test_a_past_is_full_at_its_capacity_and_a_source_is_complete_at_once():
+    past, k = Past(2), torch.randn(1, 1, 3, 4)
+    with pytest.raises(ValueError, match="holds 2 tokens; 3 do not fit"):
+        past.extend(k, k)
+    source = Past(None)
+    assert not source.complete
+    source.extend(k, k)
+    assert source.complete
+    assert not Past(3).complete
+
+
+def test_select_takes_rows_of_all_that_a_cache_holds():
+    cache = Cache(1, 4, source=Cache(1, None))
+    k, rows = torch.randn(3, 1, 2, 4), torch.tensor([2, 2, 0])
+    keep = torch.tensor([[True, True], [True, False], [False, True]])
+    for part in (cache, cache.source):
+        part.extend_keep(keep, 3, 2)
+        part.pasts[0].extend(k, k)
+    cache.select(rows)
+    for part in (cache, cache.source):
+        assert torch.equal(part.pasts[0].so_far()[0], k[rows])
+        assert torch.equal(part.keep, keep[rows])
+
+
+def test_keep_is_remembered_from_when_it_is_first_needed():
+    cache, k = Cache(1, 4), torch.randn(1, 1, 2, 4)
+    assert cache.extend_keep(None, 1, 2) is None
+    cache.pasts[0].extend(k, k)
+    assert cache.extend_keep(torch.tensor([[False]]), 1, 1).tolist() == [[True, True, False]]
+
+
+# --- feed-forward, norms, heads -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_feed_forward_matches_its_definition(name):
+    act, x = ACTIVATIONS[name], torch.randn(2, 3, 8)
+    plain, gated = FeedForward(8, 16, activation=act), GatedFeedForward(8, 16, activation=act)
+    close(
+        plain(x),
+        act(x @ plain.widen.weight.T + plain.widen.bias) @ plain.narrow.weight.T
+        + plain.narrow.bias,
+    )
+    hidden = act(gated.gate(x)) * gated.widen(x)
+    close(gated(x), hidden @ gated.narrow.weight.T + gated.narrow.bias)
+    with Trace(gated, "hidden") as trace:
+        gated(x)
+    close(trace["hidden"], hidden)
+
+
+def test_activations_match_their_formulas():
+    x = torch.linspace(-4, 4, 33)
+    close(ACTIVATIONS["gelu"](x), x * (1 + torch.erf(x / math.sqrt(2))) / 2)
+    tanh = torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+    close(ACTIVATIONS["gelu_tanh"](x), x * (1 + tanh) / 2, atol=1e-6, rtol=1e-5)
+    close(ACTIVATIONS["silu"](x), x / (1 + torch.exp(-x)))
+    close(ACTIVATIONS["relu"](x), x.clamp(min=0))
+
+
+@pytest.mark.parametrize("norm", [LayerNorm(8), RMSNorm(8)], ids=lambda n: type(n).__name__)
+def test_a_norm_seen_equals_a_norm_unseen(norm):
+    nn.init.normal_(norm.weight)
+    x = torch.randn(2, 3, 8) * 5 + 2
+    with Trace(norm, "normal", "deviation") as trace:
+        seen = norm(x)
+    close(seen, norm(x))
+    close(trace["normal"].square().mean(-1), torch.ones(2, 3), atol=1e-4, rtol=1e-4)
+    if isinstance(norm, LayerNorm):
+        close(trace["deviation"][..., 0], x.std(-1, correction=0), atol=1e-4, rtol=1e-4)
+
+
+def test_the_mean_is_over_real_tokens():
+    x, keep = torch.randn(2, 4, 3), torch.tensor([[True, True, False, False], [False] * 4])
+    close(mean_pool(x, keep)[0], x[0, :2].mean(dim=0))
+    assert not mean_pool(x, keep)[1].any()
+    close(mean_pool(x), x.mean(dim=1))
+
+
+def test_berts_heads_match_their_definitions():
+    x, token = torch.randn(2, 3, 8), torch.randn(11, 8)
+    pooler, head = Pooler(8), MaskedHead(8, 11, activation=F.gelu, eps=1e-12)
+    nn.init.normal_(head.offset)
+    close(pooler(x), torch.tanh(pooler.dense(x[:, 0])))
+    features = F.layer_norm(F.gelu(head.dense(x)), (8,), eps=1e-12)
+    close(head(x, token), features @ token.T + head.offset)
+
+
+# --- blocks ---------------------------------------------------------------------------------------
+
+
+def test_a_norm_stands_before_or_behind_the_layer():
+    x = torch.randn(3)
+    close(pre_norm(x, lambda x: x * 2, lambda x: x + 1), x + (x * 2 + 1))
+    close(post_norm(x, lambda x: x * 2, lambda x: x + 1), (x + x + 1) * 2)
+
+
+def torchs_layer(kind, **more):
+    return kind(16, 2, 32, dropout=0.0, batch_first=True, **more).eval()
+
+
+def copy_attention(theirs, ours):
+    parts = (ours.query, ours.key, ours.value)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([p.weight for p in parts]))
+        theirs.in_proj_bias.copy_(torch.randn(48))
+        for part, bias in zip(parts, theirs.in_proj_bias.chunk(3), strict=True):
+            part.bias.copy_(bias)
+        theirs.out_proj.load_state_dict(ours.out.state_dict())
+
+
+@pytest.mark.parametrize("residual", [pre_norm, post_norm])
+def test_blocks_equal_torchs(residual):
+    feedforward = lambda: FeedForward(16, 32, activation=F.relu)
+    block = Block(16, Attention(16, 2), feedforward(), residual=residual)
+    cross = CrossBlock(
+        16, Attention(16, 2, mask=causal), Attention(16, 2), feedforward(), residual=residual
+    )
+    first = residual is pre_norm
+    encoder = torchs_layer(nn.TransformerEncoderLayer, norm_first=first)
+    decoder = torchs_layer(nn.TransformerDecoderLayer, norm_first=first)
+    for ours, theirs in ((block, encoder), (cross, decoder)):
+        copy_attention(theirs.self_attn, ours.attention)
+        theirs.linear1.load_state_dict(ours.feedforward.widen.state_dict())
+        theirs.linear2.load_state_dict(ours.feedforward.narrow.state_dict())
+    copy_attention(decoder.multihead_attn, cross.cross)
+
+    x, source, keep = torch.randn(2, 5, 16), torch.randn(2, 7, 16), torch.ones(2, 7).bool()
+    keep[1, 5:] = False
+    close(block(x, Span(5, 5)), encoder(x))
+    expected = decoder(
+        x,
+        source,
+        tgt_mask=nn.Transformer.generate_square_subsequent_mask(5),
+        tgt_is_causal=True,
+        memory_key_padding_mask=~keep,
+    )
+    close(cross(x, Span(5, 5), source, Span(5, 7, keep=keep)), expected)
+
+
+def test_gradients_of_every_part_match_differences():
+    x = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
+    span, attention = Span(3, 3), lambda: Attention(4, 2, mask=causal)
+    token = torch.randn(5, 4, dtype=torch.float64)
+    head = MaskedHead(4, 5, activation=F.gelu, eps=1e-12).double()
+    keep = torch.tensor([[True, True, False]])
+    parts = {
+        "feed-forward": FeedForward(4, 8),
+        "gated": GatedFeedForward(4, 8),
+        "layer norm": LayerNorm(4),
+        "rms norm": RMSNorm(4),
+        "pooler": Pooler(4),
+    }
+    for part in parts.values():
+        assert gradcheck(part.double(), (x,))
+    for residual in (pre_norm, post_norm):
+        block = Block(4, attention(), FeedForward(4, 8), residual=residual).double()
+        cross = CrossBlock(4, attention(), Attention(4, 2), FeedForward(4, 8), residual=residual)
+        cross.double()
+        assert gradcheck(lambda x, b=block: b(x, span), (x,))
+        source = torch.randn_like(x).requires_grad_()
+        assert gradcheck(lambda x, s, c=cross: c(x, span, s, span), (x, source))
+    assert gradcheck(lambda x: head(x, token), (x,))
+    assert gradcheck(lambda x: mean_pool(x, keep), (x,))
+
+
+# --- init -----------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_weights_start_small_or_so_that_sizes_are_kept():
+    network = nn.Sequential(nn.Embedding(1000, 256), nn.Linear(256, 256))
+    init.normal(network)
+    assert network[1].weight.std() == pytest.approx(0.02, rel=0.05)
+    assert not network[1].bias.any()
+    init.xavier(network)
+    assert network[0].weight.std() == pytest.approx(1 / 16, rel=0.05)
+    assert network[1](torch.randn(1000, 256)).std() == pytest.approx(1, rel=0.1)

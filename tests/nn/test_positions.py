@@ -1,0 +1,121 @@
+"""Positions against their definitions."""
+
+import math
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from glassformer.nn.positions import (
+    Alibi,
+    Learned,
+    Position,
+    Relative,
+    Rotary,
+    Sinusoidal,
+    Stretch,
+    distances,
+    frequencies,
+    sinusoid,
+    slopes,
+    turn,
+)
+from glassformer.nn.span import Span
+
+close = torch.testing.assert_close
+
+
+def test_sinusoids_are_those_of_the_paper():
+    waves = sinusoid(torch.arange(6), 6)
+    for position in range(6):
+        for i in range(3):
+            angle = position / 10_000 ** (2 * i / 6)
+            assert waves[position, 2 * i] == pytest.approx(math.sin(angle), abs=1e-6)
+            assert waves[position, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_positions_are_counted_without_the_padding():
+    keep = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
+    at = Span(5, 5, keep=keep).at()
+    assert at[0, 2:].tolist() == at[1, :3].tolist() == [0, 1, 2]
+    for scheme in (Learned(5, 4), Sinusoidal(4)):
+        places = scheme(Span(5, 5, keep=keep))
+        close(places[0, 2:], places[1, :3])
+        close(places[0, 2:], scheme(Span(3, 3)))
+
+
+def test_no_position_changes_nothing():
+    q, k = torch.randn(2, 1, 2, 3, 4)
+    scheme = Position()
+    assert scheme.rotate(q, k, Span(3, 3)) == (q, k)
+    assert scheme.bias(q, Span(3, 3)) is None
+
+
+def test_rotary_turns_pairs_by_complex_numbers():
+    q, k = torch.randn(2, 1, 2, 5, 8)
+    turned, _ = Rotary(8).rotate(q, k, Span(5, 5))
+    pairs = torch.complex(q[..., :4].contiguous(), q[..., 4:].contiguous())
+    angles = torch.arange(5)[:, None] * 10_000 ** (-torch.arange(4) / 4)
+    expected = pairs * torch.polar(torch.ones_like(angles), angles)
+    close(turned, torch.cat((expected.real, expected.imag), dim=-1))
+    close(turn(q, angles.cos(), angles.sin()), turned)
+
+
+def test_rotary_scores_depend_on_distance_only():
+    q, k = torch.randn(8).expand(1, 1, 9, 8), torch.randn(8).expand(1, 1, 9, 8)
+    turned, keys = Rotary(8).rotate(q, k, Span(9, 9))
+    scores = turned @ keys.mT
+    for distance in range(-4, 5):
+        diagonal = scores[0, 0].diagonal(distance)
+        close(diagonal, diagonal[:1].expand_as(diagonal))
+
+
+def test_stretched_waves_keep_the_fast_and_slow_the_slow():
+    rates = frequencies(64, 10_000.0, torch.device("cpu"))
+    stretched = Stretch(factor=8, low=1, high=4, original=256)(rates)
+    assert torch.equal(stretched[:8], rates[:8])
+    close(stretched[-8:], rates[-8:] / 8)
+    assert (stretched.diff() < 0).all()
+
+
+def test_alibi_slopes_are_those_published():
+    assert slopes(8) == [2**-i for i in range(1, 9)]
+    assert slopes(4) == [2**-2, 2**-4, 2**-6, 2**-8]
+    between = [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]  # every other slope of 16 heads
+    assert slopes(12) == pytest.approx([2**-i for i in range(1, 9)] + between)
+
+
+def test_alibi_falls_with_distance():
+    bias = Alibi(2).bias(torch.ones(1, 2, 3, 4), Span(3, 5))
+    assert bias[0, 0].tolist() == [-2 / 16, -1 / 16, 0, -1 / 16, -2 / 16]
+    assert bias[1, 2, 0] == -4 / 256
+
+
+def test_relative_bias_matches_its_definition():
+    scheme = Relative(heads=2, width=4)
+    torch.nn.init.normal_(scheme.distance)
+    q, span = torch.randn(1, 2, 3, 4), Span(3, 7)  # three queries after four remembered keys
+    bias = scheme.bias(q, span)
+    for h in range(2):
+        for a in range(3):
+            for j in range(7):
+                far = torch.tensor([4 + a - j])
+                r = scheme.project(sinusoid(far, 8))[0].reshape(2, 4)[h]
+                expected = (q[0, h, a] + scheme.distance[h, 0]) @ r / 2
+                close(bias[0, h, a, j], expected)
+
+
+def test_distances_count_back_from_the_query():
+    assert distances(Span(2, 4), torch.device("cpu")).tolist() == [[2, 1, 0, -1], [3, 2, 1, 0]]
+
+
+def test_gradients_match_differences():
+    span = Span(3, 3)
+    learned = Learned(4, 6).double()
+    assert gradcheck(
+        lambda w: torch.func.functional_call(learned, {"weight": w}, (span,)), (learned.weight,)
+    )
+    q = torch.randn(1, 2, 3, 4, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(lambda q: Rotary(4).rotate(q, q, span), (q,))
+    relative = Relative(2, 4).double()
+    assert gradcheck(lambda q: relative.bias(q, span), (q,))

@@ -1,0 +1,109 @@
+"""The bugs that recur in public code: each is built here, and a named law or test finds it."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import test_models as laws
+from cases import CASES
+from convert.test_gpt2 import test_twenty_random_models_agree as gpt2_parity
+from glassformer.nn import attention, masks, span
+from glassformer.nn.attention import Attention
+from glassformer.nn.masks import causal
+from nn.test_attention import test_attend_matches_its_definition as attend_definition
+from nn.test_positions import test_sinusoids_are_those_of_the_paper as paper_positions
+
+
+def found_by(law, *args):
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        law(*args)
+
+
+def open_everywhere(monkeypatch, attend):
+    """Put another attention in place of ours, in every layer."""
+    monkeypatch.setattr(attention, "attend", attend)
+
+
+def test_scores_scaled_by_the_models_width(monkeypatch):
+    def wrong(q, k, v, mask, span, *, bias, dropout, score):
+        return attention.attend_openly(q / q.shape[1] ** 0.5, k, v, mask, span, bias=bias)
+
+    open_everywhere(monkeypatch, wrong)
+    found_by(gpt2_parity, 0)
+
+
+def test_a_mask_of_zeros(monkeypatch):
+    def wrong(q, k, v, mask, span, *, bias, dropout, score):
+        scores = (q @ k.mT / math.sqrt(q.shape[3])).masked_fill(~span.grid(mask), 0.0)
+        return scores.softmax(dim=-1) @ v
+
+    open_everywhere(monkeypatch, wrong)
+    found_by(laws.test_the_future_is_hidden, CASES["gpt2"])
+
+
+def test_a_mask_the_wrong_way_round(monkeypatch):
+    allow = causal.allow
+    monkeypatch.setitem(causal.__dict__, "allow", lambda i, j: allow(j, i))
+    monkeypatch.setattr(span, "causal", None)  # so that no shortcut hides the rule
+    monkeypatch.setattr(attention, "causal", None)
+    found_by(laws.test_the_future_is_hidden, CASES["gpt2"])
+    found_by(attend_definition, causal)
+
+
+def test_positions_with_the_raw_index(monkeypatch):
+    def wrong(at, dim):
+        i = torch.arange(dim)
+        angles = at[..., None] / 10_000 ** (2 * i / dim)
+        return torch.where(i % 2 == 0, angles.sin(), angles.cos())
+
+    monkeypatch.setattr("nn.test_positions.sinusoid", wrong)
+    found_by(paper_positions)
+
+
+def test_heads_split_without_a_transpose(monkeypatch):
+    def wrong(self, x):
+        return x.reshape(x.shape[0], -1, x.shape[1], self.width)
+
+    monkeypatch.setattr(Attention, "split", wrong)
+    found_by(laws.test_the_future_is_hidden, CASES["generator"])
+    found_by(laws.test_without_positions_a_permuted_text_gives_a_permuted_answer, CASES["bert"])
+
+
+def test_a_softmax_before_the_loss(monkeypatch):
+    def wrong(logits, answers):
+        return F.nll_loss(logits.softmax(dim=-1).log_softmax(dim=-1), answers)
+
+    monkeypatch.setattr(laws.F, "cross_entropy", wrong)
+    found_by(laws.test_one_batch_can_be_learnt, CASES["gpt2"])
+
+
+def test_padding_that_leaks_through_cross_attention(monkeypatch):
+    forward = Attention.forward
+
+    def wrong(self, x, span, *, source=None, past=None):
+        if source is not None:
+            span = type(span)(span.queries, span.keys)
+        return forward(self, x, span, source=source, past=past)
+
+    monkeypatch.setattr(Attention, "forward", wrong)
+    found_by(laws.test_padding_of_the_source_changes_nothing, CASES["translator"], "right")
+
+
+def test_no_padding_mask_before_the_mean(monkeypatch):
+    monkeypatch.setattr("glassformer.models.classifier.mean_pool", lambda x, keep: x.mean(dim=1))
+    found_by(laws.test_padding_changes_nothing, CASES["classifier"], laws.padded_right())
+
+
+def test_the_tests_pass_without_the_bugs():
+    """What finds a bug must be silent without it."""
+    laws.test_the_future_is_hidden(CASES["gpt2"])
+    laws.test_the_future_is_hidden(CASES["generator"])
+    laws.test_without_positions_a_permuted_text_gives_a_permuted_answer(CASES["bert"])
+    laws.test_one_batch_can_be_learnt(CASES["gpt2"])
+    laws.test_padding_of_the_source_changes_nothing(CASES["translator"], "right")
+    laws.test_padding_changes_nothing(CASES["classifier"], laws.padded_right())
+    attend_definition(masks.causal)
+    paper_positions()
+    gpt2_parity(0)

@@ -1,0 +1,105 @@
+"""Settings from files and the command line."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+
+from glassformer import MODELS, GlassError, config
+from glassformer.models import build, gpt2, llama
+from glassformer.nn.positions import Stretch
+
+
+@dataclass(frozen=True)
+class Run:
+    name: str
+    model: gpt2.Config = field(default_factory=gpt2.Config)
+    rate: float = 1e-3
+    steps: int | None = None
+    fast: bool = False
+    kind: Literal["a", "b"] = "a"
+
+
+def test_nested_values_reach_their_place():
+    assert config.make(Run, {"name": "x", "model": {"dim": 96}}).model.dim == 96
+    assert config.override(Run("x"), "model.dim=96").model.dim == 96
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "value"),
+    [
+        ("rate=3", "rate", 3.0),
+        ("rate=1e-4", "rate", 1e-4),
+        ("steps=10", "steps", 10),
+        ("fast=true", "fast", True),
+        ("name=hello", "name", "hello"),
+        ("name=3", "name", "3"),
+        ("name = 'two words'", "name", "two words"),
+        ("kind=b", "kind", "b"),
+        ("model.activation=relu", "model", gpt2.Config(activation="relu")),
+    ],
+)
+def test_a_setting_is_read_as_its_type(setting, name, value):
+    read = getattr(config.override(Run("x"), setting), name)
+    assert read == value
+    assert type(read) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("model.dim=abc", "model.dim must be a whole number, not 'abc'"),
+        ("model.dim=1.5", "model.dim must be a whole number, not 1.5"),
+        ("model.dim=true", "model.dim must be a whole number, not True"),
+        ("model.dim=50", "dim 50 cannot be shared equally by 12 heads"),
+        ("model.depth=0", "depth must be at least 1, not 0"),
+        ("model.dropout=1.0", "dropout must be at least 0 and less than 1, not 1.0"),
+        ("model.dept=3", "no setting 'model.dept'; did you mean 'depth'"),
+        ("model.vocab=-5", "vocab must be from 0"),
+        ("model.eps=nan", "eps must be finite"),
+        ("rate=fast", "rate must be a number, not 'fast'"),
+        ("fast=1", "fast must be true or false, not 1"),
+        ("kind=c", "kind must be one of a, b, not 'c'"),
+        ("model=3", "model must be a table of settings, not 3"),
+        ("rate.x=3", "'rate' has no settings inside it"),
+        ("rate", "write name=value"),
+    ],
+)
+def test_a_wrong_setting_is_named(setting, message):
+    with pytest.raises(GlassError, match=message):
+        config.override(Run("x"), setting)
+
+
+def test_a_misspelt_key_and_a_missing_one_are_named():
+    with pytest.raises(GlassError, match="did you mean 'depth'"):
+        config.make(Run, {"name": "x", "model": {"dept": 3}})
+    with pytest.raises(GlassError, match="'name' is missing"):
+        config.make(Run, {})
+    with pytest.raises(GlassError, match="no model 'gtp2'; did you mean 'gpt2'"):
+        build("gtp2", {})
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_config_comes_back_from_toml(name, tmp_path):
+    kind = MODELS[name].Config
+    file = tmp_path / "config.toml"
+    file.write_text(config.write({"model": config.to_dict(kind())}))
+    assert config.make(kind, config.read(file)["model"]) == kind()
+
+
+def test_a_config_inside_a_config_comes_back(tmp_path):
+    file, stretched = tmp_path / "config.toml", llama.Config(stretch=Stretch(factor=32.0))
+    file.write_text(config.write({"model": config.to_dict(stretched)}))
+    assert config.make(llama.Config, config.read(file)["model"]) == stretched
+
+
+def test_a_file_that_is_not_toml_is_named(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text("dim = = 3")
+    with pytest.raises(GlassError, match=r"config.toml is not TOML"):
+        config.read(file)
+
+
+def test_a_llama_needs_heads_that_share_keys_equally():
+    with pytest.raises(GlassError, match="3 key_heads cannot serve 8 heads"):
+        llama.Config(key_heads=3)

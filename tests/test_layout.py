@@ -1,0 +1,106 @@
+"""The shape of the package itself."""
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import glassformer
+
+PACKAGE = Path(glassformer.__file__).parent
+ROOT = PACKAGE.parents[1]
+ORDER = [  # text goes in on the left and comes out on the right; import only from the left
+    "errors", "config", "trace", "folder", "text", "data", "nn", "models", "weights", "convert",
+    "checkpoint", "generate", "tasks", "train", "inspection", "serve", "api", "cli",
+]  # fmt: skip
+FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+
+
+def place(path: str) -> int:
+    return ORDER.index(path)
+
+
+def imports(path: Path, *, top: bool = False):
+    """The modules of ours that a file imports, with the line; `top` asks for all at its top."""
+    tree = ast.parse(path.read_text())
+    for node in tree.body if top else ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module]
+            if node.module == "glassformer":
+                names = [f"glassformer.{alias.name}" for alias in node.names]
+        yield from ((name, node.lineno) for name in names)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_left(path):
+    here = place(path.relative_to(PACKAGE).parts[0].removesuffix(".py"))
+    for name, line in imports(path):
+        if name.startswith("glassformer.") and name != "glassformer.__version__":
+            assert place(name.split(".")[1]) <= here, f"line {line}: {name}"
+
+
+def test_parts_know_no_model_and_read_no_config():
+    for path in (PACKAGE / "nn").glob("*.py"):
+        modules = {name for name, _ in imports(path)}
+        assert not any(m.startswith(("glassformer.models", "glassformer.config")) for m in modules)
+
+
+def test_the_tools_of_tests_are_not_needed_to_run():
+    tables = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {d.split(">")[0].replace("-", "_") for d in tables["dependencies"]}
+    standard = {"pydoc_data"}
+    for path in FILES:
+        for name, line in imports(path):
+            package = name.split(".")[0]
+            known = package in needed | standard | {"glassformer"}
+            assert known or package in sys.stdlib_module_names, f"{path}:{line}: {name}"
+
+
+def test_no_file_has_a_name_that_says_nothing():
+    empty = {"utils", "util", "helpers", "common", "base", "manager", "misc"}
+    assert not {path.stem for path in FILES} & empty
+
+
+def test_the_public_list_is_what_it_says():
+    assert glassformer.__all__ == ["MODELS", "TOKENIZERS", "GlassError", "Model", "Trace", "load"]
+    assert dir(glassformer) == sorted(glassformer.__all__)
+    for name in glassformer.__all__:
+        assert getattr(glassformer, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        glassformer.nothing  # noqa: B018
+    assert list(glassformer.MODELS) == [
+        "classifier",
+        "generator",
+        "translator",
+        "bert",
+        "gpt2",
+        "llama",
+    ]
+    assert all(model.Config for model in glassformer.MODELS.values())
+
+
+def test_no_pickle_and_no_code_from_files():
+    for path in FILES:
+        names = {name.split(".")[0] for name, _ in imports(path)}
+        assert not names & {"pickle", "marshal", "shelve", "dill", "yaml"}
+        calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+        plain = {f.id for f in calls if isinstance(f, ast.Name)}
+        dotted = {ast.unparse(f) for f in calls if isinstance(f, ast.Attribute)}
+        assert not plain & {"eval", "exec", "compile"}
+        assert not dotted & {"torch.load", "torch.save"}
+
+
+def test_every_part_is_named_by_a_test():
+    """A new part in `nn/`, or a new way of tracing, cannot come without a test of its own."""
+    tests = "".join(p.read_text() for p in Path(__file__).parent.rglob("test_*.py"))
+    words = set(re.findall(r"\w+", tests))
+    for path in [*(PACKAGE / "nn").glob("*.py"), PACKAGE / "trace.py"]:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                assert node.name in words, f"{path.relative_to(PACKAGE)}: {node.name}"

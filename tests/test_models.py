@@ -1,0 +1,332 @@
+"""The laws: what must hold for every model that has the trait which a law names."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cases import CASES, LENGTH, VOCAB, Case, ids, source, with_traits
+from glassformer import MODELS, Trace, load
+from glassformer.api import Model
+from glassformer.text.plain import Bytes
+
+close = torch.testing.assert_close
+loosely = {"atol": 1e-5, "rtol": 1e-5}
+
+
+def cases(*traits):
+    """Run a law over the models that have these traits."""
+    return pytest.mark.parametrize("case", [CASES[name] for name in with_traits(*traits)], ids=str)
+
+
+def test_every_model_has_a_case():
+    assert {case.name for case in CASES.values()} == set(MODELS)
+
+
+# --- causal ---------------------------------------------------------------------------------------
+
+
+@cases("causal")
+@torch.no_grad()
+def test_the_future_is_hidden(case):
+    before = ids()
+    after = before.clone()
+    after[:, 8:] = (after[:, 8:] + 1) % VOCAB
+    assert torch.equal(case(before)[:, :8], case(after)[:, :8])
+    assert not torch.equal(case(before)[:, 8:], case(after)[:, 8:])
+
+
+@cases("causal")
+@pytest.mark.parametrize("patterns", [(), ("*.pattern",)], ids=["fused", "open"])
+def test_no_gradient_comes_back_from_beyond_the_mask(case, patterns):
+    leaves = []
+
+    def leaf(x):
+        leaves.append(x.detach().requires_grad_())
+        return leaves[-1]
+
+    case.network.requires_grad_(True)
+    with Trace(case.network, *patterns, edit={"token": leaf}):
+        case(ids())[:, :8].sum().backward()
+    gradient = leaves[-1].grad  # of the target, which a translator embeds last
+    assert (gradient[:, 8:] == 0).all()
+    assert (gradient[:, :8] != 0).all(dim=-1).all()
+
+
+# --- cached ---------------------------------------------------------------------------------------
+
+
+@cases("cached")
+@pytest.mark.parametrize("chunk", [1, 5, LENGTH])
+@torch.no_grad()
+def test_cached_steps_equal_one_pass(case, chunk):
+    text, cache = ids(), case.network.cache(LENGTH)
+    steps = [case(part, cache=cache) for part in text.split(chunk, dim=1)]
+    close(torch.cat(steps, dim=1), case(text), **loosely)
+
+
+@cases("cached")
+@pytest.mark.parametrize("chunk", [1, 5])
+@torch.no_grad()
+def test_cached_steps_equal_one_pass_with_padding_on_the_left(case, chunk):
+    text, keep, cache = ids(), padded_left(), case.network.cache(LENGTH)
+    pieces = zip(text.split(chunk, dim=1), keep.split(chunk, dim=1), strict=True)
+    steps = [case(part, keep=kept, cache=cache) for part, kept in pieces]
+    close(torch.cat(steps, dim=1)[keep], case(text, keep=keep)[keep], **loosely)
+
+
+@cases("cached")
+@torch.no_grad()
+def test_only_the_prompt_needs_to_say_what_is_padding(case):
+    text, keep, cache = ids(), padded_left(), case.network.cache(LENGTH)
+    case(text[:, :8], keep=keep[:, :8], cache=cache)
+    close(case(text[:, 8:], cache=cache), case(text, keep=keep)[:, 8:], **loosely)
+
+
+@cases("cached")
+@torch.no_grad()
+def test_a_cache_goes_on_with_the_rows_that_are_selected(case):
+    text, keep, rows = ids(), padded_left(), torch.tensor([2, 0, 0, 1])
+    whole = case(text, keep=keep)[rows]
+    cache = case.network.cache(LENGTH)
+    case(text[:, :8], keep=keep[:, :8], cache=cache)
+    cache.select(rows)
+    close(case(text[rows, 8:], cache=cache), whole[:, 8:], **loosely)
+
+
+@cases("cached")
+@torch.no_grad()
+def test_a_full_cache_says_so(case):
+    cache = case.network.cache(4)
+    with pytest.raises(ValueError, match="holds 4 tokens; 5 do not fit"):
+        case(ids(length=5), cache=cache)
+
+
+# --- padded ---------------------------------------------------------------------------------------
+
+
+def padded_left():
+    return torch.arange(LENGTH) >= torch.tensor([[0], [3], [7]])
+
+
+def padded_right():
+    return padded_left().flip(1)
+
+
+@cases("padded")
+@pytest.mark.parametrize("keep", [padded_left(), padded_right()], ids=["left", "right"])
+@torch.no_grad()
+def test_padding_changes_nothing(case, keep):
+    text = ids()
+    together = case(text, keep=keep)
+    for row, kept in enumerate(keep):
+        more = {"source": source(3)[row : row + 1]} if case.has("source") else {}
+        alone = case(text[row : row + 1, kept], **more)[0]
+        close(together[row] if alone.ndim == 1 else together[row, kept], alone, **loosely)
+
+
+@cases("padded")
+@pytest.mark.parametrize("keep", [padded_left(), padded_right()], ids=["left", "right"])
+@torch.no_grad()
+def test_what_stands_in_the_padding_does_not_matter(case, keep):
+    text = ids()
+    other = torch.where(keep, text, (text + 1) % VOCAB)
+    if case.has("pooled"):
+        assert torch.equal(case(text, keep=keep), case(other, keep=keep))
+    else:
+        assert torch.equal(case(text, keep=keep)[keep], case(other, keep=keep)[keep])
+
+
+@cases("source")
+@pytest.mark.parametrize("side", ["left", "right"])
+@torch.no_grad()
+def test_padding_of_the_source_changes_nothing(case, side):
+    text, given, junk = ids(1), source(1), torch.full((1, 4), 9)
+    keep = torch.ones(1, 11, dtype=torch.bool)
+    keep[:, slice(4) if side == "left" else slice(7, None)] = False
+    longer = torch.cat((junk, given) if side == "left" else (given, junk), dim=1)
+    plain = case(text, source=given)
+    close(case(text, source=longer, source_keep=keep), plain, **loosely)
+    cache = case.network.cache(LENGTH)
+    steps = [case(text[:, :5], source=longer, source_keep=keep, cache=cache)]
+    steps += [case(text[:, 5:], cache=cache)]
+    close(torch.cat(steps, dim=1), plain, **loosely)
+
+
+@cases("padded")
+def test_a_text_of_padding_alone_gives_finite_numbers_and_gradients(case):
+    text, keep = ids(), padded_right()
+    keep[1] = False
+    case.network.zero_grad()
+    logits = case(text, keep=keep)
+    logits.sum().backward()
+    assert logits.isfinite().all()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in case.network.parameters())
+
+
+# --- positionless ---------------------------------------------------------------------------------
+
+
+@cases("positionless")
+@torch.no_grad()
+def test_without_positions_a_permuted_text_gives_a_permuted_answer(case):
+    network, text, order = copy.deepcopy(case.network), ids(), torch.randperm(LENGTH)
+
+    def both():
+        answer = network(text)
+        return network(text[:, order]), answer if case.has("pooled") else answer[:, order]
+
+    assert not torch.allclose(*both(), **loosely)
+    network.position.weight.zero_()
+    close(*both(), **loosely)
+
+
+@cases("source")
+@torch.no_grad()
+def test_without_positions_the_order_of_the_source_does_not_matter(case, monkeypatch):
+    text, given = ids(), source(3)
+    order = torch.tensor([3, 1, 6, 0, 5, 2, 4])
+    ordered, permuted = case(text, source=given), case(text, source=given[:, order])
+    assert not torch.allclose(ordered, permuted, **loosely)
+    monkeypatch.setattr("glassformer.nn.positions.sinusoid", lambda at, dim: torch.zeros(dim))
+    close(case(text, source=given), case(text, source=given[:, order]), **loosely)
+
+
+# --- all ------------------------------------------------------------------------------------------
+
+
+@cases()
+@torch.no_grad()
+def test_a_batch_of_one_equals_a_batch_of_many(case):
+    text = ids()
+    many = case(text)
+    for row in range(len(text)):
+        more = {"source": source(3)[row : row + 1]} if case.has("source") else {}
+        close(case(text[row : row + 1], **more), many[row : row + 1], **loosely)
+
+
+@cases()
+@torch.no_grad()
+def test_saving_and_loading_changes_nothing(case, tmp_path):
+    Model(case.network, Bytes(["<end>"])).save(tmp_path / "model")
+    back = load(tmp_path / "model")
+    text = ids()
+    again = Case(case.name, case.settings, case.traits)
+    again.network = back.network
+    assert torch.equal(again(text), case(text))
+    assert back.config == case.network.config
+    assert back.tokenizer.specials == {"<end>": 256}
+
+
+@cases()
+@torch.no_grad()
+def test_tracing_changes_nothing(case):
+    text = ids()
+    plain = case(text)
+    with Trace(case.network) as trace:
+        close(case(text), plain, **loosely)
+    close(trace["output"], plain, **loosely)
+    assert sum(name.endswith("attention.pattern") for name in trace) >= 2
+    with Trace(case.network, "*.attention", "*.q") as quiet:
+        assert torch.equal(case(text), plain)  # nothing left the fused kernel
+    assert all(name.endswith((".attention", ".q")) for name in quiet)
+    assert torch.equal(case(text), plain)
+
+
+@cases()
+def test_gradients_of_the_fast_and_the_open_way_match(case):
+    text, gradients = ids(), []
+    for patterns in ((), ("*",)):
+        case.network.zero_grad()
+        with Trace(case.network, *patterns, edit={"nothing": torch.zeros_like}):
+            case(text, keep=padded_right()).square().mean().backward()
+        gradients.append([p.grad.clone() for p in case.network.parameters() if p.grad is not None])
+    for fast, plain in zip(*gradients, strict=True):
+        close(fast, plain, **loosely)
+
+
+@cases()
+@torch.no_grad()
+def test_a_copy_gives_the_same(case):
+    again = Case(case.name, case.settings, case.traits)
+    again.network = copy.deepcopy(case.network)
+    text = ids()
+    assert torch.equal(again(text), case(text))
+    close(again(text, keep=padded_left()), case(text, keep=padded_left()))
+
+
+@cases()
+def test_it_works_under_inference_mode_and_can_be_trained_afterwards(case):
+    with torch.inference_mode(), Trace(case.network, "*.pattern") as trace:
+        case(ids(), keep=padded_right())
+    assert trace.visits
+    case(ids(), keep=padded_right()).sum().backward()
+
+
+@cases("learns")
+def test_one_batch_can_be_learnt(case):
+    network = copy.deepcopy(case.network).train()
+    learner = Case(case.name, case.settings, case.traits)
+    learner.network = network
+    text, answers = ids(), torch.randint(0, VOCAB, (3, LENGTH))
+    answers = torch.tensor([0, 1, 2]) if case.has("pooled") else answers
+    optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
+    for _ in range(250):
+        logits = learner(text)
+        loss = F.cross_entropy(logits.flatten(0, -2), answers.flatten())
+        if loss < 0.05:
+            return
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    pytest.fail(f"the loss stays at {loss:.2f}")
+
+
+@cases()
+@torch.no_grad()
+def test_the_compiler_takes_it_whole(case):
+    compiled = Case(case.name, case.settings, case.traits)
+    text = ids()
+    compiled.network = torch.compile(case.network, fullgraph=True, backend="eager")
+    close(compiled(text), case(text), **loosely)
+    close(compiled(text, keep=padded_left()), case(text, keep=padded_left()), **loosely)
+    torch._dynamo.reset()
+
+
+@cases()
+def test_it_can_be_built_without_memory(case):
+    with torch.device("meta"):
+        network = MODELS[case.name](case.network.config)
+    sizes = [sum(p.numel() for p in n.parameters()) for n in (network, case.network)]
+    assert sizes[0] == sizes[1]
+
+
+@cases()
+def test_no_text_at_all_is_refused(case):
+    with pytest.raises(ValueError, match="no tokens to read"):
+        case(ids(length=0))
+
+
+@pytest.mark.parametrize("name", ["classifier", "generator", "bert", "gpt2"])
+def test_a_text_longer_than_the_context_is_refused(name):
+    with pytest.raises(ValueError, match="33 tokens do not fit into a context of 32"):
+        CASES[name](ids(length=33))
+
+
+def test_bert_reads_all_that_its_heads_say():
+    text, bert = ids(), CASES["bert"].network
+    reading = bert.read(text)
+    assert torch.equal(reading.tokens, bert(text))
+    close(reading.classes, bert.head(torch.tanh(bert.pooler.dense(reading.features[:, 0]))))
+
+
+def test_the_second_sentence_is_told_from_the_first():
+    text, second = ids(), (torch.arange(LENGTH) >= 6).long().expand(3, -1)
+    bert = CASES["bert"].network
+    assert not torch.allclose(bert(text), bert(text, segments=second), **loosely)
+
+
+def test_a_translator_without_source_says_what_it_needs():
+    with pytest.raises(ValueError, match="needs source ids"):
+        CASES["translator"].network(ids())

@@ -1,0 +1,283 @@
+"""Tokenizers: exactness, the library against the algorithms by hand, and the originals' ids."""
+
+import json
+from collections import Counter
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glassformer import TOKENIZERS, GlassError, text
+from glassformer.text import by_hand
+from glassformer.text.plain import Bytes, Characters, Words
+from glassformer.text.subword import (
+    BERT_SPECIALS,
+    BPE,
+    Subwords,
+    WordPiece,
+    choose_letters,
+    count_words,
+)
+
+SAMPLE = [
+    "The quick brown fox jumps over the lazy dog; the dog sleeps.",
+    "It's what they've said: we'll see, won't we? 12,345.67 and 42 items\n\n  indented\ttabs",
+    "机器学习是人工智能的一个分支。机器翻译和机器学习。学习语言。",
+    "😀😀 emoji 👩‍👩‍👧 and 🇩🇪 flags 😀, naïve café Zürich",
+    "aaaa aaa aa a aaaaaa ababab",
+]
+PIECES = [
+    *"abcdefgh ABC 0123 .,;:!?'\"-()[]{}<>|/\\\n\t",
+    *"机器学习语言的是一了我",
+    "😀",
+    "👍🏽",
+    "é",
+    "ü",
+    "'s",
+    "'ll",
+    " the",
+    "learning",
+    "<|endoftext|>",
+    "[MASK]",
+    "[CLS]",
+    "\u00a0",
+    "\u3000",
+]
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+ANY = st.text(max_size=40)
+
+
+@cache
+def trained(name):
+    return TOKENIZERS[name].train(SAMPLE)
+
+
+@pytest.mark.parametrize("name", ["bytes", "bpe"])
+@settings(max_examples=200, deadline=None)
+@given(text=TEXTS | ANY)
+def test_decoding_gives_back_the_text_exactly(name, text):
+    tokenizer = trained(name)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_half_a_character_is_replaced_not_refused():
+    for name in TOKENIZERS:
+        tokenizer = trained(name)
+        assert tokenizer.encode("a\ud83d\ude00b") == tokenizer.encode("a😀b")
+        assert isinstance(tokenizer.decode(tokenizer.encode("a\ud83d b")), str)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_ids_stay_below_vocab_and_every_token_has_a_name(name):
+    tokenizer = trained(name)
+    ids = [i for text in SAMPLE for i in tokenizer.encode(text)]
+    assert ids
+    assert all(0 <= i < tokenizer.vocab for i in ids)
+    names = [tokenizer.token(i) for i in range(tokenizer.vocab)]
+    assert all(names)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_tokenizer_comes_back_from_its_file(name, tmp_path):
+    tokenizer, file = trained(name), tmp_path / "tokenizer.json"
+    file.write_text(tokenizer.to_json(), encoding="utf-8")
+    back = text.load(file)
+    assert (back.vocab, back.specials, back.kind) == (
+        tokenizer.vocab,
+        tokenizer.specials,
+        tokenizer.kind,
+    )
+    for sample in [*SAMPLE, "unseen ¿words? <|endoftext|> [MASK]"]:
+        assert back.encode(sample) == tokenizer.encode(sample)
+        assert back.decode(back.encode(sample)) == tokenizer.decode(tokenizer.encode(sample))
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_special_token_that_is_typed_stays_text(name, tmp_path):
+    specials = ("<unk>", "[UNK]", "[MASK]", "<|endoftext|>", "<end>")
+    tokenizer, file = TOKENIZERS[name].train(SAMPLE, specials=specials), tmp_path / "t.json"
+    file.write_text(tokenizer.to_json(), encoding="utf-8")
+    unknown = {"<unk>", "[UNK]"}  # which a word that is not known becomes, as it should
+    markers = {i for token, i in tokenizer.specials.items() if token not in unknown}
+    for each in (tokenizer, text.load(file)):
+        assert len(markers) >= 1
+        for special in specials:
+            assert not markers & set(each.encode(f"a {special} b{special}"))
+
+
+def test_training_twice_gives_the_same():
+    for kind in TOKENIZERS.values():
+        assert kind.train(SAMPLE).to_json() == kind.train(SAMPLE).to_json()
+
+
+# --- characters, words, bytes ---------------------------------------------------------------------
+
+
+def test_an_unseen_character_is_unknown_not_an_error():
+    tokenizer = Characters.train(["abc"])
+    assert tokenizer.encode("aZ") == [1, 0]
+    assert tokenizer.decode(tokenizer.encode("cab")) == "cab"
+    assert tokenizer.decode([1, 0]) == "a<unk>"
+
+
+def test_words_are_cut_by_frequency():
+    tokenizer = Words.train(["a a a b b c"], least=2)
+    assert [tokenizer.token(i) for i in range(tokenizer.vocab)] == ["<unk>", "a", "b"]
+    assert Words.train(["a a a b b c"], vocab=2).vocab == 2
+    assert tokenizer.decode(tokenizer.encode("a c b")) == "a <unk> b"
+
+
+def test_words_keep_signs_apart_and_ideographs_single():
+    assert Words.split("Don't stop, 你好 42!") == ["Don't", "stop", ",", "你", "好", "42", "!"]
+
+
+def test_bytes_are_utf8():
+    tokenizer = Bytes(["<end>"])
+    assert tokenizer.encode("é") == list("é".encode())
+    assert tokenizer.decode([*"é".encode(), 256]) == "é<end>"
+    assert tokenizer.decode([0xC3]) == "\ufffd"
+    assert (tokenizer.token(65), tokenizer.token(10), tokenizer.token(256)) == ("A", "0a", "<end>")
+
+
+def test_tokens_must_differ():
+    with pytest.raises(ValueError, match="must differ"):
+        Characters(["a", "a"])
+
+
+# --- by hand --------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(texts=st.lists(TEXTS, min_size=1, max_size=8), probe=TEXTS, more=st.integers(0, 60))
+def test_bpe_by_hand_learns_and_says_the_same(texts, probe, more):
+    fast = BPE.train(texts, vocab=257 + more)
+    ids, merges = by_hand.learn_bpe(texts, 257 + more, specials=["<|endoftext|>"])
+    assert ids == fast.engine.get_vocab()
+    assert merges == [tuple(pair) for pair in json.loads(fast.to_json())["model"]["merges"]]
+    for text_ in [probe, *texts]:
+        assert by_hand.encode_bpe(text_, ids, merges) == fast.encode(text_)
+        assert by_hand.decode_bpe(fast.encode(text_), ids) == text_
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    texts=st.lists(TEXTS, min_size=1, max_size=8),
+    probe=TEXTS,
+    size=st.integers(20, 120),
+    lower=st.booleans(),
+)
+def test_wordpiece_by_hand_learns_and_says_the_same(texts, probe, size, lower):
+    fast = WordPiece.train(texts, vocab=size, lower=lower)
+    words = Counter(word for text_ in texts for word in by_hand.bert_words(text_, lower=lower))
+    letters, words = choose_letters(words, size)
+    ids, _ = by_hand.learn_wordpiece(words, [*BERT_SPECIALS, *letters], size)
+    assert ids == fast.engine.get_vocab()
+    for text_ in [probe, *texts]:
+        assert by_hand.encode_wordpiece(text_, ids, lower=lower) == fast.encode(text_)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=TEXTS)
+def test_words_are_split_as_the_library_splits_them(text):
+    pieces = BPE.train([]).engine.pre_tokenizer.pre_tokenize_str(text)
+    spans = [text[start:end] for _, (start, end) in pieces]
+    assert list(by_hand.gpt2_words(text)) == spans
+    counts = count_words(WordPiece.of(["[UNK]"]).engine, [text])
+    assert Counter(by_hand.bert_words(text)) == counts
+
+
+def test_bytes_that_are_no_text_survive_by_hand():
+    ids, merges = by_hand.learn_bpe(SAMPLE, 300)
+    for character in map(chr, [*range(256), 0x4F60, 0x1F600]):
+        assert by_hand.decode_bpe(by_hand.encode_bpe(character, ids, merges), ids) == character
+
+
+def test_rare_letters_leave_room_for_words():
+    chinese = ["".join(chr(0x4E00 + i) for i in range(500)) + " common common"]
+    tokenizer = WordPiece.train(chinese, vocab=100)
+    assert tokenizer.vocab <= 100
+    assert tokenizer.encode("common") == [tokenizer.engine.token_to_id("common")]
+
+
+# --- the originals --------------------------------------------------------------------------------
+
+
+def test_with_gpt2s_files_the_ids_are_gpt2s(data):
+    from transformers import GPT2Tokenizer
+
+    files = [str(data / "gpt2-bpe" / name) for name in ("encoder.json", "vocab.bpe")]
+    ours = BPE.read(*map(data.joinpath, files))
+    vocabulary = json.loads((data / "gpt2-bpe" / "encoder.json").read_text())
+    lines = (data / "gpt2-bpe" / "vocab.bpe").read_text().splitlines()[1:]
+    theirs = GPT2Tokenizer(vocab=vocabulary, merges=[tuple(line.split()) for line in lines])
+    assert ours.encode("Hello world") == [15496, 995]  # as published
+    assert ours.specials == {"<|endoftext|>": 50256}
+    ids, merges = vocabulary, [tuple(line.split()) for line in lines]
+    for sample in SAMPLE:
+        assert ours.encode(sample) == theirs(sample)["input_ids"]
+        assert by_hand.encode_bpe(sample, ids, merges) == ours.encode(sample)
+        assert ours.decode(ours.encode(sample)) == sample
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_with_berts_vocabulary_the_ids_are_berts(data, lower):
+    from transformers import BertTokenizer
+
+    file = data / "bert-vocab" / "vocab.txt"
+    tokens = file.read_text(encoding="utf-8").splitlines()
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    ours = WordPiece.read(file, lower=lower)
+    theirs = BertTokenizer(vocab=vocabulary, do_lower_case=lower)
+    for sample in SAMPLE:
+        assert ours.encode(sample) == theirs(sample, add_special_tokens=False)["input_ids"]
+        assert by_hand.encode_wordpiece(sample, vocabulary, lower=lower) == ours.encode(sample)
+
+
+# --- files that are wrong -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"kind": "words"}',
+        '{"kind": "words", "specials": ["<unk>"], "tokens": ["a", "a"]}',
+        '{"kind": "words", "specials": [], "tokens": ["a"]}',
+        '{"kind": "scored", "pieces": ["\u4e00"], "scores": [1]}',
+        '{"kind": "magic"}',
+        '{"model": {"type": "BPE"}}',
+        '{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["x y"]}}',
+    ],
+)
+def test_a_damaged_tokenizer_is_named_in_one_line(content, tmp_path):
+    file = tmp_path / "tokenizer.json"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(GlassError, match=r"tokenizer.json") as error:
+        text.load(file)
+    assert "\n" not in str(error.value)
+
+
+def test_wrong_files_of_gpt2_and_bert_are_named(tmp_path):
+    vocabulary, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    vocabulary.write_text('{"a": 0, "b": 1, "ab": 2}')
+    merges.write_text("#version: 0.2\na b\nb c\n")
+    with pytest.raises(GlassError, match="merge 2, 'b c'"):
+        BPE.read(vocabulary, merges)
+    merges.write_text("#version: 0.2\na b\n")
+    assert BPE.read(vocabulary, merges).encode("ab") == [2]
+    with pytest.raises(GlassError, match=r"needs \[UNK\]"):
+        WordPiece.of(["a"])
+
+
+def test_padding_and_truncation_in_a_file_are_not_applied(tmp_path):
+    tokenizer, file = BPE.train(SAMPLE), tmp_path / "tokenizer.json"
+    tokenizer.engine.enable_truncation(3)
+    tokenizer.engine.enable_padding(length=50)
+    file.write_text(tokenizer.to_json())
+    back = text.load(file)
+    assert isinstance(back, Subwords)
+    assert back.encode(SAMPLE[0]) == trained("bpe").encode(SAMPLE[0])
