@@ -8,6 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from glassformer.inspection.worksheet import Worksheet
 
@@ -38,14 +39,24 @@ def demo(text: str, layer: int, head: int, seed: int) -> None:
     glass demo
     glass demo "In the beginning was the word" --layer 1 --head 2
     """
+    from rich.console import Console
+
+    show(Console(highlight=False), text, layer=layer, head=head, seed=seed)
+
+
+def show(console: Console, text: str, *, layer: int = 0, head: int = 0, seed: int = 0) -> None:
+    """Build the model and print the worksheet: text goes in above and comes out below."""
     import pydoc_data.topics
 
     import torch
-    from rich.console import Console
 
     from glassformer.inspection.worksheet import worksheet
     from glassformer.models.generator import Config, Generator
     from glassformer.text.subword import BPE
+
+    def section(title: str, content: str | Text) -> None:
+        console.print(f"\n[bold cyan]{title}[/]")
+        console.print(content, markup=False, soft_wrap=True)
 
     torch.manual_seed(seed)
     tokenizer = BPE.train(pydoc_data.topics.topics.values(), vocab=2048)
@@ -53,60 +64,54 @@ def demo(text: str, layer: int, head: int, seed: int) -> None:
     network = Generator(config).eval()
     sheet = worksheet(network, tokenizer, text, layer=layer, head=head)
 
-    console = Console(highlight=False)
-    size = sum(p.numel() for p in network.parameters())
+    size, where = sum(p.numel() for p in network.parameters()), f"block {layer}, head {head}"
     console.print(
         f"[bold]A generator[/] of {config.depth} blocks, {config.heads} heads, {config.dim} wide: "
         f"{size:,} parameters, untrained.\n"
         f"[bold]A tokenizer[/] of {tokenizer.vocab:,} tokens (BPE), learnt from Python's own "
         "documentation."
     )
-    show(console, sheet, layer, head)
+    section("1. The text becomes tokens, and tokens become ids", tokens_lines(sheet))
+    section(f"2. Each value by its name, through block {layer}", shapes_lines(sheet, layer))
+    section(f"3. What each token (row) reads from which, in percent: {where}", pattern_lines(sheet))
+    section("4. The likeliest next tokens", next_lines(sheet))
     console.print(NEXT, markup=False)
 
 
-def show(console: Console, sheet: Worksheet, layer: int, head: int) -> None:
-    """Print a worksheet: text goes in above and comes out below."""
-
-    def section(title: str, lines: list[str]) -> None:
-        console.print(f"\n[bold cyan]{title}[/]")
-        console.print("\n".join(lines), markup=False, soft_wrap=True)
-
-    section("1. The text becomes tokens, and tokens become ids", tokens_lines(sheet))
-    section(f"2. Each value by its name, through block {layer}", shapes_lines(sheet, layer))
-    where = f"block {layer}, head {head}"
-    section(f"3. What each token (row) reads from which, in percent: {where}", pattern_lines(sheet))
-    section("4. The likeliest next tokens", next_lines(sheet))
-
-
-def tokens_lines(sheet: Worksheet) -> list[str]:
+def tokens_lines(sheet: Worksheet) -> str:
     rows = enumerate(zip(sheet.tokens, sheet.ids, strict=True))
-    return [f"{at:5}  {visible(token):<14} {id:6}" for at, (token, id) in rows]
+    return "\n".join(f"{at:5}  {visible(token):<14} {id:6}" for at, (token, id) in rows)
 
 
-def shapes_lines(sheet: Worksheet, layer: int) -> list[str]:
+def shapes_lines(sheet: Worksheet, layer: int) -> str:
     shown = {
         name: " x ".join(map(str, shape))
         for name, shape in sheet.shapes.items()
         if not name.startswith("blocks.") or f"{name}.".startswith(f"blocks.{layer}.")
     }
-    return [f"  {name:<40} {shape:>16}" for name, shape in shown.items()]
+    return "\n".join(f"  {name:<40} {shape:>16}" for name, shape in shown.items())
 
 
-def pattern_lines(sheet: Worksheet) -> list[str]:
-    """Numbers while they fit on a line, and shades alone for a longer text."""
+def pattern_lines(sheet: Worksheet) -> Text:
+    """Numbers on a colour while they fit on a line, and shades alone for a longer text."""
+    from rich.text import Text
+
     wide = len(sheet.tokens) <= 16
     columns = range(len(sheet.tokens)) if wide else ()
-    lines = [" " * 19 + "".join(f"{at:4}" for at in columns)]
+    text = Text(" " * 19 + "".join(f"{at:4}" for at in columns))
     for at, (token, row) in enumerate(zip(sheet.tokens, sheet.pattern.tolist(), strict=True)):
-        seen = row[: at + 1]
-        cells = (f"{shade(w)}{w * 100:3.0f}" if wide else shade(w / max(seen)) * 2 for w in seen)
-        lines.append(f"{at:5}  {visible(token)[:12]:<12}" + "".join(cells))
-    return lines
+        text.append(f"\n{at:5}  {visible(token)[:12]:<12}")
+        for weight in row[: at + 1]:
+            if wide:
+                green, blue = round(20 + weight * 120), round(40 + weight * 160)
+                text.append(f"{weight * 100:4.0f}", style=f"white on rgb(20,{green},{blue})")
+            else:
+                text.append(shade(weight / max(row)) * 2)
+    return text
 
 
-def next_lines(sheet: Worksheet) -> list[str]:
-    return [f"  {visible(token):<18} {probability:8.2%}" for token, probability in sheet.next]
+def next_lines(sheet: Worksheet) -> str:
+    return "\n".join(f"  {visible(token):<18} {chance:8.2%}" for token, chance in sheet.next)
 
 
 def shade(weight: float) -> str:

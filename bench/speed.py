@@ -1,0 +1,113 @@
+"""Our GPT-2 and Llama beside those of `transformers`: same weights, same run, each figure a ratio.
+
+python bench/speed.py
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+import torch
+import transformers
+
+from glassformer import Trace, load
+
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
+logging.disable(logging.WARNING)
+SMALL = {"vocab_size": 8192, "bos_token_id": 0, "eos_token_id": 0}
+
+
+def best(*ways: Callable[[], object], rounds: int = 7) -> list[float]:
+    """The best time of each, taken in turn so that noise meets all alike."""
+    times: list[list[float]] = [[] for _ in ways]
+    for _ in range(rounds):
+        for way, taken in zip(ways, times, strict=True):
+            start = time.perf_counter()
+            way()
+            taken.append(time.perf_counter() - start)
+    return [min(taken) for taken in times]
+
+
+def pairs() -> dict[str, Any]:
+    gpt2 = transformers.GPT2Config(n_positions=256, n_embd=384, n_layer=6, n_head=6, **SMALL)
+    llama = transformers.LlamaConfig(
+        hidden_size=384,
+        num_hidden_layers=6,
+        num_attention_heads=6,
+        num_key_value_heads=2,
+        intermediate_size=1024,
+        **SMALL,
+    )
+    return {
+        "GPT-2": transformers.GPT2LMHeadModel(gpt2).eval(),
+        "Llama": transformers.LlamaForCausalLM(llama).eval(),
+    }
+
+
+def decode_ours(network: Any, prompt: torch.Tensor, new: int) -> None:
+    cache, ids = network.cache(prompt.shape[1] + new), prompt
+    for _ in range(new):
+        ids = network(ids, cache=cache)[:, -1:].argmax(dim=-1)
+
+
+def decode_theirs(network: Any, prompt: torch.Tensor, new: int) -> None:
+    past, ids = None, prompt
+    for _ in range(new):
+        out = network(ids, past_key_values=past, use_cache=True)
+        past, ids = out.past_key_values, out.logits[:, -1:].argmax(dim=-1)
+
+
+def step(network: Any, logits: Callable[[], torch.Tensor], ids: torch.Tensor) -> None:
+    network.zero_grad()
+    scores = logits()[:, :-1].flatten(0, 1)
+    torch.nn.functional.cross_entropy(scores, ids[:, 1:].flatten()).backward()
+
+
+def compare(theirs: Any) -> dict[str, list[float]]:
+    """Seconds of ours and theirs, for each kind of work."""
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        ours = load(folder).network
+    ids = torch.randint(0, 8192, (4, 256))
+
+    def look() -> None:
+        with Trace(ours, "*.pattern"):
+            ours(ids)
+
+    rows = {}
+    with torch.inference_mode():
+        rows["forward, 4 x 256 tokens"] = best(lambda: ours(ids), lambda: theirs(ids))
+        rows["32 new tokens, one at a time"] = best(
+            lambda: decode_ours(ours, ids[:1, :32], 32),
+            lambda: decode_theirs(theirs, ids[:1, :32], 32),
+        )
+        theirs.set_attn_implementation("eager")
+        rows["forward, all attention seen"] = best(
+            look, lambda: theirs(ids, output_attentions=True)
+        )
+        theirs.set_attn_implementation("sdpa")
+    rows["forward and backward, 4 x 256"] = best(
+        lambda: step(ours, lambda: ours(ids), ids),
+        lambda: step(theirs, lambda: theirs(ids).logits, ids),
+    )
+    return rows
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    click.echo(f"torch {torch.__version__}, transformers {transformers.__version__}, ", nl=False)
+    click.echo(f"{torch.get_num_threads()} threads; milliseconds, best of 7, and theirs / ours\n")
+    for name, theirs in pairs().items():
+        for what, (mine, other) in compare(theirs).items():
+            times = f"{mine * 1e3:8.1f} {other * 1e3:8.1f} {other / mine:6.2f}"
+            click.echo(f"{name}  {what:<32} {times}")
+
+
+if __name__ == "__main__":
+    main()
