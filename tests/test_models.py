@@ -264,6 +264,19 @@ def test_it_works_under_inference_mode_and_can_be_trained_afterwards(case):
     case(ids(), keep=padded_right()).sum().backward()
 
 
+@cases()
+@torch.no_grad()
+def test_half_precision_goes_through(case):
+    half = Case(case.name, case.settings, case.traits)
+    half.network = copy.deepcopy(case.network).bfloat16()
+    text, keep = ids(), padded_left()
+    for patterns in (("nothing",), ("*",)):
+        with Trace(half.network, *patterns):
+            logits = half(text, keep=keep)
+        assert logits.dtype == torch.bfloat16
+        close(logits.float(), case(text, keep=keep), atol=0.2, rtol=0.1)
+
+
 @cases("learns")
 def test_one_batch_can_be_learnt(case):
     network = copy.deepcopy(case.network).train()

@@ -36,8 +36,9 @@ def worksheet(
     ids = tokenizer.encode(text)
     if not ids:
         raise GlassError("the text is empty: give at least one word")
+    device = next(network.parameters()).device
     with Trace(network) as trace:
-        logits = network(torch.tensor([ids]))
+        logits = network(torch.tensor([ids], device=device))
     probabilities, best = logits[0, -1].softmax(dim=-1).topk(min(top, tokenizer.vocab))
     return Worksheet(
         tokens=[tokenizer.token(i) for i in ids],

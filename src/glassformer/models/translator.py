@@ -95,7 +95,8 @@ class Translator(nn.Module):
         return x
 
     def embed(self, token: nn.Embedding, ids: Tensor, span: Span) -> Tensor:
-        x: Tensor = token(ids) * self.config.dim**0.5 + self.position(span)
+        x: Tensor = token(ids) * self.config.dim**0.5
+        x = x + self.position(span).to(x.dtype)
         return F.dropout(x, self.config.dropout, self.training)  # b t d
 
     def cache(self, capacity: int) -> Cache:
