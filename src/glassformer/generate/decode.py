@@ -1,0 +1,63 @@
+"""New tokens one at a time, with the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassformer.generate.sampling import Sampling, choose
+
+
+def stream(
+    network: Any,
+    ids: Tensor,
+    new: int,
+    *,
+    keep: Tensor | None = None,
+    sampling: Sampling | None = None,
+    seed: int | None = None,
+    **first: Tensor,
+) -> Iterator[Tensor]:
+    """The next ids of each text, b, again and again. `first` (a source) goes with the prompt.
+
+    When the context is full, its later half is read again and the text goes on from there.
+    """
+    sampling = sampling or Sampling()
+    generator = None if seed is None else torch.Generator(ids.device).manual_seed(seed)
+    context = getattr(network.config, "context", None)
+    said, read, cache = ids, ids, None
+    for _ in range(new):
+        with torch.inference_mode():
+            if context and (cache is None or cache.length + read.shape[1] > context):
+                start = max(said.shape[1] - (context if cache is None else context // 2), 0)
+                read, keep = said[:, start:], None if keep is None else keep[:, start:]
+                cache = None
+            if cache is None:
+                cache = network.cache(context or ids.shape[1] + new)
+                logits = network(read, keep=keep, cache=cache, **first)
+            else:
+                logits = network(read, cache=cache)
+            token = choose(logits[:, -1], said, sampling, generator)
+            read, said = token[:, None], torch.cat((said, token[:, None]), dim=1)
+            if keep is not None:
+                keep = torch.cat((keep, torch.ones_like(keep[:, :1])), dim=1)
+        yield token
+
+
+def finished_texts(
+    network: Any, ids: Tensor, new: int, *, end: int | None = None, **options: Any
+) -> list[list[int]]:
+    """The new ids of each text, up to the end token."""
+    texts: list[list[int]] = [[] for _ in ids]
+    done = [False] * len(texts)
+    for tokens in stream(network, ids, new, **options):
+        for row, token in enumerate(tokens.tolist()):
+            done[row] = done[row] or token == end
+            if not done[row]:
+                texts[row].append(token)
+        if all(done):
+            break
+    return texts

@@ -1,0 +1,66 @@
+"""How the next token is chosen from the scores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from glassformer.errors import GlassError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Temperature 0 takes the best; the others leave out what is unlikely."""
+
+    temperature: float = 0.8
+    top_k: int = 0  # only the k likeliest; 0: all
+    top_p: float = 1.0  # only the likeliest that together reach this probability
+    min_p: float = 0.0  # only what has at least this share of the likeliest's probability
+    repetition: float = 1.0  # above 1: what was said already becomes less likely
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("temperature", 0.0, 100.0),
+            ("top_k", 0, 10**9),
+            ("top_p", 0.0, 1.0),
+            ("min_p", 0.0, 1.0),
+            ("repetition", 0.1, 10.0),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise GlassError(f"{name} must be from {low} to {high}, not {getattr(self, name)}")
+
+
+GREEDY = Sampling(temperature=0.0)
+
+
+def choose(
+    logits: Tensor, said: Tensor, sampling: Sampling, generator: torch.Generator | None = None
+) -> Tensor:
+    """The next ids, b, from scores, b v, and what was said so far, b s."""
+    if sampling.repetition != 1:
+        logits = penalise(logits, said, sampling.repetition)
+    if sampling.temperature == 0:
+        return logits.argmax(dim=-1)
+    logits = logits / sampling.temperature
+    chances = narrow(logits.softmax(dim=-1), sampling)
+    return torch.multinomial(chances, 1, generator=generator)[:, 0]
+
+
+def narrow(chances: Tensor, sampling: Sampling) -> Tensor:
+    """Probabilities, b v, with what the settings leave out at 0; the likeliest always stays."""
+    ordered, order = chances.sort(dim=-1, descending=True, stable=True)
+    keep = torch.ones_like(ordered, dtype=torch.bool)
+    if sampling.top_k:
+        keep[:, sampling.top_k :] = False
+    before = ordered.cumsum(dim=-1) - ordered  # what the likelier ones have together
+    keep &= (before < sampling.top_p) & (ordered >= sampling.min_p * ordered[:, :1])
+    keep[:, 0] = True
+    return torch.zeros_like(chances).scatter(-1, order, ordered * keep)
+
+
+def penalise(logits: Tensor, said: Tensor, by: float) -> Tensor:
+    """Positive scores of what was said are divided, negative ones multiplied."""
+    scores = logits.gather(-1, said)
+    return logits.scatter(-1, said, torch.where(scores > 0, scores / by, scores * by))

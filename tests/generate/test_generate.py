@@ -1,0 +1,179 @@
+"""Sampling, decoding and beam search against their definitions."""
+
+import itertools
+
+import pytest
+import torch
+
+from cases import CASES, ids, source, with_traits
+from glassformer import GlassError
+from glassformer.generate.beam import beam_search
+from glassformer.generate.decode import finished_texts, stream
+from glassformer.generate.sampling import GREEDY, Sampling, choose, narrow, penalise
+
+writers = pytest.mark.parametrize("case", [CASES[n] for n in with_traits("cached")], ids=str)
+
+
+def given(case, batch):
+    return {"source": source(batch)} if case.has("source") else {}
+
+
+# --- sampling -------------------------------------------------------------------------------------
+
+CHANCES = torch.tensor([[0.1, 0.4, 0.05, 0.3, 0.15]])
+
+
+@pytest.mark.parametrize(
+    ("sampling", "kept"),
+    [
+        (Sampling(), {0, 1, 2, 3, 4}),
+        (Sampling(top_k=2), {1, 3}),
+        (Sampling(top_p=0.65), {1, 3}),
+        (Sampling(top_p=0.75), {1, 3, 4}),
+        (Sampling(top_p=0.0), {1}),
+        (Sampling(min_p=0.5), {1, 3}),
+        (Sampling(min_p=1.0), {1}),
+        (Sampling(top_k=3, top_p=0.6, min_p=0.2), {1, 3}),
+    ],
+)
+def test_what_is_unlikely_is_left_out(sampling, kept):
+    left = narrow(CHANCES, sampling)
+    assert set(left[0].nonzero().flatten().tolist()) == kept
+    assert torch.equal(left[left > 0], CHANCES[left > 0])
+
+
+def test_the_frequencies_are_the_probabilities():
+    logits = CHANCES.log().expand(20_000, 5)
+    generator = torch.Generator().manual_seed(0)
+    for temperature in (1.0, 0.5):
+        chosen = choose(logits, logits[:, :0].long(), Sampling(temperature), generator)
+        expected = (CHANCES[0] ** (1 / temperature)) / (CHANCES[0] ** (1 / temperature)).sum()
+        share = chosen.bincount(minlength=5) / 20_000
+        torch.testing.assert_close(share, expected, atol=0.015, rtol=0)
+
+
+def test_temperature_0_takes_the_best():
+    assert choose(CHANCES.log(), torch.empty(1, 0).long(), GREEDY).tolist() == [1]
+
+
+def test_what_was_said_becomes_less_likely():
+    logits, said = torch.tensor([[2.0, -2.0, 1.0]]), torch.tensor([[0, 1, 0]])
+    assert penalise(logits, said, 2.0).tolist() == [[1.0, -4.0, 1.0]]
+    chosen = choose(logits, said, Sampling(temperature=0.0, repetition=3.0))
+    assert chosen.tolist() == [2]
+
+
+def test_settings_out_of_range_are_named():
+    with pytest.raises(GlassError, match=r"top_p must be from 0.0 to 1.0, not 1.5"):
+        Sampling(top_p=1.5)
+
+
+# --- decoding -------------------------------------------------------------------------------------
+
+
+@writers
+def test_decoding_equals_reading_everything_again(case):
+    text, more = ids(2, 5), given(case, 2)
+    told = torch.stack(list(stream(case.network, text, 8, sampling=GREEDY, **more)), dim=1)
+    said = text
+    for _ in range(8):
+        best = case.network(said, **more)[:, -1].argmax(dim=-1, keepdim=True)
+        said = torch.cat((said, best), dim=1)
+    assert torch.equal(told, said[:, 5:])
+
+
+@writers
+def test_texts_of_different_length_go_on_as_if_alone(case):
+    text, more = ids(2, 6), given(case, 2)
+    keep = torch.tensor([[True] * 6, [False, False, False, True, True, True]])
+    together = list(stream(case.network, text, 6, keep=keep, sampling=GREEDY, **more))
+    for row in range(2):
+        mine = {name: value[row : row + 1] for name, value in more.items()}
+        alone = stream(case.network, text[row : row + 1, keep[row]], 6, sampling=GREEDY, **mine)
+        assert [int(t[row]) for t in together] == [int(t[0]) for t in alone]
+
+
+@pytest.mark.parametrize("name", ["gpt2", "generator", "llama"])
+def test_a_text_goes_on_beyond_the_context(name):
+    network, text = CASES[name].network, ids(1, 40)
+    told = [int(t) for t in stream(network, text, 30, sampling=GREEDY)]
+    assert len(told) == 30
+    assert told[0] == int(network(text[:, -32:])[0, -1].argmax())
+    later = torch.cat((text, torch.tensor([told])), dim=1)
+    assert told[1] == int(network(later[:, 41 - 16 : 41])[0, -1].argmax())
+
+
+def test_a_seed_makes_it_repeatable():
+    network, text = CASES["gpt2"].network, ids(2, 5)
+
+    def run(seed):
+        return [t.tolist() for t in stream(network, text, 10, seed=seed)]
+
+    assert run(3) == run(3) != run(4)
+
+
+def test_a_text_ends_at_the_end():
+    network, text = CASES["gpt2"].network, ids(3, 5)
+    free = [t.tolist() for t in stream(network, text, 10, sampling=GREEDY)]
+    rows = [list(row) for row in zip(*free, strict=True)]
+    end = rows[0][4]
+    expected = [row[: row.index(end)] if end in row else row for row in rows]
+    assert finished_texts(network, text, 10, end=end, sampling=GREEDY) == expected
+
+
+# --- beam search ----------------------------------------------------------------------------------
+
+
+@writers
+def test_a_beam_of_one_is_greedy(case):
+    text, more = ids(3, 2), given(case, 3)
+    for end in (0, 7, 13):
+        found = beam_search(case.network, text, 8, end=end, width=1, **more)
+        greedy = finished_texts(case.network, text, 8, end=end, sampling=GREEDY, **more)
+        assert [answers[0][1] for answers in found] == greedy
+
+
+class Tiny(torch.nn.Module):
+    """A network over three tokens whose scores depend on all that was said."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = CASES["gpt2"].network
+
+    def cache(self, capacity):
+        return self.network.cache(capacity)
+
+    def forward(self, ids, cache=None):
+        return self.network(ids, cache=cache)[..., :3] * 2
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 2.0])
+@torch.no_grad()
+def test_a_wide_beam_finds_what_exhaustive_search_finds(penalty):
+    network, start, end, new = Tiny(), ids(4, 2), 2, 4
+    found = beam_search(network, start, new, end=end, width=81, penalty=penalty)
+    for row, answers in zip(start, found, strict=True):
+        every = []
+        for length in range(new + 1):
+            for words in itertools.product([0, 1], repeat=length):
+                said = [*words, end] if length < new else list(words)
+                text = torch.tensor([[*row.tolist(), *said]])
+                chances = network(text).log_softmax(-1)[0, 1:-1]
+                total = sum(float(chances[i, token]) for i, token in enumerate(said))
+                every.append((total / ((5 + len(said)) / 6) ** penalty, list(words)))
+        score, words = max(every)
+        assert answers[0][1] == words
+        assert answers[0][0] == pytest.approx(score, abs=1e-4)
+        assert len(answers) == len(every)
+
+
+@torch.no_grad()
+def test_a_translator_searches_with_padded_sources():
+    case = CASES["translator"]
+    long = source(2)
+    keep = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
+    start = torch.ones(2, 1, dtype=torch.long)
+    both = beam_search(case.network, start, 6, end=5, source=long, source_keep=keep)
+    alone = beam_search(case.network, start[:1], 6, end=5, source=long[1:, :4])
+    assert both[1][0][1] == alone[0][0][1]
+    assert both[1][0][0] == pytest.approx(alone[0][0][0], abs=1e-4)
