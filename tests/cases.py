@@ -61,6 +61,9 @@ CASES = {
         "translator", {**SIZES, "hidden": 64, "source_vocab": 60}, WRITES | {"source"}
     ),
     "bert": Case("bert", WITH_CONTEXT, READS),
+    "sorting bert": Case(
+        "bert", {**WITH_CONTEXT, "masked": False, "classes": 3}, READS | {"pooled", "first"}
+    ),
     "gpt2": Case("gpt2", WITH_CONTEXT, WRITES),
     "llama": Case("llama", {**WITH_CONTEXT, "key_heads": 2, "hidden": 48}, WRITES),
     "wide llama": Case("llama", {**WITH_CONTEXT, "width": 16, "hidden": 48, "tied": True}, WRITES),

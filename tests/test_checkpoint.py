@@ -57,6 +57,47 @@ def test_nothing_is_overwritten_without_being_asked(folder):
     assert list(folder.parent.iterdir()) == [folder]
 
 
+def test_what_is_no_model_is_never_overwritten(tmp_path, folder):
+    thesis, file = tmp_path / "thesis", tmp_path / "file.txt"
+    thesis.mkdir()
+    (thesis / "chapter1.txt").write_text("a year of work")
+    file.write_text("more work")
+    for path in (thesis, file):
+        with pytest.raises(GlassError, match="is not a model's folder"):
+            load(folder).save(path, overwrite=True)
+    assert (thesis / "chapter1.txt").exists()
+
+
+def test_an_interrupted_rename_loses_nothing(folder, monkeypatch):
+    rename = Path.rename
+
+    def interrupted(self, target):
+        if self.name == "new":
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    model = load(folder)
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.save(folder, overwrite=True)
+    monkeypatch.undo()
+    load(folder)
+    assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_two_savers_do_not_replace_each_other(tmp_path):
+    model = Model(CASES["generator"].network)
+
+    def save_late():
+        with new_folder(tmp_path / "m") as late:
+            (late / "x").write_text("late")
+            model.save(tmp_path / "m")
+
+    with pytest.raises(OSError, match="not empty"):
+        save_late()
+    load(tmp_path / "m")
+
+
 def test_a_failed_save_leaves_what_was_there(folder, monkeypatch):
     def full(*_args, **_more):
         raise OSError("no space left on device")
@@ -140,6 +181,10 @@ def test_a_manifest_cannot_lead_out_of_the_folder(folder, tmp_path):
     outside = tmp_path / "secret.toml"
     outside.write_text("[model]\n")
     manifest = json.loads((folder / "manifest.json").read_text())
+    for name in ("a\0b", "x" * 5000, "\ud800"):
+        changed = {"files": {name: {"bytes": 8, "sha256": ""}}}
+        (folder / "manifest.json").write_text(json.dumps(changed))
+        one_line(folder, "is no name of a file|has no file")
     for name in ("../secret.toml", str(outside), "..", "a/b"):
         changed = {"files": {**manifest["files"], name: {"bytes": 8, "sha256": ""}}}
         (folder / "manifest.json").write_text(json.dumps(changed))
@@ -174,6 +219,17 @@ def test_half_precision_is_read_as_single(folder):
     network = load(folder).network
     assert {p.dtype for p in network.parameters()} == {torch.float32}
     assert network(ids()).isfinite().all()
+
+
+def test_tensors_of_odd_kinds_are_named(folder):
+    state = load_file(folder / "model.safetensors")
+    for odd in (torch.int64, torch.bool, torch.complex64):
+        save_file({**state, "head.bias": state["head.bias"].to(odd)}, folder / "model.safetensors")
+        sign(folder)
+        one_line(folder, "head.bias holds .*, not floating-point numbers")
+    save_file({**state, "head.bias": state["head.bias"].double()}, folder / "model.safetensors")
+    sign(folder)
+    assert load(folder).network(ids()).dtype == torch.float32
 
 
 def test_double_precision_survives(tmp_path):

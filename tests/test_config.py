@@ -25,6 +25,11 @@ def test_nested_values_reach_their_place():
     assert config.override(Run("x"), "model.dim=96").model.dim == 96
 
 
+def test_settings_are_checked_when_all_are_in_place():
+    changed = config.override(Run("x"), "model.dim=32", "model.heads=2", "steps=3")
+    assert (changed.model.dim, changed.model.heads, changed.steps) == (32, 2, 3)
+
+
 @pytest.mark.parametrize(
     ("setting", "name", "value"),
     [
@@ -57,6 +62,9 @@ def test_a_setting_is_read_as_its_type(setting, name, value):
         ("model.dept=3", "no setting 'model.dept'; did you mean 'depth'"),
         ("model.vocab=-5", "vocab must be from 0"),
         ("model.eps=nan", "eps must be finite"),
+        ("model.eps=-1", "eps must be above 0"),
+        ("model.hidden=0", "hidden must be at least 1"),
+        ("model.dim=768\nheads=3", "model.dim must be a whole number"),
         ("rate=fast", "rate must be a number, not 'fast'"),
         ("fast=1", "fast must be true or false, not 1"),
         ("kind=c", "kind must be one of a, b, not 'c'"),
@@ -98,6 +106,19 @@ def test_a_file_that_is_not_toml_is_named(tmp_path):
     file.write_text("dim = = 3")
     with pytest.raises(GlassError, match=r"config.toml is not TOML"):
         config.read(file)
+
+
+def test_widths_that_waves_cannot_have_are_refused():
+    for name, settings in (
+        ("llama", {"dim": 20, "heads": 4}),
+        ("translator", {"dim": 15, "heads": 3}),
+    ):
+        with pytest.raises(GlassError, match="even"):
+            build(name, settings)
+    with pytest.raises(GlassError, match="stretches nothing"):
+        Stretch(factor=0)
+    with pytest.raises(GlassError, match="base must be above 0"):
+        llama.Config(base=0.0)
 
 
 def test_a_llama_needs_heads_that_share_keys_equally():

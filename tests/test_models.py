@@ -97,6 +97,32 @@ def test_a_cache_goes_on_with_the_rows_that_are_selected(case):
 
 @cases("cached")
 @torch.no_grad()
+def test_a_pass_that_fails_leaves_the_cache_as_it_was(case):
+    text, cache = ids(), case.network.cache(LENGTH)
+    case(text[:, :8], keep=padded_left()[:, :8], cache=cache)
+
+    def fail(_):
+        raise ArithmeticError("as planned")
+
+    blocks = "decoder" if case.has("source") else "blocks"
+    trace = Trace(case.network, edit={f"{blocks}.1.attention.q": fail})
+    with pytest.raises(ArithmeticError), trace:
+        case(text[:, 8:10], cache=cache)
+    again = case(text[:, 8:], cache=cache)
+    close(again, case(text, keep=padded_left())[:, 8:], **loosely)
+
+
+@cases("cached")
+@torch.no_grad()
+def test_a_cache_is_of_one_batch(case):
+    cache = case.network.cache(LENGTH)
+    case(ids()[:, :6], cache=cache)
+    with pytest.raises(ValueError, match="holds 3 texts; 1 were given"):
+        case(ids()[:1, 6:], cache=cache)
+
+
+@cases("cached")
+@torch.no_grad()
 def test_a_full_cache_says_so(case):
     cache = case.network.cache(4)
     with pytest.raises(ValueError, match="holds 4 tokens; 5 do not fit"):
@@ -142,9 +168,9 @@ def test_what_stands_in_the_padding_does_not_matter(case, keep):
 @pytest.mark.parametrize("side", ["left", "right"])
 @torch.no_grad()
 def test_padding_of_the_source_changes_nothing(case, side):
-    text, given, junk = ids(1), source(1), torch.full((1, 4), 9)
-    keep = torch.ones(1, 11, dtype=torch.bool)
-    keep[:, slice(4) if side == "left" else slice(7, None)] = False
+    text, given, junk = ids(1), source(1), torch.full((1, 2), 9)
+    keep = torch.ones(1, 9, dtype=torch.bool)
+    keep[:, slice(2) if side == "left" else slice(7, None)] = False
     longer = torch.cat((junk, given) if side == "left" else (given, junk), dim=1)
     plain = case(text, source=given)
     close(case(text, source=longer, source_keep=keep), plain, **loosely)
@@ -172,6 +198,8 @@ def test_a_text_of_padding_alone_gives_finite_numbers_and_gradients(case):
 @torch.no_grad()
 def test_without_positions_a_permuted_text_gives_a_permuted_answer(case):
     network, text, order = copy.deepcopy(case.network), ids(), torch.randperm(LENGTH)
+    if case.has("first"):  # the first token stands for the whole, so it stays the first
+        order = torch.cat((torch.zeros(1, dtype=torch.long), torch.randperm(LENGTH - 1) + 1))
 
     def both():
         answer = network(text)
@@ -239,7 +267,7 @@ def test_gradients_of_the_fast_and_the_open_way_match(case):
     text, gradients = ids(), []
     for patterns in ((), ("*",)):
         case.network.zero_grad()
-        with Trace(case.network, *patterns, edit={"nothing": torch.zeros_like}):
+        with Trace(case.network, *(patterns or ("nothing",))):
             case(text, keep=padded_right()).square().mean().backward()
         gradients.append([p.grad.clone() for p in case.network.parameters() if p.grad is not None])
     for fast, plain in zip(*gradients, strict=True):
@@ -325,6 +353,45 @@ def test_no_text_at_all_is_refused(case):
 def test_a_text_longer_than_the_context_is_refused(name):
     with pytest.raises(ValueError, match="33 tokens do not fit into a context of 32"):
         CASES[name](ids(length=33))
+
+
+def test_padding_does_not_count_against_the_context():
+    gpt2, text = CASES["gpt2"].network, ids(1, 40)
+    keep = torch.arange(40)[None] >= 10
+    close(gpt2(text, keep=keep)[:, 10:], gpt2(text[:, 10:]), **loosely)
+
+
+def test_keep_may_be_numbers_and_ids_must_be_a_batch():
+    gpt2, text = CASES["gpt2"].network, ids()
+    assert torch.equal(gpt2(text, keep=padded_left().long()), gpt2(text, keep=padded_left()))
+    with pytest.raises(ValueError, match="a batch of texts"):
+        gpt2(text[0])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "generator", "classifier", "bert", "llama", "translator"])
+def test_dropout_is_applied_where_the_paper_has_it(name):
+    """About half of what each layer gives is 0 while it learns, and nothing afterwards."""
+    kind = MODELS[name]
+    settings = {**CASES[name].settings, "dropout": 0.5}
+    network = kind(kind.Config(**settings)).train()
+    more = {"source": source(3)} if name == "translator" else {}
+    zeros = {}
+
+    def share(key):
+        def count(x):
+            zeros[key] = float((x == 0).float().mean())
+            return x
+
+        return count
+
+    edits = {key: share(key) for key in ("*.0.attention", "*.0.feedforward")}
+    with Trace(network, edit=edits):
+        network(ids(), **more)
+    assert all(0.4 < part < 0.6 for part in zeros.values())
+    assert not torch.equal(network(ids(), **more), network(ids(), **more))
+    network.eval()
+    text = ids()
+    assert torch.equal(network(text, **more), network(text, **more))
 
 
 def test_bert_reads_all_that_its_heads_say():

@@ -3,7 +3,6 @@
 import threading
 import time
 import timeit
-import warnings
 
 import pytest
 import torch
@@ -27,16 +26,48 @@ def test_values_are_named_by_the_module_tree():
     assert torch.equal(trace["output"], logits)
 
 
-def test_names_of_values_are_no_names_of_parts():
+def test_names_of_values_are_no_names_of_parts(monkeypatch):
     for case in CASES.values():
         parts = {name for name, _ in case.network.named_modules()}
         parts |= {name for name, _ in case.network.named_parameters()}
-        with Trace(case.network) as trace:
+        tapped = set()
+        visit = Trace.visit
+
+        def note(self, name, value, tapped=tapped, visit=visit):
+            if name:
+                tapped.add(self._full(name))
+            return visit(self, name, value)
+
+        with monkeypatch.context() as patch, Trace(case.network):
+            patch.setattr(Trace, "visit", note)
             case(ids())
-        modules = {name for name, _ in case.network.named_modules()}
-        taps = set(trace) - modules - {"output"}
-        assert taps
-        assert not taps & parts
+        assert any(name.endswith("attention.pattern") for name in tapped)
+        assert not tapped & parts
+
+
+def test_what_runs_outside_of_the_network_is_not_seen():
+    other, text = CASES["generator"].network, ids()
+    plain = other(text)
+    with Trace(GPT2.blocks[0], "*") as trace:
+        GPT2(text)
+        assert torch.equal(other(text), plain)
+    assert len(trace.visits["attention.pattern"]) == 1
+    assert trace["output"].shape == (3, 12, 32)
+    with pytest.warns(UserWarning, match="met no value"), Trace(GPT2, edit={"*": torch.zeros_like}):
+        assert torch.equal(other(text), plain)
+
+
+def test_an_edit_that_meets_no_value_is_no_finding():
+    edits = {"blocks.1.attention.head": torch.zeros_like}
+    said = r"met no value; did you mean .*attention.heads"
+    with pytest.warns(UserWarning, match=said), Trace(GPT2, edit=edits):
+        GPT2(ids())
+
+
+def test_an_edit_must_give_a_tensor():
+    trace = Trace(GPT2, edit={"blocks.0": lambda _: None})
+    with pytest.raises(ValueError, match="gives None, not a tensor"), trace:
+        GPT2(ids())
 
 
 def test_every_visit_is_kept():
@@ -180,6 +211,15 @@ def test_a_trace_looks_at_the_code_of_a_compiled_model():
     torch._dynamo.reset()
 
 
+def test_a_trace_looks_through_a_wrapper_that_compiles():
+    compiled, text = torch.compile(GPT2, backend="eager", fullgraph=True), ids()
+    plain = compiled(text)
+    with Trace(GPT2, "*.pattern") as trace:
+        torch.testing.assert_close(compiled(text), plain)
+    assert len(trace) == 2
+    torch._dynamo.reset()
+
+
 def test_a_method_called_directly_is_traced_too():
     translator = CASES["translator"].network
     with Trace(translator, "encoder.?") as trace:
@@ -200,21 +240,30 @@ def test_without_a_trace_a_tap_gives_back_its_argument():
     assert not watched("x")
 
 
-def test_a_closed_trace_costs_less_than_a_hundredth_of_a_pass():
+def test_a_closed_trace_costs_less_than_a_hundredth_of_a_pass(monkeypatch):
     kind = MODELS["gpt2"]
     network = kind(kind.Config(vocab=512, context=128, dim=384, depth=6, heads=6)).eval()
     text = torch.randint(0, 512, (1, 128))
-    calls = {"tap": 0, "watched": 0}
+    calls = 0
+    visit = Trace.visit
+
+    def counted(self, name, value):
+        nonlocal calls
+        calls += bool(name)
+        return visit(self, name, value)
+
     with torch.inference_mode():
-        with warnings.catch_warnings(), Trace(network) as trace:
+        monkeypatch.setattr(Trace, "visit", counted)
+        with Trace(network):
             network(text)
-        calls["tap"] = sum(map(len, trace.visits.values()))  # more than the taps: modules too
         passes = []
         for _ in range(5):
             start = time.perf_counter()
             network(text)
             passes.append(time.perf_counter() - start)
-    value = torch.ones(1)
-    one = min(timeit.repeat(lambda: tap("x", value), number=10_000, repeat=5)) / 10_000
-    assert calls["tap"] > 6 * 6
-    assert calls["tap"] * one < 0.01 * min(passes)
+    value, layers = torch.ones(1), 6
+    one_tap = min(timeit.repeat(lambda: tap("x", value), number=10_000, repeat=5)) / 10_000
+    one_ask = min(timeit.repeat(lambda: watched("x"), number=10_000, repeat=5)) / 10_000
+    asked = 3 * layers + 1  # attention and two norms in each block, and the last norm
+    assert calls > 6 * layers
+    assert calls * one_tap + asked * one_ask < 0.01 * min(passes)

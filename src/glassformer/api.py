@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from glassformer import checkpoint, models
+from glassformer.config import make
 from glassformer.convert import huggingface, llama2c
+from glassformer.data.batches import padded
 from glassformer.errors import GlassError
+from glassformer.generate.beam import beam_search
+from glassformer.generate.decode import stream as decode
+from glassformer.generate.sampling import Sampling
+from glassformer.tasks.classify import encode_pair
+from glassformer.tasks.translate import END, START
 from glassformer.text.tokenizer import Tokenizer
+
+BEST = "best"  # of a run, the weights to use
 
 
 class Model:
-    """A network, the tokenizer that made its ids (or None), and its config."""
+    """A network, the tokenizer that made its ids (or None), its config, and what it is for."""
 
-    def __init__(self, network: nn.Module, tokenizer: Tokenizer | None = None) -> None:
-        self.network, self.tokenizer = network, tokenizer
+    def __init__(
+        self,
+        network: nn.Module,
+        tokenizer: Tokenizer | None = None,
+        task: dict[str, Any] | None = None,
+    ) -> None:
+        self.network, self.tokenizer, self.task = network, tokenizer, task or {}
 
     @property
     def config(self) -> Any:
@@ -29,6 +45,121 @@ class Model:
         """The architecture's name in `MODELS`."""
         return models.name_of(self.network)
 
+    # --- use ----------------------------------------------------------------------------------
+
+    def stream(
+        self,
+        prompt: str = "",
+        *,
+        new: int = 200,
+        seed: int | None = None,
+        stop: Sequence[str] = (),
+        **sampling: float,
+    ) -> Iterator[str]:
+        """The continuation of a text, a piece at a time; it ends before a text in `stop`.
+
+        `sampling` is any of temperature, top_k, top_p, min_p, repetition.
+        """
+        tokenizer, options = self.words(), make(Sampling, sampling)
+        start = tokenizer.encode(prompt) or tokenizer.encode("\n") or [0]
+        end = tokenizer.specials.get("<|endoftext|>", tokenizer.specials.get("</s>", -1))
+        ids, told = list(start), ""
+        shown = len(tokenizer.decode(start))
+        for token in decode(self.network, self.ids([start]), new, sampling=options, seed=seed):
+            if int(token) in (end, tokenizer.specials.get("<s>", -1)):
+                break
+            ids.append(int(token))
+            text = tokenizer.decode(ids)
+            found = [at for word in stop if word and (at := text.find(word, shown)) >= 0]
+            if found:
+                yield text[shown + len(told) : min(found)]
+                return
+            held = max((overlap(text[shown:], word) for word in stop), default=0)
+            whole = text[shown : len(text) - held].removesuffix("\ufffd")  # half a character waits
+            if len(whole) > len(told):
+                yield whole[len(told) :]
+                told = whole
+        yield tokenizer.decode(ids)[shown + len(told) :]
+
+    def generate(self, prompts: str | Sequence[str] = "", **options: Any) -> Any:
+        """Continuations: for a text a text, for a list a list. Options are those of `stream`."""
+        if isinstance(prompts, str):
+            return "".join(self.stream(prompts, **options))
+        return ["".join(self.stream(prompt, **options)) for prompt in prompts]
+
+    def classify(self, texts: Sequence[str | tuple[str, str]]) -> list[dict[str, float]]:
+        """For each text, or pair of texts, its labels with their probabilities, likeliest first."""
+        if "labels" not in self.task:
+            raise GlassError("this model was not trained to classify")
+        tokenizer, labels = self.words(), self.task["labels"]
+        rows = [(t,) if isinstance(t, str) else t for t in texts]
+        encoded = [encode_pair(tokenizer, row)[: self.config.context] or [0] for row in rows]
+        out: list[dict[str, float]] = []
+        for start in range(0, len(encoded), 32):
+            ids, keep = self.batch(encoded[start : start + 32])
+            with torch.inference_mode():
+                chances = self.network(ids, keep=keep).float().softmax(dim=-1).tolist()
+            for row in chances:
+                ranked = sorted(zip(labels, row, strict=True), key=lambda pair: -pair[1])
+                out.append(dict(ranked))
+        return out
+
+    def translate(self, texts: Sequence[str], *, beam: int = 4, penalty: float = 0.6) -> list[str]:
+        """The best translation of each text; a beam of 1 takes the likeliest word each time."""
+        if not isinstance(self.network, models.MODELS["translator"]):
+            raise GlassError("this model was not trained to translate")
+        tokenizer, out = self.words(), []
+        begin, end = (tokenizer.specials[name] for name in (START, END))
+        for start in range(0, len(texts), 16):
+            rows = [tokenizer.encode(text) or [end] for text in texts[start : start + 16]]
+            ids, keep = self.batch(rows)
+            most = min(256, 2 * ids.shape[1] + 20)
+            first = self.ids([[begin]] * len(rows))
+            found = beam_search(
+                self.network, first, most, end=end, width=beam, penalty=penalty,
+                source=ids, source_keep=keep,
+            )  # fmt: skip
+            out += [tokenizer.decode(answers[0][1]) for answers in found]
+        return out
+
+    def fill_mask(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
+        """For each [MASK] in a text the likeliest tokens, with their probabilities."""
+        tokenizer = self.words()
+        names = ("[CLS]", "[SEP]", "[MASK]")
+        if not all(name in tokenizer.specials for name in names):
+            raise GlassError("this model was not trained to fill masks")
+        first, last, mask = (tokenizer.specials[name] for name in names)
+        pieces = [tokenizer.encode(piece) for piece in text.split("[MASK]")]
+        if len(pieces) == 1:
+            raise GlassError("there is no [MASK] in the text")
+        ids = [first, *pieces[0]]
+        for piece in pieces[1:]:
+            ids += [mask, *piece]
+        ids.append(last)
+        with torch.inference_mode():
+            logits = self.network(self.ids([ids]))[0]
+        asked = [at for at, id in enumerate(ids) if id == mask]
+        best = logits[asked].float().softmax(dim=-1).topk(top)
+        return [
+            [(tokenizer.token(i), p) for i, p in zip(row, chances, strict=True)]
+            for row, chances in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+    def words(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise GlassError("this model has no tokenizer, so it cannot read text")
+        return self.tokenizer
+
+    def ids(self, rows: list[list[int]]) -> Tensor:
+        return torch.tensor(rows, device=next(self.network.parameters()).device)
+
+    def batch(self, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
+        ids, keep = padded([np.array(row) for row in rows])
+        device = next(self.network.parameters()).device
+        return ids.to(device), keep.to(device)
+
+    # --- keep ---------------------------------------------------------------------------------
+
     def save(
         self,
         path: str | Path,
@@ -37,10 +168,13 @@ class Model:
         overwrite: bool = False,
     ) -> None:
         """Write a folder that `load` opens; in the other format, one for `transformers`."""
-        writers = {"glassformer": checkpoint.save, "huggingface": huggingface.save}
-        if format not in writers:
-            raise GlassError(f"the format is one of {', '.join(writers)}, not {format!r}")
-        writers[format](Path(path), self.network, self.tokenizer, overwrite=overwrite)
+        if format == "glassformer":
+            parts = (self.network, self.tokenizer)
+            checkpoint.save(Path(path), *parts, task=self.task, overwrite=overwrite)
+        elif format == "huggingface":
+            huggingface.save(Path(path), self.network, self.tokenizer, overwrite=overwrite)
+        else:
+            raise GlassError(f"the format is one of glassformer, huggingface, not {format!r}")
 
     def __repr__(self) -> str:
         size = sum(p.numel() for p in self.network.parameters())
@@ -48,10 +182,15 @@ class Model:
         return f"<glassformer.Model {self.name}: {size:,} parameters, tokenizer: {words}>"
 
 
+def overlap(text: str, word: str) -> int:
+    """How much of the end of a text may be the beginning of a word."""
+    return next((n for n in range(len(word) - 1, 0, -1) if text.endswith(word[:n])), 0)
+
+
 def load(
     path: str | Path, *, ignore: Sequence[str] = (), tokenizer: str | Path | None = None
 ) -> Model:
-    """Open a folder of ours, a Hugging Face folder (GPT-2, BERT, Llama) or a llama2.c file.
+    """Open a run or folder of ours, a Hugging Face folder (GPT-2, BERT, Llama) or a llama2.c file.
 
     `ignore` names settings and tensors of a Hugging Face folder to pass over; `tokenizer` is the
     tokenizer file of a llama2.c model. Nothing in the files is run.
@@ -61,6 +200,10 @@ def load(
         return Model(*llama2c.load(path, Path(tokenizer) if tokenizer else None))
     if not path.is_dir():
         raise GlassError(f"there is no folder {path}")
+    if tokenizer is not None:
+        raise GlassError(f"{path} is a folder; a tokenizer is given only with a llama2.c file")
+    if (path / BEST).is_dir():
+        return Model(*checkpoint.load(path / BEST))
     if (path / checkpoint.CONFIG).exists():
         return Model(*checkpoint.load(path))
     if (path / huggingface.CONFIG).exists():

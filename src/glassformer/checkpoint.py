@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -15,29 +17,41 @@ CONFIG, TOKENIZER = "config.toml", "tokenizer.json"
 
 
 def save(
-    path: Path, network: nn.Module, tokenizer: Tokenizer | None, *, overwrite: bool = False
+    path: Path,
+    network: nn.Module,
+    tokenizer: Tokenizer | None,
+    *,
+    task: dict[str, Any] | None = None,
+    more: Callable[[Path], None] = lambda _: None,
+    overwrite: bool = False,
 ) -> None:
-    """Write the folder, whole or not at all."""
+    """Write the folder, whole or not at all; `more` may write further files into it."""
     settings = {"name": models.name_of(network), **config.to_dict(network.config)}
+    tables = {"model": settings} | ({"task": task} if task else {})
     with new_folder(path, overwrite=overwrite) as folder:
-        (folder / CONFIG).write_text(config.write({"model": settings}), encoding="utf-8")
+        (folder / CONFIG).write_text(config.write(tables), encoding="utf-8")
         if tokenizer is not None:
             (folder / TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
         weights.write(network.state_dict(), folder / weights.FILE)
+        more(folder)
         write_manifest(folder)
 
 
-def load(path: Path) -> tuple[nn.Module, Tokenizer | None]:
-    """Read the folder, after each of its files was found to be what was saved."""
+def load(path: Path) -> tuple[nn.Module, Tokenizer | None, dict[str, Any]]:
+    """Read the folder, after each of its files was found to be what was saved.
+
+    Gives the network, the tokenizer, and what the task that it was trained for needs to know.
+    """
     names = verify(path)
     for needed in (CONFIG, weights.FILE):
         if needed not in names:
             raise GlassError(f"{path} is damaged: its manifest does not list {needed}")
-    settings = config.read(inside(path, CONFIG)).get("model")
+    tables = config.read(inside(path, CONFIG))
+    settings, task = tables.get("model"), tables.get("task", {})
     if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
         raise GlassError(f"{path / CONFIG} names no model")
     name = settings.pop("name")
     state = weights.read(inside(path, weights.FILE))
     network = weights.fill(lambda: models.build(name, settings), state, path / weights.FILE)
     tokenizer = text.load(inside(path, TOKENIZER)) if TOKENIZER in names else None
-    return network, tokenizer
+    return network, tokenizer, task

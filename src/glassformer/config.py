@@ -6,7 +6,7 @@ import difflib
 import math
 import tomllib
 from collections.abc import Iterable
-from dataclasses import MISSING, asdict, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -26,7 +26,7 @@ def read(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise GlassError(f"{path} is not TOML: {error}") from None
 
 
@@ -57,31 +57,32 @@ def make(kind: type[T], values: dict[str, Any], where: str = "") -> T:
     return kind(**{key: fit(types[key], value, where + key) for key, value in values.items()})
 
 
-def override(config: T, setting: str) -> T:
-    """`override(config, "model.dim=512")`; a value is written as in TOML, a word without quotes."""
-    path, equals, text = setting.partition("=")
-    if not equals:
-        raise GlassError(f"{setting!r} is not a setting: write name=value")
-    return _override(config, path.strip().split("."), text.strip(), "")
+def override(config: T, *settings: str) -> T:
+    """`override(config, "model.dim=512", "model.heads=8")`, checked when all of them are in place.
 
-
-def _override(config: T, path: list[str], text: str, where: str) -> T:
-    head, *rest = path
-    kind = known(type(config), [head], where)[head]
-    if rest:
-        inner = getattr(config, head)
-        if not is_dataclass(inner):
-            raise GlassError(f"setting {where + head!r} has no settings inside it")
-        value: Any = _override(inner, rest, text, f"{where}{head}.")
-    else:
-        value = fit(kind, _value(kind, text), where + head)
-    return replace(config, **{head: value})  # type: ignore[type-var]
+    A value is written as in TOML, a word without quotes.
+    """
+    values = to_dict(config)
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise GlassError(f"{setting!r} is not a setting: write name=value")
+        *outer, last = path.strip().split(".")
+        kind, table, where = type(config), values, ""
+        for name in outer:
+            kind = known(kind, [name], where)[name]
+            if not is_dataclass(kind):
+                raise GlassError(f"setting {where + name!r} has no settings inside it")
+            table, where = table.setdefault(name, {}), f"{where}{name}."
+        wanted = known(kind, [last], where)[last]
+        table[last] = fit(wanted, _value(wanted, text.strip()), where + last)
+    return make(type(config), values)
 
 
 def _value(kind: Any, text: str) -> Any:
     try:
-        value = tomllib.loads(f"x={text}")["x"]
-    except tomllib.TOMLDecodeError:
+        value = tomllib.loads(f"x={text}")["x"] if "\n" not in text else text
+    except (ValueError, RecursionError):
         return text
     wants_text = kind is str or str in get_args(kind)
     return text if wants_text and not isinstance(value, str) else value
@@ -102,6 +103,8 @@ def fit(kind: Any, value: Any, where: str) -> Any:
         inner = [arg for arg in args if arg is not type(None)]
         return None if value is None and len(inner) < len(args) else fit(inner[0], value, where)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) > 2**64:
+            raise GlassError(f"{where} is too large")
         return float(value)
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind):
         raise GlassError(f"{where} must be {MEANT[kind]}, not {value!r}")
@@ -130,9 +133,13 @@ def check_sizes(config: Any) -> None:
             raise GlassError(f"{name} must be finite, not {value}")
         if isinstance(value, int) and not 0 <= value <= MOST.get(name, LARGEST):
             raise GlassError(f"{name} must be from 0 to {MOST.get(name, LARGEST)}, not {value}")
-    for name in ("vocab", "context", "dim", "depth", "heads"):
-        if getattr(config, name, 1) < 1:
-            raise GlassError(f"{name} must be at least 1, not {getattr(config, name)}")
+    for name in ("vocab", "context", "dim", "depth", "heads", "hidden", "width", "key_heads"):
+        value = getattr(config, name, None)
+        if value is not None and value < 1:
+            raise GlassError(f"{name} must be at least 1, not {value}")
+    for name in ("eps", "base"):
+        if getattr(config, name, 1) <= 0:
+            raise GlassError(f"{name} must be above 0, not {getattr(config, name)}")
     if config.dim % config.heads:
         raise GlassError(f"dim {config.dim} cannot be shared equally by {config.heads} heads")
     if not 0 <= config.dropout < 1:

@@ -19,19 +19,27 @@ MANIFEST = "manifest.json"
 @contextlib.contextmanager
 def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """A folder to fill; it appears at `path` when all is written and safe on the disk."""
-    if path.exists() and not overwrite:
-        raise GlassError(f"{path} exists already: choose another name, or ask to overwrite it")
+    if path.exists():
+        if not overwrite:
+            raise GlassError(f"{path} exists already: choose another name, or ask to overwrite it")
+        if not any((path / name).is_file() for name in (MANIFEST, "config.json")):
+            raise GlassError(f"{path} is not a model's folder, so it is not overwritten")
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as hidden:
-        whole = Path(hidden) / "new"
+        whole, old = Path(hidden) / "new", Path(hidden) / "old"
         whole.mkdir()
         yield whole
         for file in whole.iterdir():
             sync(file)
         sync(whole)
-        if path.exists():
-            path.rename(Path(hidden) / "old")
-        whole.rename(path)
+        try:
+            if overwrite and path.exists():
+                path.rename(old)
+            whole.rename(path)
+        except BaseException:
+            if old.exists() and not path.exists():
+                old.rename(path)
+            raise
         sync(path.parent)
 
 
@@ -47,17 +55,32 @@ def sync(path: Path) -> None:
 def inside(folder: Path, name: str) -> Path:
     """The file of that name in the folder; an error if the name, or a link, leads out of it."""
     path = folder / name
-    if Path(name).name != name or not path.resolve().is_relative_to(folder.resolve()):
-        raise GlassError(f"{folder}: {name!r} leads out of the folder, so it is not opened")
-    if not path.is_file():
+    try:
+        stays = Path(name).name == name and path.resolve().is_relative_to(folder.resolve())
+        there = path.is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        raise GlassError(f"{folder}: {name[:50]!r} is no name of a file") from None
+    if not stays:
+        raise GlassError(
+            f"{folder}: {name!r} leads out of the folder, so it is not opened; if it is a link, "
+            "copy the folder with its content (cp -rL)"
+        )
+    if not there:
         raise GlassError(f"{folder} has no file {name}")
     return path
 
 
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise GlassError(f"{path} is not UTF-8: {error}") from None
+
+
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        return json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
         raise GlassError(f"{path} is not JSON: {error}") from None
 
 

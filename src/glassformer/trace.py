@@ -6,13 +6,14 @@
 
 A value is named where it is computed, with `tap`; its full name is the path of the module that is
 running plus the tap's own name. What a module returns has the module's path as its name, and what
-the whole network returns is `output`. With no trace open a tap gives back its argument: no hooks,
-no copies, nothing for torch.compile to see.
+the whole network returns is `output`. What runs outside of the network is not seen. With no trace
+open a tap gives back its argument: no hooks, no copies, nothing for torch.compile to see.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -58,7 +59,8 @@ class Trace(Mapping[str, Tensor]):
         self.visits: dict[str, list[Tensor]] = {}  # a shared block or a decoding loop visits often
         self.names: set[str] = set()  # every name that came by, recorded or not
         self.megabytes, self.used, self.full = megabytes, 0, False
-        self._path = [""]  # the module that is running, and those that called it
+        self._path: list[str] = []  # the module that is running behind those that called it
+        self._fired: set[str] = set()  # the edits that met a value
 
     def __enter__(self) -> Trace:
         global _open
@@ -66,9 +68,9 @@ class Trace(Mapping[str, Tensor]):
             raise RuntimeError("a trace is already open: close it first, or give it both patterns")
         self._thread = threading.get_ident()
         with contextlib.ExitStack() as stack:
+            if "torch._dynamo" in sys.modules:  # look at the code of a compiled model
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
             for name, module in self.network.named_modules():
-                if module._compiled_call_impl is not None:  # look at the code, not at its graph
-                    stack.enter_context(torch.compiler.set_stance("force_eager"))
                 enter = module.register_forward_pre_hook(partial(self._enter, name))
                 leave = module.register_forward_hook(self._leave, always_call=True)
                 stack.callback(enter.remove)
@@ -77,10 +79,14 @@ class Trace(Mapping[str, Tensor]):
         _open = self
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: object, *_: object) -> None:
         global _open
         _open = None
         self._closing.close()
+        idle = [pattern for pattern in self.edits if pattern not in self._fired]
+        if idle and error is None:
+            near = nearest(idle[0], self.names)
+            warnings.warn(f"the edit of {idle[0]!r} met no value{near}", stacklevel=2)
 
     def __getitem__(self, name: str) -> Tensor:
         """The value of the last visit; `visits` holds them all."""
@@ -100,16 +106,20 @@ class Trace(Mapping[str, Tensor]):
 
     def wants(self, name: str) -> bool:
         """Whether the value is to be recorded or edited."""
+        if not self._here():
+            return False
         full = self._full(name)
-        return self._here() and (self._records(full) or bool(self._edits(full)))
+        return self._records(full) or any(fnmatchcase(full, pattern) for pattern in self.edits)
 
     def visit(self, name: str, value: Tensor) -> Tensor:
         if not self._here():
             return value
         full = self._full(name)
         self.names.add(full)
-        for edit in self._edits(full):
-            value = self._changed(full, value, edit)
+        for pattern, edit in self.edits.items():
+            if fnmatchcase(full, pattern):
+                self._fired.add(pattern)
+                value = self._changed(full, value, edit)
         if self._records(full) and not self.full:
             self._record(full, value.detach())
         return value
@@ -128,6 +138,8 @@ class Trace(Mapping[str, Tensor]):
 
     def _changed(self, full: str, value: Tensor, edit: Edit) -> Tensor:
         changed = edit if isinstance(edit, Tensor) else edit(value)
+        if not isinstance(changed, Tensor):
+            raise ValueError(f"the edit of {full} gives {changed!r}, not a tensor")
         if changed.shape != value.shape:
             shapes = f"{tuple(changed.shape)} in place of {tuple(value.shape)}"
             raise ValueError(f"the edit of {full} gives the shape {shapes}")
@@ -136,14 +148,12 @@ class Trace(Mapping[str, Tensor]):
     def _records(self, full: str) -> bool:
         return any(fnmatchcase(full, pattern) for pattern in self.patterns)
 
-    def _edits(self, full: str) -> list[Edit]:
-        return [edit for pattern, edit in self.edits.items() if fnmatchcase(full, pattern)]
-
     def _here(self) -> bool:
-        return threading.get_ident() == self._thread
+        """Whether the network is running, in the thread that asked to see it."""
+        return bool(self._path) and threading.get_ident() == self._thread
 
     def _enter(self, name: str, _module: nn.Module, _args: object) -> None:
-        if self._here():
+        if threading.get_ident() == self._thread:
             self._path.append(name)
 
     def _leave(self, _module: nn.Module, _args: object, output: object) -> object:

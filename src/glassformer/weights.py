@@ -34,7 +34,10 @@ def whole(value: Tensor) -> Tensor:
 def write(state: State, path: Path) -> None:
     """Write a new file, readable by whoever may read its folder."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
-    save_file(tensors, path, metadata={"format": "pt"})
+    try:
+        save_file(tensors, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise GlassError(f"{path} could not be written: {error}") from None
     path.chmod(path.parent.stat().st_mode & 0o666)
 
 
@@ -52,6 +55,11 @@ def fill(make: Callable[[], nn.Module], state: State, where: object) -> nn.Modul
         if value.shape != state[name].shape:
             sizes = f"{tuple(state[name].shape)}, but its config asks for {tuple(value.shape)}"
             raise GlassError(f"{where}: {name} is {sizes}")
+        if not state[name].is_floating_point():
+            kind = str(state[name].dtype).removeprefix("torch.")
+            raise GlassError(f"{where}: {name} holds {kind}, not floating-point numbers")
+    if len({value.dtype for value in state.values()}) > 1:
+        state = {name: value.float() for name, value in state.items()}
     network.load_state_dict(state, assign=True)
     return network.eval()
 

@@ -113,6 +113,10 @@ def test_llamas_constants_and_tied_head_are_understood(tmp_path):
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"auto_map": {"AutoModel": "code.Model"}}, "auto_map"),
+        ({"architectures": ["GPT2ForTokenClassification"]}, "is a GPT2ForTokenClassification"),
+        ({"model_type": ["gpt2"]}, "is of type"),
+        ({"activation_function": ["gelu"]}, "known are"),
+        ({"layer_norm_epsilon": 10**400}, "too large"),
         ({"model_type": "mamba"}, "type 'mamba'; known are gpt2, bert, llama"),
         ({"n_embd": "wide"}, "model.dim must be a whole number, not 'wide'"),
         ({"n_layer": 10**9}, "depth must be from 0 to 1000"),
@@ -132,6 +136,10 @@ def test_a_setting_that_would_change_numbers_is_refused_by_name(gpt2, settings, 
         (random_bert, {"is_decoder": True}, "is_decoder = True"),
         (random_bert, {"position_embedding_type": "relative_key"}, "position_embedding_type"),
         (random_llama, {"pretraining_tp": 2}, "pretraining_tp = 2"),
+        (random_bert, {"architectures": ["BertForTokenClassification"]}, "BertForTokenClass"),
+        (random_llama, {"rope_parameters": [1]}, "must be a table"),
+        (random_llama, {"rope_scaling": {"type": "default", "factor": 2.0}}, "both set"),
+        (random_llama, {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "lack low"),
         (random_llama, {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "type 'yarn'"),
         (random_llama, {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}},
          "partial_rotary_factor = 0.5"),
@@ -149,6 +157,7 @@ def test_the_other_families_refuse_too(make, settings, message, tmp_path):
 def test_what_changes_no_number_is_passed_over(gpt2):
     plain = load(gpt2)
     change(gpt2, n_ctx=16, task_specific_params={"x": 1}, torch_dtype="float16", new_and_off=False)
+    change(gpt2, _num_labels=1, predict_special_tokens=True, output_past=True)
     same(load(gpt2), plain)
     change(gpt2, a_new_trick=3)
     same(load(gpt2, ignore=["a_new_trick"]), plain)
@@ -166,6 +175,22 @@ def test_unmatched_tensors_are_listed(gpt2):
     save_file(state, gpt2 / "model.safetensors")
     with pytest.raises(GlassError, match=r"lacks blocks.0.attention_norm.weight"):
         load(gpt2, ignore=["score.*", "*.adapter.*"])
+
+
+def test_tensors_of_odd_shapes_are_named(gpt2):
+    state = tensors(gpt2)
+    for odd in (torch.ones(1), torch.tensor(1.0), torch.ones(2, 2, 2)):
+        save_file({**state, "transformer.h.0.attn.c_attn.bias": odd}, gpt2 / "model.safetensors")
+        with pytest.raises(GlassError, match=r"c_attn.bias has the odd shape"):
+            load(gpt2)
+
+
+def test_a_bert_that_transformers_does_not_have_is_not_written(tmp_path):
+    from glassformer.models.bert import Bert, Config
+
+    small = Config(vocab=20, context=8, dim=8, depth=1, heads=2, classes=5)
+    with pytest.raises(GlassError, match="guesses tokens and has 5 classes"):
+        Model(Bert(small)).save(tmp_path / "x", format="huggingface")
 
 
 def test_pickled_weights_are_refused(gpt2):
@@ -207,6 +232,37 @@ def test_gpt2s_two_files_and_berts_one_are_found(gpt2, tmp_path):
     (tmp_path / "bert" / "vocab.txt").write_text("\n".join(sorted(ids, key=ids.get)))
     (tmp_path / "bert" / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert load(tmp_path / "bert").tokenizer.encode("The The the") == cased.encode("The The the")
+    for wrong in ("[]", '{"do_lower_case": "no"}'):
+        (tmp_path / "bert" / "tokenizer_config.json").write_text(wrong)
+        with pytest.raises(GlassError, match=r"tokenizer_config.json"):
+            load(tmp_path / "bert")
+
+
+@pytest.mark.parametrize("accents", [True, False])
+@pytest.mark.parametrize("ideographs", [True, False])
+def test_berts_way_with_accents_and_ideographs_is_that_of_transformers(
+    tmp_path, accents, ideographs
+):
+    random_bert(0).save_pretrained(tmp_path)
+    tokens = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "cafe",
+        "café",
+        "学",
+        "学习",
+        "##习",
+        "习",
+    ]
+    (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+    told = {"do_lower_case": True, "strip_accents": accents, "tokenize_chinese_chars": ideographs}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(told))
+    theirs = transformers.BertTokenizer(vocab={t: i for i, t in enumerate(tokens)}, **told)
+    expected = theirs("Café 学习", add_special_tokens=False)["input_ids"]
+    assert load(tmp_path).tokenizer.encode("Café 学习") == expected
 
 
 def test_a_tokenizer_is_written_so_that_transformers_reads_it(tmp_path):

@@ -31,7 +31,10 @@ MASKS = [
     causal & (window(2) | strided(3)),
     causal & fixed(4),
 ]
-POSITIONS = [Position(), Rotary(8), Alibi(4), Relative(heads=4, width=8)]
+RELATIVE = Relative(heads=4, width=8)
+for parameter in (RELATIVE.content, RELATIVE.distance):
+    torch.nn.init.normal_(parameter)
+POSITIONS = [Position(), Rotary(8), Alibi(4), RELATIVE]
 masks = pytest.mark.parametrize("mask", MASKS, ids=str)
 positions = pytest.mark.parametrize("position", POSITIONS, ids=lambda p: type(p).__name__)
 
@@ -159,6 +162,40 @@ def test_plain_attention_is_a_mixture_of_what_is_alike():
     assert not list(PlainAttention().parameters())
 
 
+@positions
+def test_a_source_that_was_read_is_turned_towards_in_the_same_way(position):
+    layer, x, source = (
+        Attention(32, 4, position=position),
+        torch.randn(2, 3, 32),
+        torch.randn(2, 5, 32),
+    )
+    past, span = Past(None), Span(3, 5)
+    close(layer(x, span, source=source, past=past), layer(x, span, past=past))
+
+
+@masks
+@positions
+def test_padding_on_either_side_changes_nothing(mask, position):
+    layer, x = Attention(32, 4, mask=mask, position=position).eval(), torch.randn(1, 6, 32)
+    alone, junk = layer(x, Span(6, 6)), torch.randn(1, 3, 32)
+    left, right = torch.ones(1, 9).bool(), torch.ones(1, 9).bool()
+    left[:, :3] = right[:, 6:] = False
+    close(layer(torch.cat((junk, x), 1), Span(9, 9, keep=left))[:, 3:], alone)
+    close(layer(torch.cat((x, junk), 1), Span(9, 9, keep=right))[:, :6], alone)
+
+
+def test_dropout_falls_on_the_pattern():
+    q, k, v = torch.randn(3, 1, 1, 64, 8)
+    with Trace(torch.nn.Identity(), "nothing"):
+        dropped = attend_openly(q, k, v, everything, Span(64, 64), dropout=0.5)
+    kept = attend_openly(q, k, v, everything, Span(64, 64))
+    assert not torch.allclose(dropped, kept)
+    many = torch.stack(
+        [attend_openly(q, k, v, everything, Span(64, 64), dropout=0.5) for _ in range(400)]
+    )
+    close(many.mean(0), kept, atol=0.12, rtol=0.1)
+
+
 def test_dropout_works_only_while_training():
     layer, x, span = Attention(8, 2, dropout=0.5), torch.randn(1, 4, 8), Span(4, 4)
     assert not torch.equal(layer(x, span), layer(x, span))
@@ -172,7 +209,7 @@ def test_gradients_match_differences(position, way):
     layer = Attention(8, 2, mask=causal, position=type_for_two_heads(position)).double()
     x = torch.randn(2, 4, 8, dtype=torch.float64, requires_grad=True)
     span = Span(4, 4, keep=torch.tensor([[True] * 4, [False, True, True, True]]))
-    with Trace(layer, *(["pattern"] if way == "open" else []), edit={"none": torch.zeros_like}):
+    with Trace(layer, "pattern" if way == "open" else "nothing"):
         assert gradcheck(lambda x: layer(x, span), (x,))
 
 

@@ -110,7 +110,7 @@ def test_select_takes_rows_of_all_that_a_cache_holds():
     k, rows = torch.randn(3, 1, 2, 4), torch.tensor([2, 2, 0])
     keep = torch.tensor([[True, True], [True, False], [False, True]])
     for part in (cache, cache.source):
-        part.extend_keep(keep, 3, 2)
+        part.begin(keep, 3, 2)
         part.pasts[0].extend(k, k)
     cache.select(rows)
     for part in (cache, cache.source):
@@ -120,9 +120,10 @@ def test_select_takes_rows_of_all_that_a_cache_holds():
 
 def test_keep_is_remembered_from_when_it_is_first_needed():
     cache, k = Cache(1, 4), torch.randn(1, 1, 2, 4)
-    assert cache.extend_keep(None, 1, 2) is None
+    assert cache.begin(None, 1, 2) == (0, None)
     cache.pasts[0].extend(k, k)
-    assert cache.extend_keep(torch.tensor([[False]]), 1, 1).tolist() == [[True, True, False]]
+    before, keep = cache.begin(torch.tensor([[False]]), 1, 1)
+    assert (before, keep.tolist()) == (2, [[True, True, False]])
 
 
 # --- feed-forward, norms, heads -------------------------------------------------------------------
@@ -177,6 +178,9 @@ def test_berts_heads_match_their_definitions():
     pooler, head = Pooler(8), MaskedHead(8, 11, activation=F.gelu, eps=1e-12)
     nn.init.normal_(head.offset)
     close(pooler(x), torch.tanh(pooler.dense(x[:, 0])))
+    keep = torch.tensor([[False, True, True], [True, True, False]])
+    first = torch.stack((x[0, 1], x[1, 0]))
+    close(pooler(x, keep), torch.tanh(pooler.dense(first)))
     features = F.layer_norm(F.gelu(head.dense(x)), (8,), eps=1e-12)
     close(head(x, token), features @ token.T + head.offset)
 

@@ -96,6 +96,10 @@ def test_relative_bias_matches_its_definition():
     torch.nn.init.normal_(scheme.distance)
     q, span = torch.randn(1, 2, 3, 4), Span(3, 7)  # three queries after four remembered keys
     bias = scheme.bias(q, span)
+    torch.nn.init.normal_(scheme.content)
+    turned, keys = scheme.rotate(q, q, span)
+    close(turned, q + scheme.content)
+    assert keys is q
     for h in range(2):
         for a in range(3):
             for j in range(7):

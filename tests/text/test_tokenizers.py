@@ -1,5 +1,6 @@
 """Tokenizers: exactness, the library against the algorithms by hand, and the originals' ids."""
 
+import itertools
 import json
 from collections import Counter
 from functools import cache
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from glassformer import TOKENIZERS, GlassError, text
 from glassformer.text import by_hand
 from glassformer.text.plain import Bytes, Characters, Words
+from glassformer.text.scored import Scored
 from glassformer.text.subword import (
     BERT_SPECIALS,
     BPE,
@@ -44,7 +46,8 @@ PIECES = [
     "\u00a0",
     "\u3000",
 ]
-TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+BYTES = [chr(i) for i in range(256)]
+TEXTS = st.lists(st.sampled_from(PIECES) | st.sampled_from(BYTES), max_size=40).map("".join)
 ANY = st.text(max_size=40)
 
 
@@ -95,15 +98,22 @@ def test_a_tokenizer_comes_back_from_its_file(name, tmp_path):
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_a_special_token_that_is_typed_stays_text(name, tmp_path):
-    specials = ("<unk>", "[UNK]", "[MASK]", "<|endoftext|>", "<end>")
+    specials = ("<unk>", "[UNK]", "[MASK]", "<|endoftext|>", "<end>", "[bos]")
     tokenizer, file = TOKENIZERS[name].train(SAMPLE, specials=specials), tmp_path / "t.json"
     file.write_text(tokenizer.to_json(), encoding="utf-8")
     unknown = {"<unk>", "[UNK]"}  # which a word that is not known becomes, as it should
     markers = {i for token, i in tokenizer.specials.items() if token not in unknown}
+    assert set(tokenizer.specials) == set(specials)
     for each in (tokenizer, text.load(file)):
-        assert len(markers) >= 1
+        assert each.specials == tokenizer.specials
         for special in specials:
             assert not markers & set(each.encode(f"a {special} b{special}"))
+
+
+@pytest.mark.parametrize("name", ["bpe", "wordpiece"])
+def test_a_word_cannot_be_a_special_token(name):
+    with pytest.raises(GlassError, match="'PAD' is a word of its own: write <PAD>"):
+        TOKENIZERS[name].train(["PAD PAD"] * 9, specials=("[UNK]", "PAD"))
 
 
 def test_training_twice_gives_the_same():
@@ -152,8 +162,8 @@ def test_tokens_must_differ():
 @given(texts=st.lists(TEXTS, min_size=1, max_size=8), probe=TEXTS, more=st.integers(0, 60))
 def test_bpe_by_hand_learns_and_says_the_same(texts, probe, more):
     fast = BPE.train(texts, vocab=257 + more)
-    ids, merges = by_hand.learn_bpe(texts, 257 + more, specials=["<|endoftext|>"])
-    assert ids == fast.engine.get_vocab()
+    ids, merges = by_hand.learn_bpe(texts, 256 + more)
+    assert ids | fast.specials == fast.engine.get_vocab()
     assert merges == [tuple(pair) for pair in json.loads(fast.to_json())["model"]["merges"]]
     for text_ in [probe, *texts]:
         assert by_hand.encode_bpe(text_, ids, merges) == fast.encode(text_)
@@ -248,6 +258,10 @@ def test_with_berts_vocabulary_the_ids_are_berts(data, lower):
         '{"kind": "words", "specials": ["<unk>"], "tokens": ["a", "a"]}',
         '{"kind": "words", "specials": [], "tokens": ["a"]}',
         '{"kind": "scored", "pieces": ["\u4e00"], "scores": [1]}',
+        '{"kind": "scored", "pieces": ["a", "b", "c", "d"], "scores": [1]}',
+        '{"kind": "bytes", "specials": [1, 2]}',
+        '{"kind": "bytes", "specials": ["a", "a"]}',
+        '{"kind": "magic", "n": ' + "9" * 5000 + "}",
         '{"kind": "magic"}',
         '{"model": {"type": "BPE"}}',
         '{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["x y"]}}',
@@ -263,14 +277,57 @@ def test_a_damaged_tokenizer_is_named_in_one_line(content, tmp_path):
 
 def test_wrong_files_of_gpt2_and_bert_are_named(tmp_path):
     vocabulary, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
-    vocabulary.write_text('{"a": 0, "b": 1, "ab": 2}')
+    signs = {sign: i for i, sign in enumerate(sorted(by_hand.BYTE))}
+    vocabulary.write_text(json.dumps({**signs, "ab": 256}))
     merges.write_text("#version: 0.2\na b\nb c\n")
     with pytest.raises(GlassError, match="merge 2, 'b c'"):
         BPE.read(vocabulary, merges)
     merges.write_text("#version: 0.2\na b\n")
-    assert BPE.read(vocabulary, merges).encode("ab") == [2]
+    assert BPE.read(vocabulary, merges).encode("ab") == [256]
+    for wrong, message in (
+        ("[]", "no table of tokens"),
+        ('{"a": -1}', "no table"),
+        ('{"a": 0}', "byte"),
+    ):
+        vocabulary.write_text(wrong)
+        with pytest.raises(GlassError, match=message):
+            BPE.read(vocabulary, merges)
+    merges.write_bytes(b"\xff")
+    vocabulary.write_text(json.dumps(signs))
+    with pytest.raises(GlassError, match="not UTF-8"):
+        BPE.read(vocabulary, merges)
     with pytest.raises(GlassError, match=r"needs \[UNK\]"):
         WordPiece.of(["a"])
+
+
+def test_a_vocabulary_with_gaps_is_as_large_as_its_largest_id():
+    signs = {sign: i * 2 for i, sign in enumerate(sorted(by_hand.BYTE))}
+    assert BPE.of(signs, [], ()).vocab == 511
+
+
+def test_scored_pieces_merge_best_first():
+    pieces = [b"<unk>", b"<s>", b"</s>", b" ", b"a", b"b", b"ab", b"ba", b" a"]
+    tokenizer = Scored(pieces, [0, 0, 0, 0, 0, 0, 1.0, 2.0, 0.5])
+
+    def slow(text):
+        ids = [pieces.index(c.encode()) for c in " " + text]
+        while True:
+            found = [
+                (-tokenizer.scores[pieces.index(pieces[a] + pieces[b])], at)
+                for at, (a, b) in enumerate(itertools.pairwise(ids))
+                if pieces[a] + pieces[b] in pieces[3:]
+            ]
+            if not found:
+                return ids
+            _, at = min(found)
+            ids[at : at + 2] = [pieces.index(pieces[ids[at]] + pieces[ids[at + 1]])]
+
+    for length in range(1, 7):
+        for letters in itertools.product("ab ", repeat=length):
+            text_ = "".join(letters)
+            assert tokenizer.encode(text_) == slow(text_)
+            assert tokenizer.decode(tokenizer.encode(text_)) == text_
+    tokenizer.encode("ab" * 20_000)  # a long text takes no time
 
 
 def test_padding_and_truncation_in_a_file_are_not_applied(tmp_path):

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 import click
 
 from glassformer import __version__
+from glassformer.cli.classify import classify
 from glassformer.cli.convert import convert
 from glassformer.cli.demo import demo
+from glassformer.cli.evaluate import evaluate
+from glassformer.cli.fill_mask import fill_mask
+from glassformer.cli.generate import generate
 from glassformer.cli.info import info
+from glassformer.cli.models import models
+from glassformer.cli.resume import resume
+from glassformer.cli.runs import runs
+from glassformer.cli.train import train
+from glassformer.cli.translate import translate
 from glassformer.errors import GlassError
 
-GROUPS = {"Look inside": [demo], "Keep": [convert, info]}
+GROUPS = {
+    "Train": [train, resume, evaluate, runs],
+    "Use": [generate, classify, translate, fill_mask],
+    "Look inside": [demo],
+    "Keep": [convert, models, info],
+}
 
 
 class Grouped(click.Group):
@@ -30,12 +45,12 @@ class Grouped(click.Group):
 @click.group(cls=Grouped, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="glass")
 def glass() -> None:
-    """A Transformer behind glass: run it, keep it, and read every number inside it.
+    """A Transformer behind glass: train it, use it, and read every number inside it.
 
     \b
-    glass demo                        one sentence through a small model, every step
-    glass demo "Your own sentence"    the same with your words
-    glass info                        this machine, for a bug report
+    glass demo                              one sentence through a small model, every step
+    glass train generate book.txt           learn from a text
+    glass generate runs/generate-1 "Once"   and go on with it
     """
 
 
@@ -46,6 +61,9 @@ for _commands in GROUPS.values():
 
 def main() -> None:
     """Run a command; what the user can mend is said in one line, without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode shows question marks
     try:
         glass.main(standalone_mode=False)
     except click.ClickException as error:

@@ -17,6 +17,7 @@ SHADES = " ░▒▓█"
 NEXT = """
 Read any of these values in Python:
 
+  import torch
   from glassformer import MODELS, Trace
   network = MODELS["gpt2"](MODELS["gpt2"].Config(depth=2)).eval()
   with Trace(network, "*.pattern") as trace:
@@ -28,7 +29,7 @@ Read any of these values in Python:
 @click.argument("text", default=SENTENCE)
 @click.option("--layer", default=0, show_default=True, help="The block to look into.")
 @click.option("--head", default=0, show_default=True, help="The head whose pattern is shown.")
-@click.option("--seed", default=0, show_default=True, help="Of the weights.")
+@click.option("--seed", type=click.IntRange(0, 2**32), default=0, help="Of the weights.")
 def demo(text: str, layer: int, head: int, seed: int) -> None:
     """Send TEXT through a small model and print its worksheet.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from glassformer.convert.table import GELU, Family, Rule, Setting, both
+from glassformer.errors import GlassError
 from glassformer.models.bert import Config
 from glassformer.weights import State
 
@@ -19,6 +20,10 @@ def heads(ours: State) -> dict[str, Any]:
 
 
 def architecture(config: Config) -> str:
+    if config.masked and config.classes not in (0, 2):
+        raise GlassError(
+            f"Hugging Face has no BERT that guesses tokens and has {config.classes} classes"
+        )
     if config.masked:
         return "BertForPreTraining" if config.classes else "BertForMaskedLM"
     return "BertForSequenceClassification" if config.classes else "BertModel"
@@ -32,6 +37,10 @@ def finish(theirs: dict[str, Any], config: Config) -> None:
 BERT = Family(
     model="bert",
     architecture=architecture,
+    architectures=frozenset(
+        """BertForMaskedLM BertForNextSentencePrediction BertForPreTraining
+        BertForSequenceClassification BertModel""".split()
+    ),
     prefix="bert.",
     settings=[
         Setting("vocab_size", "vocab", 30_522),
@@ -52,7 +61,10 @@ BERT = Family(
         "position_embedding_type": "absolute",
         "tie_word_embeddings": True,
     },
-    harmless=frozenset(["classifier_dropout"]),
+    harmless=frozenset(
+        """classifier_dropout directionality pooler_fc_size pooler_num_attention_heads
+        pooler_num_fc_layers pooler_size_per_head pooler_type""".split()
+    ),
     rules=[
         Rule("bert.embeddings.word_embeddings.weight", ("token.weight",)),
         Rule("bert.embeddings.position_embeddings.weight", ("position.weight",)),

@@ -10,6 +10,7 @@ ATTENTION = tuple(f"{BLOCK}.attention.{part}" for part in ("query", "key", "valu
 GPT2 = Family(
     model="gpt2",
     architecture=lambda _: "GPT2LMHeadModel",
+    architectures=frozenset(["GPT2LMHeadModel", "GPT2Model"]),
     prefix="transformer.",
     settings=[
         Setting("vocab_size", "vocab", 50_257),
@@ -31,8 +32,8 @@ GPT2 = Family(
         "tie_word_embeddings": True,
     },
     harmless=frozenset(
-        """n_ctx reorder_and_upcast_attn summary_activation summary_first_dropout
-        summary_proj_to_labels summary_type summary_use_proj""".split()
+        """n_ctx predict_special_tokens reorder_and_upcast_attn summary_activation
+        summary_first_dropout summary_proj_to_labels summary_type summary_use_proj""".split()
     ),
     rules=[
         Rule("transformer.wte.weight", ("token.weight",)),

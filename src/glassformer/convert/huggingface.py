@@ -27,7 +27,7 @@ def load(path: Path, ignore: Sequence[str] = ()) -> tuple[nn.Module, Tokenizer |
     """The network and tokenizer of a folder; `ignore` names settings and tensors to pass over."""
     theirs = read_json(inside(path, CONFIG))
     kind = theirs.get("model_type") if isinstance(theirs, dict) else None
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise GlassError(f"{path / CONFIG} is of type {kind!r}; known are {', '.join(FAMILIES)}")
     family = FAMILIES[kind]
     settings = our_settings(family, theirs, path / CONFIG, ignore)
@@ -46,8 +46,8 @@ def weight_files(path: Path) -> list[Path]:
         return [inside(path, weights.FILE)]
     if (path / INDEX).exists():
         match read_json(inside(path, INDEX)):
-            case {"weight_map": dict(places)}:
-                return [inside(path, str(name)) for name in sorted(set(places.values()))]
+            case {"weight_map": dict(places)} if all(isinstance(p, str) for p in places.values()):
+                return [inside(path, name) for name in sorted(set(places.values()))]
         raise GlassError(f"{path / INDEX} is damaged: it has no weight_map")
     if any(path.glob("*.bin")):
         raise GlassError(
@@ -63,11 +63,25 @@ def load_tokenizer(path: Path) -> Tokenizer | None:
     if (path / "vocab.json").exists() and (path / "merges.txt").exists():
         return BPE.read(inside(path, "vocab.json"), inside(path, "merges.txt"))
     if (path / "vocab.txt").exists():
-        lower = True
-        if (path / "tokenizer_config.json").exists():
-            lower = read_json(inside(path, "tokenizer_config.json")).get("do_lower_case", True)
-        return WordPiece.read(inside(path, "vocab.txt"), lower=lower)
+        return WordPiece.read(inside(path, "vocab.txt"), **normaliser(path))
     return None
+
+
+def normaliser(path: Path) -> dict[str, bool]:
+    """How BERT's tokenizer treats case, accents and ideographs, if a file beside it says so."""
+    file = path / "tokenizer_config.json"
+    told = read_json(inside(path, file.name)) if file.exists() else {}
+    names = {
+        "do_lower_case": "lower",
+        "strip_accents": "strip",
+        "tokenize_chinese_chars": "ideographs",
+    }
+    if not isinstance(told, dict):
+        raise GlassError(f"{file} is no table of settings")
+    found = {ours: told[theirs] for theirs, ours in names.items() if told.get(theirs) is not None}
+    if not all(isinstance(value, bool) for value in found.values()):
+        raise GlassError(f"{file}: {', '.join(names)} must be true or false")
+    return found
 
 
 def save(

@@ -22,13 +22,22 @@ def tidy(theirs: dict[str, Any]) -> dict[str, Any]:
     """The rotary settings stand alone, in `rope_scaling`, or in the newer `rope_parameters`."""
     theirs = dict(theirs)
     old, new = theirs.pop("rope_scaling", None), theirs.pop("rope_parameters", None)
-    rope = {key: value for key, value in (new or old or {}).items() if value is not None}
-    kind = rope.pop("rope_type", rope.pop("type", "default"))
+    if old and new and old != new:
+        raise GlassError("rope_scaling and rope_parameters are both set, and differ")
+    rope = new or old or {}
+    if not isinstance(rope, dict):
+        raise GlassError(f"the rotary settings must be a table, not {rope!r}")
+    rope = {key: value for key, value in rope.items() if value is not None}
+    kind = rope.pop("rope_type", rope.get("type", "default"))
     rope.pop("type", None)
     if "rope_theta" in rope:
         theirs["rope_theta"] = rope.pop("rope_theta")
     if kind == "llama3":
-        theirs["stretch"] = {STRETCH[key]: rope.pop(key) for key in STRETCH if key in rope}
+        rope.setdefault("original_max_position_embeddings", theirs.get("max_position_embeddings"))
+        missing = [key for key in STRETCH if rope.get(key) is None]
+        if missing:
+            raise GlassError(f"the rotary positions of type llama3 lack {missing[0]}")
+        theirs["stretch"] = {ours: rope.pop(key) for key, ours in STRETCH.items()}
     elif kind != "default":
         raise GlassError(f"the rotary positions are of type {kind!r}; known are default, llama3")
     return theirs | rope  # what is left is refused if it is not known
@@ -45,6 +54,8 @@ def finish(theirs: dict[str, Any], config: Config) -> None:
 LLAMA = Family(
     model="llama",
     architecture=lambda _: "LlamaForCausalLM",
+    architectures=frozenset(["LlamaForCausalLM", "LlamaModel"]),
+    harmless=frozenset(["is_llama_config"]),
     prefix="model.",
     settings=[
         Setting("vocab_size", "vocab", 32_000),

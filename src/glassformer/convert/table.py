@@ -61,6 +61,7 @@ class Family:
     architecture: Callable[[Any], str]  # their class for one of our configs
     settings: Sequence[Setting]
     rules: Sequence[Rule]
+    architectures: frozenset[str]  # their classes that hold no more than ours
     fixed: dict[str, Any]  # settings that have one value here: any other would change numbers
     prefix: str  # before the names of the body, where a head stands beside it
     harmless: frozenset[str] = frozenset()  # settings that change no number
@@ -84,16 +85,18 @@ GELU = {
 }
 
 GENERAL = frozenset(  # of every configuration file there: bookkeeping, training, generation
-    """_name_or_path architectures attn_implementation bad_words_ids begin_suppress_tokens
-    bos_token_id chunk_size_feed_forward decoder_start_token_id diversity_penalty do_sample dtype
+    """_attn_implementation_autoset _name_or_path _num_labels architectures
+    attn_implementation bad_words_ids begin_suppress_tokens bos_token_id
+    chunk_size_feed_forward decoder_start_token_id diversity_penalty do_sample dtype
     early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty
     finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label
-    initializer_range label2id length_penalty max_length min_length model_type
-    no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences
-    output_attentions output_hidden_states output_scores pad_token_id prefix problem_type
-    remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id
-    suppress_tokens task_specific_params temperature tokenizer_class top_k top_p torch_dtype
-    torchscript transformers_version typical_p use_bfloat16 use_cache""".split()
+    initializer_range label2id length_penalty max_length max_sequence_length min_length
+    model_type no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences
+    output_attentions output_hidden_states output_past output_scores pad_token_id prefix
+    problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate
+    sep_token_id suppress_tokens task_specific_params temperature tokenizer_class top_k top_p
+    torch_dtype torchscript transformers_version typical_p unsloth_fixed unsloth_version
+    use_bfloat16 use_cache""".split()
 )
 
 
@@ -101,6 +104,11 @@ def our_settings(
     family: Family, config: dict[str, Any], where: object, ignore: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Their configuration in our words; a setting that may change numbers is refused by name."""
+    known_classes = any(fnmatchcase("architectures", pattern) for pattern in ignore)
+    for name in config.get("architectures") or () if not known_classes else ():
+        if name not in family.architectures:
+            choice = ", ".join(sorted(family.architectures))
+            raise GlassError(f"{where} is a {name}, which has another head; known are {choice}")
     config = family.tidy(config)
     known = {s.theirs for s in family.settings} | GENERAL | family.harmless | family.fixed.keys()
     for name, value in config.items():
@@ -119,7 +127,7 @@ def our_settings(
         value = config.get(setting.theirs)
         value = setting.default if value is None else value
         if setting.values is not None:
-            if value not in setting.values:
+            if not isinstance(value, str) or value not in setting.values:
                 choice = ", ".join(setting.values)
                 raise GlassError(f"{where} sets {setting.theirs} = {value!r}; known are {choice}")
             value = setting.values[value]
@@ -158,11 +166,16 @@ def our_tensors(
     ours: State = {}
     for rule in family.rules:
         for layer in rule.layers(theirs):
-            whole = theirs.pop(rule.theirs.format(layer))
+            name = rule.theirs.format(layer)
+            whole = theirs.pop(name)
+            if whole.ndim not in (1, 2) or whole.shape[-1 if rule.transposed else 0] % len(
+                rule.ours
+            ):
+                raise GlassError(f"{where}: {name} has the odd shape {tuple(whole.shape)}")
             whole = whole.T if rule.transposed else whole
             parts = whole.chunk(len(rule.ours))
-            for name, part in zip(rule.ours, parts, strict=True):
-                ours[name.format(layer)] = part.contiguous()
+            for mine, part in zip(rule.ours, parts, strict=True):
+                ours[mine.format(layer)] = part.contiguous()
     if theirs:
         unknown = some(theirs)
         raise GlassError(f"{where} holds tensors that Glassformer does not know: {unknown}")
@@ -185,6 +198,6 @@ def their_tensors(family: Family, ours: State, architecture: str) -> State:
         for layer in Rule(rule.ours[0], ()).layers(ours):
             whole = torch.cat([ours[name.format(layer)] for name in rule.ours])
             name = rule.theirs.format(layer)
-            name = name.removeprefix(family.prefix) if architecture.endswith("Model") else name
+            name = name.removeprefix(family.prefix) if architecture == "BertModel" else name
             theirs[name] = whole.T if rule.transposed else whole
     return theirs

@@ -100,6 +100,6 @@ class Bert(nn.Module):
         for block in self.blocks:
             x = block(x, span)
         tokens = self.masked(x, self.token.weight) if self.masked else None
-        pooled = self.pooler(x) if self.pooler else None
+        pooled = self.pooler(x, span.keep) if self.pooler else None
         classes = self.head(self.dropout(pooled)) if self.head else None
         return Reading(x, tokens, pooled, classes)

@@ -135,6 +135,7 @@ class Attention(nn.Module):
         bias = self.position.bias(q, span)
         if past is not None and past.complete:
             k, v = past.so_far()
+            q, _ = self.position.rotate(q, k, span)
         else:
             read = x if source is None else source
             k = tap("k", self.split(self.key(read)))  # b g s e

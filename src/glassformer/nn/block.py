@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from glassformer.nn.cache import Past
 from glassformer.nn.norms import LayerNorm
@@ -79,3 +80,11 @@ class CrossBlock(nn.Module):
         x = self.residual(x, self.attention_norm, look)
         x = self.residual(x, self.cross_norm, read)
         return self.residual(x, self.feedforward_norm, self.feedforward)
+
+
+def checkpointed(network: nn.Module) -> None:
+    """Let every block be computed again on the way back, instead of being remembered."""
+    for module in network.modules():
+        if isinstance(module, Block | CrossBlock):
+            forward = partial(checkpoint, module.forward, use_reentrant=False)
+            module.forward = forward  # type: ignore[method-assign]

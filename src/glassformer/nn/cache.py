@@ -24,6 +24,8 @@ class Past:
             self.keys, self.values = (
                 x.new_empty(b, h, self.capacity or t, x.shape[3]) for x in (k, v)
             )
+        if len(k) != len(self.keys):
+            raise ValueError(f"the cache holds {len(self.keys)} texts; {len(k)} were given")
         if end > self.keys.shape[2]:
             raise ValueError(f"the cache holds {self.keys.shape[2]} tokens; {end} do not fit")
         self.keys[:, :, self.length : end] = k
@@ -56,18 +58,25 @@ class Cache:
 
     @property
     def length(self) -> int:
-        return self.pasts[0].length
+        """How many tokens every layer has read."""
+        return min(past.length for past in self.pasts)
 
-    def extend_keep(self, keep: Tensor | None, batch: int, new: int) -> Tensor | None:
-        """Note which of the new tokens are real; give back the same for all so far, b s."""
-        if keep is not None or self.keep is not None:
-            device = keep.device if keep is not None else self.keep.device  # type: ignore[union-attr]
-            before, after = (
-                torch.ones(batch, length, dtype=torch.bool, device=device) if part is None else part
-                for part, length in ((self.keep, self.length), (keep, new))
-            )
-            self.keep = torch.cat((before, after), dim=1)
-        return self.keep
+    def begin(self, keep: Tensor | None, batch: int, new: int) -> tuple[int, Tensor | None]:
+        """Make ready for new tokens: how many there are before, and which of all are real, b s.
+
+        What a pass that failed has left behind is forgotten.
+        """
+        before = self.length
+        for past in self.pasts:
+            past.length = before
+        if self.keep is None and keep is None:
+            return before, None
+        known = keep if keep is not None else self.keep
+        assert known is not None
+        real = torch.ones(batch, max(before, new), dtype=torch.bool, device=known.device)
+        old = real[:, :before] if self.keep is None else self.keep[:, :before]
+        self.keep = torch.cat((old, real[:, :new] if keep is None else keep), dim=1)
+        return before, self.keep
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows of the batch: a beam search drops some and doubles others."""

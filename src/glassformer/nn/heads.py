@@ -19,14 +19,17 @@ def mean_pool(x: Tensor, keep: Tensor | None = None) -> Tensor:
 
 
 class Pooler(nn.Module):
-    """The first token's features, as BERT reads a whole text: b t d -> b d."""
+    """The features of the first real token, as BERT reads a whole text: b t d -> b d."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.dense = nn.Linear(dim, dim)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.tanh(self.dense(x[:, 0]))
+    def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
+        if keep is None:
+            return torch.tanh(self.dense(x[:, 0]))
+        rows = torch.arange(len(x), device=x.device)
+        return torch.tanh(self.dense(x[rows, keep.int().argmax(dim=1)]))
 
 
 class MaskedHead(nn.Module):

@@ -10,6 +10,9 @@ from glassformer.trace import tap, watched
 class LayerNorm(nn.LayerNorm):
     """Less the mean, over the standard deviation; then a learned scale and shift."""
 
+    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+        super().__init__(dim, eps=eps)
+
     def forward(self, x: Tensor) -> Tensor:
         if not watched("mean", "deviation", "normal"):
             return super().forward(x)

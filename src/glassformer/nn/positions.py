@@ -16,10 +16,11 @@ class Learned(nn.Embedding):
     """A learned vector for each position, added to the embedding: b t d or t d."""
 
     def forward(self, span: Span) -> Tensor:  # type: ignore[override]
-        if span.keys > self.num_embeddings:
-            longer = f"{span.keys} tokens do not fit into a context of {self.num_embeddings}"
-            raise GlassError(f"{longer}: shorten the text")
-        return super().forward(span.at())
+        at = span.at()
+        if span.keys > self.num_embeddings and int(at.max()) >= self.num_embeddings:
+            longer = f"{int(at.max()) + 1} tokens do not fit into a context of"
+            raise GlassError(f"{longer} {self.num_embeddings}: shorten the text")
+        return super().forward(at)
 
 
 class Sinusoidal(nn.Module):
@@ -27,6 +28,8 @@ class Sinusoidal(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
+        if dim % 2:
+            raise GlassError(f"waves come in pairs: dim must be even, not {dim}")
         self.dim = dim
 
     def forward(self, span: Span) -> Tensor:
@@ -54,6 +57,12 @@ class Stretch:
     high: float = 4.0
     original: int = 8192
 
+    def __post_init__(self) -> None:
+        if min(self.factor, self.low, self.original) <= 0 or self.high <= self.low:
+            raise GlassError(
+                f"{self} stretches nothing: its numbers must be above 0, high above low"
+            )
+
     def __call__(self, rates: Tensor) -> Tensor:
         turns = self.original * rates / (2 * math.pi)  # in the context it was first trained with
         kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
@@ -68,6 +77,10 @@ class Rotary(Position):
 
     def __init__(self, width: int, base: float = 10_000.0, stretch: Stretch | None = None) -> None:
         super().__init__()
+        if width % 2:
+            raise GlassError(
+                f"rotary positions turn pairs of features: {width} a head are not even"
+            )
         self.width, self.base, self.stretch = width, base, stretch
 
     def rotate(self, q: Tensor, k: Tensor, span: Span) -> tuple[Tensor, Tensor]:

@@ -37,15 +37,19 @@ class Span:
     @classmethod
     def of(cls, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None) -> Span:
         """The span of new ids, b t, behind those that the cache holds."""
+        if ids.ndim != 2:
+            raise ValueError(
+                f"ids are a batch of texts, b t; these have the shape {tuple(ids.shape)}"
+            )
         batch, new = ids.shape
         if new == 0:
             raise GlassError("there are no tokens to read")
         if keep is not None and keep.shape != ids.shape:
             shapes = f"{tuple(keep.shape)}, the ids {tuple(ids.shape)}"
             raise ValueError(f"keep marks each id as real or padding: its shape is {shapes}")
-        before = 0
+        keep, before = keep if keep is None else keep.bool(), 0
         if cache is not None:
-            before, keep = cache.length, cache.extend_keep(keep, batch, new)
+            before, keep = cache.begin(keep, batch, new)
         return cls(new, before + new, keep=keep, device=ids.device)
 
     def at(self, last: int | None = None) -> Tensor:
@@ -64,8 +68,12 @@ class Span:
         return self.once(mask, lambda: self._grid(mask))
 
     def _grid(self, mask: Mask) -> Tensor:
-        grid = mask.grid(self.queries, self.keys, self.device)
-        return grid if self.keep is None else grid & self.keep[:, None, None, :]
+        if self.keep is None:
+            return mask.grid(self.queries, self.keys, self.device)
+        first = self.keep.int().argmax(dim=1)[:, None]  # where each text starts
+        i = torch.arange(self.keys - self.queries, self.keys, device=self.device) - first  # b t
+        j = torch.arange(self.keys, device=self.device) - first  # b s
+        return (mask.allow(i[:, :, None], j[:, None, :]) & self.keep[:, None, :])[:, None]
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         if key not in self._made:

@@ -24,18 +24,29 @@ TOKENIZERS: dict[str, Any] = {
 }
 
 
+def words(values: Any) -> list[str]:
+    """A list of different strings, as a file should hold it."""
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError("tokens must be a list of strings")
+    if len(set(values)) != len(values):
+        raise ValueError("tokens must differ from each other")
+    return values
+
+
 def load(path: Path) -> Tokenizer:
     """The tokenizer in a `tokenizer.json`, ours or that of the library `tokenizers`."""
     content = read_json(path)
     try:
         match content:
             case {"kind": "bytes", "specials": specials}:
-                return Bytes(specials)
+                return Bytes(words(specials))
             case {"kind": "characters" | "words" as kind, "specials": specials, "tokens": tokens}:
-                listed: Tokenizer = TOKENIZERS[kind](tokens, specials)
+                listed: Tokenizer = TOKENIZERS[kind](words(tokens), words(specials))
                 return listed
             case {"kind": "scored", "pieces": pieces, "scores": scores}:
-                return Scored([piece.encode("latin-1") for piece in pieces], scores)
+                return Scored(
+                    [piece.encode("latin-1") for piece in pieces], list(map(float, scores))
+                )
             case {"model": {"type": "BPE" | "WordPiece" | "Unigram" | "WordLevel"}}:
                 return Subwords(Engine.from_str(json.dumps(content)))
     except Exception as error:  # the library raises bare Exception for what it cannot read

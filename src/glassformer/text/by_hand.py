@@ -51,6 +51,7 @@ def merge(word: Word, pair: Pair, merged: str) -> Word:
 # --- byte-level BPE -------------------------------------------------------------------------------
 
 CONTRACTION = re.compile("'(?:s|t|re|ve|m|ll|d)")
+SEPARATORS = "\x1c\x1d\x1e\x1f"  # white space to Python, but not to Unicode
 RUN = re.compile(r" ?(?:L+|N+|O+)|\s+(?!\S)|\s+")  # in a text of kinds, not of characters
 
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -60,7 +61,7 @@ BYTE = {sign: byte for byte, sign in SIGN.items()}  # each byte has a sign that 
 
 
 def kind(character: str) -> str:
-    if character.isspace():
+    if character.isspace() and character not in SEPARATORS:
         return " " if character == " " else "\n"
     category = unicodedata.category(character)[0]
     return category if category in "LN" else "O"
@@ -81,10 +82,10 @@ def signs(word: str) -> Word:
 
 
 def learn_bpe(
-    texts: Iterable[str], size: int, *, least: int = 2, specials: Iterable[str] = ()
+    texts: Iterable[str], size: int, *, least: int = 2
 ) -> tuple[dict[str, int], list[Pair]]:
     words = Counter(signs(word) for text in texts for word in gpt2_words(text))
-    return learn(words, [*specials, *sorted(BYTE)], size, least, str.__add__)
+    return learn(words, sorted(BYTE), size, least, str.__add__)
 
 
 def encode_bpe(text: str, ids: dict[str, int], merges: list[Pair]) -> list[int]:
@@ -111,9 +112,12 @@ def bert_words(text: str, *, lower: bool = True) -> list[str]:
     """Words and single signs: without control characters and, in lower case, without accents."""
     out = ""
     for character in text:
+        control = unicodedata.category(character).startswith("C") and character not in "\t\n\r"
+        if control or character == "\ufffd":
+            continue
         if character.isspace():
             out += " "
-        elif not unicodedata.category(character).startswith("C") and character != "\ufffd":
+        else:
             out += f" {character} " if is_ideograph(character) else character
     if lower:
         plain = unicodedata.normalize("NFD", out)

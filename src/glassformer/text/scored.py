@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import re
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 from glassformer.text.tokenizer import clean
 
@@ -21,6 +21,8 @@ class Scored:
     kind = "scored"
 
     def __init__(self, pieces: Sequence[bytes], scores: Sequence[float]) -> None:
+        if len(scores) != len(pieces) or len(pieces) < 3:
+            raise ValueError(f"{len(pieces)} pieces and {len(scores)} scores are no tokenizer")
         self.pieces, self.scores, self.vocab = list(pieces), list(scores), len(pieces)
         self.specials = {"<unk>": 0, "<s>": 1, "</s>": 2}
         self._bytes: dict[int, int] = {}
@@ -35,13 +37,34 @@ class Scored:
     def encode(self, text: str) -> list[int]:
         text = clean(text)
         ids = [i for character in (" " + text if text else "") for i in self._spell(character)]
-        while True:
-            merges = [self._ids.get(self.pieces[a] + self.pieces[b]) for a, b in pairwise(ids)]
-            known = [(-self.scores[m], at) for at, m in enumerate(merges) if m is not None]
-            if not known:
-                return ids
-            _, at = min(known)
-            ids[at : at + 2] = [merges[at]]  # type: ignore[list-item]
+        after = [*range(1, len(ids)), -1]  # the neighbours of each piece; a merged one is None
+        before = [-1, *range(len(ids) - 1)]
+        pieces: list[int | None] = list(ids)
+        heap: list[tuple[float, int, int, int, int]] = []
+
+        def offer(left: int, right: int) -> None:
+            if left < 0 or right < 0:
+                return
+            a, b = pieces[left], pieces[right]
+            assert a is not None
+            assert b is not None
+            merged = self._ids.get(self.pieces[a] + self.pieces[b])
+            if merged is not None:
+                heapq.heappush(heap, (-self.scores[merged], left, merged, a, b))
+
+        for left in range(len(ids) - 1):
+            offer(left, left + 1)
+        while heap:
+            _, left, merged, a, b = heapq.heappop(heap)
+            right = after[left]
+            if pieces[left] != a or right < 0 or pieces[right] != b:
+                continue  # one of the two has merged with another since
+            pieces[left], pieces[right], after[left] = merged, None, after[right]
+            if after[right] >= 0:
+                before[after[right]] = left
+            offer(before[left], left)
+            offer(left, after[left])
+        return [piece for piece in pieces if piece is not None]
 
     def _spell(self, character: str) -> list[int]:
         piece = character.encode()

@@ -11,7 +11,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Engine
 
 from glassformer.errors import GlassError
-from glassformer.folder import read_json
+from glassformer.folder import read_json, read_text
 from glassformer.text.tokenizer import clean
 
 BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -24,7 +24,7 @@ class Subwords:
         engine.no_padding()
         engine.no_truncation()
         engine.encode_special_tokens = True  # a special token that a person types stays text
-        self.engine, self.vocab = engine, engine.get_vocab_size()
+        self.engine, self.vocab = engine, max(engine.get_vocab().values(), default=-1) + 1
         self.kind = type(engine.model).__name__.lower()
         added = engine.get_added_tokens_decoder().items()
         self.specials = {token.content: i for i, token in added if token.special}
@@ -57,8 +57,7 @@ class BPE(Subwords):
         engine = Engine(models.BPE(vocabulary, merges))
         engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         engine.decoder = decoders.ByteLevel()
-        engine.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
-        return cls(engine)
+        return cls(with_specials(engine, specials))
 
     @classmethod
     def train(
@@ -69,23 +68,32 @@ class BPE(Subwords):
         least: int = 2,
         specials: Sequence[str] = ("<|endoftext|>",),
     ) -> Self:
-        """Merge neighbours that occur at least so often, until there are `vocab` tokens."""
-        empty = cls.of({}, [], ()).engine
+        """Merge neighbours that occur at least so often, until there are `vocab` tokens.
+
+        The special tokens stand behind the others, as in GPT-2.
+        """
+        engine = cls.of({}, [], ()).engine
         trainer = trainers.BpeTrainer(
-            vocab_size=vocab,
+            vocab_size=vocab - len(specials),
             min_frequency=least,
-            special_tokens=list(specials),
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        empty.train_from_iterator(map(clean, texts), trainer)
-        return cls(empty)
+        engine.train_from_iterator(map(clean, texts), trainer)
+        return cls(with_specials(engine, specials))
 
     @classmethod
     def read(cls, vocabulary: Path, merges: Path) -> Self:
         """GPT-2's two files, `vocab.json` (or encoder.json) and `merges.txt` (or vocab.bpe)."""
         ids = read_json(vocabulary)
-        lines = merges.read_text(encoding="utf-8").splitlines()
+        if not isinstance(ids, dict) or not all(
+            isinstance(i, int) and i >= 0 for i in ids.values()
+        ):
+            raise GlassError(f"{vocabulary} is no table of tokens and their ids")
+        for sign in pre_tokenizers.ByteLevel.alphabet():
+            if sign not in ids:
+                raise GlassError(f"{vocabulary} has no token for the byte that is written {sign!r}")
+        lines = read_text(merges).split("\n")
         pairs = [
             tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")
         ]
@@ -100,17 +108,25 @@ class WordPiece(Subwords):
     """BERT's: words cut into the longest known pieces, those inside a word marked ##."""
 
     @classmethod
-    def of(cls, tokens: Sequence[str], *, lower: bool = True) -> Self:
+    def of(
+        cls,
+        tokens: Sequence[str],
+        specials: Sequence[str] = BERT_SPECIALS,
+        *,
+        lower: bool = True,
+        strip: bool | None = None,  # accents; None: where case is folded
+        ideographs: bool = True,  # each is a word
+    ) -> Self:
         ids = {token: i for i, token in enumerate(tokens)}
         if "[UNK]" not in ids or len(ids) != len(tokens):
             raise GlassError("a WordPiece vocabulary needs [UNK], and no token twice")
         engine = Engine(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
-        engine.normalizer = normalizers.BertNormalizer(lowercase=lower)
+        engine.normalizer = normalizers.BertNormalizer(
+            lowercase=lower, strip_accents=strip, handle_chinese_chars=ideographs
+        )
         engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         engine.decoder = decoders.WordPiece()
-        specials = [token for token in BERT_SPECIALS if token in ids]
-        engine.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
-        return cls(engine)
+        return cls(with_specials(engine, [token for token in specials if token in ids]))
 
     @classmethod
     def train(
@@ -137,12 +153,30 @@ class WordPiece(Subwords):
         engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         engine.train_from_iterator(repeated(counts), trainer)
         ids = engine.get_vocab()
-        return cls.of(sorted(ids, key=ids.__getitem__), lower=lower)
+        return cls.of(sorted(ids, key=ids.__getitem__), specials, lower=lower)
 
     @classmethod
-    def read(cls, vocabulary: Path, *, lower: bool = True) -> Self:
+    def read(
+        cls,
+        vocabulary: Path,
+        *,
+        lower: bool = True,
+        strip: bool | None = None,
+        ideographs: bool = True,
+    ) -> Self:
         """BERT's `vocab.txt`, a token a line."""
-        return cls.of(vocabulary.read_text(encoding="utf-8").splitlines(), lower=lower)
+        tokens = read_text(vocabulary).removesuffix("\n").split("\n")
+        return cls.of(tokens, lower=lower, strip=strip, ideographs=ideographs)
+
+
+def with_specials(engine: Engine, specials: Sequence[str]) -> Engine:
+    """Add tokens that no text can become: so they must not be a word, which a text may hold."""
+    for token in specials:
+        normal = engine.normalizer.normalize_str(token) if engine.normalizer else token
+        if len(engine.pre_tokenizer.pre_tokenize_str(normal)) < 2:
+            raise GlassError(f"the special token {token!r} is a word of its own: write <{token}>")
+    engine.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
+    return engine
 
 
 def count_words(engine: Engine, texts: Iterable[str]) -> Counter[str]:

@@ -1,0 +1,39 @@
+"""`glass evaluate`: measure a trained model on data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("run", type=click.Path(exists=True))
+@click.argument("data", nargs=-1, type=click.Path(exists=True))
+@click.option("--text", multiple=True, help="A column with text; twice for pairs.")
+@click.option("--label", help="The column with the label.")
+@click.option("--separator", help="Between columns: , or ; or tab.")
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+def evaluate(run: str, data: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Measure the model in RUN on DATA, or on what its run kept for validation.
+
+    \b
+    glass evaluate runs/generate-1
+    glass evaluate runs/classify-1 test.csv --json
+    """
+    from glassformer.train.measure import measure
+
+    figures = measure(
+        Path(run),
+        tuple(map(Path, data)),
+        text=options["text"],
+        label=options["label"],
+        separator={"tab": "\t"}.get(options["separator"], options["separator"]),
+    )
+    if as_json:
+        click.echo(json.dumps(figures))
+        return
+    for name, value in figures.items():
+        click.echo(f"{name:<16} {value:.4g}" if isinstance(value, float) else f"{name:<16} {value}")

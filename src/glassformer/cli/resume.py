@@ -1,0 +1,21 @@
+"""`glass resume`: go on with a run that was stopped."""
+
+import json
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("run", type=click.Path(exists=True, file_okay=False))
+@click.option("--json", "as_json", is_flag=True, help="Print the result for a program to read.")
+def resume(run: str, as_json: bool) -> None:
+    """Go on with the training in the folder RUN.
+
+    \b
+    glass resume runs/generate-1
+    """
+    from glassformer.train.start import resume as go_on
+
+    result = go_on(Path(run), tell=lambda line: click.echo(line, err=True))
+    click.echo(json.dumps(result) if as_json else result["run"])

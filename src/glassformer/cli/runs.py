@@ -1,0 +1,44 @@
+"""`glass runs`: what was trained here."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("folder", default="runs", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="An object a line.")
+def runs(folder: str, as_json: bool) -> None:
+    """List the runs in FOLDER with task, model, best figure and age.
+
+    \b
+    glass runs
+    glass runs elsewhere --json
+    """
+    from glassformer.config import read
+
+    for config in sorted(Path(folder).glob("*/config.toml"), key=lambda p: p.stat().st_mtime):
+        tables, metrics = read(config), config.parent / "metrics.jsonl"
+        lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
+        last: dict[str, Any] = next(
+            (m for m in map(json.loads, reversed(lines)) if "seconds" in m), {}
+        )
+        names = ("bits_per_byte", "accuracy", "loss")
+        figure = next((name for name in names if name in last), None)
+        row = {
+            "run": str(config.parent),
+            "task": tables.get("task", {}).get("name"),
+            "model": tables.get("model", {}).get("name"),
+            "figure": figure,
+            "value": last.get(figure) if figure else None,
+            "hours": round((time.time() - config.stat().st_mtime) / 3600, 2),
+        }
+        if as_json:
+            click.echo(json.dumps(row))
+        else:
+            shown = f"{figure} {row['value']:.4g}" if figure else "no figure yet"
+            age = f"{row['hours']} h ago"
+            click.echo(f"{row['run']:<28} {row['task']:<10} {row['model']:<11} {shown:<24} {age}")

@@ -1,0 +1,79 @@
+"""Which examples go together in which step: pure functions of a seed and a step.
+
+A run that was stopped therefore goes on with the batch that would have come.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from glassformer.data.store import Store
+from glassformer.errors import GlassError
+
+
+def windows(store: Store, seed: int, step: int, batch: int, length: int) -> Tensor:
+    """Random stretches of one long text, b t."""
+    flat = store.flat
+    if len(flat) < length:
+        raise GlassError(
+            f"{len(flat)} tokens are too few for a window of {length}: give more text, or "
+            "a smaller context (--set model.context=16)"
+        )
+    starts = np.random.default_rng((seed, step)).integers(0, len(flat) - length + 1, size=batch)
+    return torch.from_numpy(np.stack([flat[s : s + length] for s in starts]).astype(np.int64))
+
+
+class Buckets:
+    """Examples of like length together, with other neighbours in each epoch.
+
+    A batch holds about `tokens`, counted with padding, and at least one example. Every epoch has
+    the same number of batches.
+    """
+
+    def __init__(self, lengths: NDArray[np.int64], tokens: int, seed: int) -> None:
+        self.lengths, self.seed = lengths, seed
+        sizes = [len(b) for b in group(np.argsort(lengths, kind="stable"), lengths, tokens)]
+        self.cuts = np.cumsum(sizes)[:-1]
+        self._epoch = lru_cache(maxsize=2)(self._make)
+
+    def __len__(self) -> int:
+        return len(self.cuts) + 1
+
+    def at(self, step: int) -> NDArray[np.int64]:
+        """The examples of a step, counted from the first epoch on."""
+        return self._epoch(step // len(self))[step % len(self)]
+
+    def _make(self, epoch: int) -> list[NDArray[np.int64]]:
+        random = np.random.default_rng((self.seed, epoch))
+        about = self.lengths * random.uniform(0.9, 1.1, len(self.lengths))
+        batches = np.split(np.argsort(about, kind="stable"), self.cuts)
+        return [batches[i] for i in random.permutation(len(batches))]
+
+
+def group(
+    order: NDArray[np.int64], lengths: NDArray[np.int64], tokens: int
+) -> list[NDArray[np.int64]]:
+    """Cut an order of examples so that each piece, padded, holds at most so many tokens."""
+    batches, start, longest = [], 0, 0
+    for i, example in enumerate(order):
+        longest = max(longest, int(lengths[example]))
+        if i > start and longest * (i - start + 1) > tokens:
+            batches.append(order[start:i])
+            start, longest = i, int(lengths[example])
+    return [*batches, order[start:]] if start < len(order) else batches
+
+
+def padded(rows: list[NDArray[np.int64]], fill: int = 0) -> tuple[Tensor, Tensor]:
+    """Rows of different length as one tensor, b t, and where it is real."""
+    longest = max(map(len, rows))
+    ids = torch.full((len(rows), longest), fill, dtype=torch.long)
+    keep = torch.zeros(len(rows), longest, dtype=torch.bool)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.from_numpy(row)
+        keep[i, : len(row)] = True
+    return ids, keep

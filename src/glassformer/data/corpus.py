@@ -1,0 +1,119 @@
+"""Plain text for language models: from files to two stores of ids, in constant memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from glassformer.data.files import TABLES, Bad, kind_of, lines, rows
+from glassformer.data.store import Writer
+from glassformer.errors import GlassError
+from glassformer.text.tokenizer import Tokenizer
+
+PIECE = 1 << 16  # characters that are encoded at once
+LEARN = 100_000_000  # characters that a tokenizer learns from at the most
+
+Texts = Callable[[], Iterator[str]]  # a text that can be read again
+
+
+def texts(files: tuple[Path, ...], bad: Bad, column: str | None = None) -> Iterator[str]:
+    """The text of files, of a column of tables, or of all files in folders, in pieces."""
+    for file in files:
+        if file.is_dir():
+            inside = tuple(sorted(p for p in file.rglob("*") if p.is_file()))
+            if not inside:
+                raise GlassError(f"{file} is empty: there is nothing to learn from")
+            yield from texts(inside, bad, column)
+        elif kind_of(file) in TABLES:
+            yield from column_texts(file, bad, column)
+        else:
+            yield from pieces(text for _, text in lines(file, bad))
+
+
+def column_texts(file: Path, bad: Bad, column: str | None) -> Iterator[str]:
+    for row in rows(file, bad):
+        name = column or max(row.values, key=lambda key: len(row.values[key]))
+        if name not in row.values:
+            raise GlassError(
+                f"{row.place}: there is no column {name!r}; have {', '.join(row.values)}"
+            )
+        column = name  # guessed from the first row, and kept
+        yield row.values[name] + "\n"
+
+
+def pieces(content: Iterable[str]) -> Iterator[str]:
+    """Lines joined into pieces of at least `PIECE` characters."""
+    held: list[str] = []
+    size = 0
+    for text in content:
+        held.append(text)
+        size += len(text)
+        if size >= PIECE:
+            yield "".join(held)
+            held, size = [], 0
+    if held:
+        yield "".join(held)
+
+
+def kept_input(files: tuple[Path, ...], folder: Path) -> tuple[Path, ...]:
+    """The files, with standard input, which can be read only once, kept in one of our own."""
+    if Path("-") not in files:
+        return files
+    kept = folder / "input.txt"
+    with kept.open("wb") as file:
+        while block := sys.stdin.buffer.read(1 << 20):
+            file.write(block)
+    return tuple(kept if str(file) == "-" else file for file in files)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much text there is, and a sample of it to learn a tokenizer from."""
+
+    bytes: int
+    sample: list[str]
+
+
+def measure(content: Iterable[str]) -> Extent:
+    total, sample, room = 0, [], LEARN
+    for piece in content:
+        total += len(piece.encode("utf-8", "replace"))
+        if room > 0:
+            sample.append(piece[:room])
+            room -= len(piece)
+    if total == 0:
+        raise GlassError("there is no text to learn from: the files are empty")
+    return Extent(total, sample)
+
+
+def encode_corpus(
+    content: Iterable[str],
+    total: int,
+    tokenizer: Tokenizer,
+    folder: Path,
+    share: float,
+    progress: Callable[[int], None],
+) -> dict[str, int]:
+    """Write the ids of the text, its last `share` for validation; give back bytes and tokens."""
+    limit, read = round(total * (1 - share)), 0
+    names = ("train", "valid")
+    writers = {name: Writer(folder / f"{name}.ids", tokenizer.vocab) for name in names}
+    facts = {f"{name}_{what}": 0 for name in names for what in ("bytes", "tokens")}
+    for piece in content:
+        raw = piece.encode("utf-8", "replace")
+        cut = min(max(limit - read, 0), len(raw))
+        while cut < len(raw) and raw[cut] & 0xC0 == 0x80:  # not inside a character
+            cut += 1
+        for name, part in (("train", raw[:cut]), ("valid", raw[cut:])):
+            if part:
+                ids = tokenizer.encode(part.decode())
+                writers[name].add(ids)
+                facts[f"{name}_bytes"] += len(part)
+                facts[f"{name}_tokens"] += len(ids)
+        read += len(raw)
+        progress(len(raw))
+    for writer in writers.values():
+        writer.close()
+    return facts

@@ -1,0 +1,112 @@
+"""Data that every Python carries or that is made here: no download, and nobody else's text.
+
+`documentation` for language models, `passages` for labels, `numbers` for translation.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGES = (
+    *("asyncio", "email", "encodings", "http", "importlib"),
+    *("multiprocessing", "unittest", "urllib", "wsgiref", "xml"),
+)
+
+
+def documentation() -> Iterator[str]:
+    """The reference that `help()` shows, a topic at a time, each paragraph once."""
+    import pydoc_data.topics
+
+    seen = {""}
+    for _, topic in sorted(pydoc_data.topics.topics.items()):
+        paragraphs = [p.strip("\n") for p in topic.split("\n\n")]
+        new = [p for p in dict.fromkeys(paragraphs) if p not in seen]
+        seen.update(new)
+        yield "".join(f"{paragraph}\n\n" for paragraph in new)
+
+
+def passages(each: int = 300, seed: int = 0) -> Iterator[tuple[str, str, str]]:
+    """Some lines of a file, the package it belongs to, and the file; equally many a package."""
+    choose = random.Random(seed)
+    for package in PACKAGES:
+        spec = find_spec(package)
+        folder = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
+        files = [p for p in sorted(folder.rglob("*.py")) if "test" not in p.parts]
+        texts = [
+            (str(p.relative_to(folder.parent)), p.read_text("utf-8").splitlines()) for p in files
+        ]
+        texts = [(name, lines) for name, lines in texts if len(lines) >= 20]
+        weights = [len(lines) for _, lines in texts]
+        for name, lines in choose.choices(texts, weights, k=each):
+            length = choose.randint(3, 8)
+            start = choose.randrange(len(lines) - length)
+            yield "\n".join(lines[start : start + length]), package, name
+
+
+# --- numbers and dates, in Chinese and in English -------------------------------------------------
+
+ONES = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen"
+).split()
+TENS = "_ _ twenty thirty forty fifty sixty seventy eighty ninety".split()
+MONTHS = (
+    "January February March April May June July August September October November December".split()
+)
+DIGITS = "零一二三四五六七八九"
+
+
+def english(n: int) -> str:
+    """A number below a million in words: english(321) is "three hundred twenty-one"."""
+    if n < 20:
+        return ONES[n]
+    if n < 100:
+        return TENS[n // 10] + (f"-{ONES[n % 10]}" if n % 10 else "")
+    size, name = (100, "hundred") if n < 1000 else (1000, "thousand")
+    rest = f" {english(n % size)}" if n % size else ""
+    return f"{english(n // size)} {name}{rest}"
+
+
+def chinese(n: int) -> str:
+    """The same in Chinese: chinese(321) is "三百二十一"."""
+    if n < 10:
+        return DIGITS[n]
+    for size, name in ((10_000, "万"), (1000, "千"), (100, "百"), (10, "十")):
+        if n >= size:
+            head = "" if 10 <= n < 20 else chinese(n // size)
+            rest = n % size
+            gap = "零" if rest and rest < size // 10 else ""
+            return head + name + (gap + inner(rest) if rest else "")
+    raise AssertionError(n)
+
+
+def inner(n: int) -> str:
+    """A number behind a larger one, where ten is said with its one."""
+    return "一" + chinese(n) if 10 <= n < 20 else chinese(n)
+
+
+def numbers(count: int = 6000, seed: int = 0) -> Iterator[tuple[str, str]]:
+    """Pairs, each once: a number or a date in Chinese, and the same in English."""
+    choose = random.Random(seed)
+    seen: set[tuple[str, str]] = set()
+    while len(seen) < count:
+        if choose.random() < 0.5:
+            n = choose.randrange(10 ** choose.randint(1, 6))
+            pair = (chinese(n), english(n))
+        else:
+            year, month, day = (
+                choose.randint(1900, 2099),
+                choose.randint(1, 12),
+                choose.randint(1, 28),
+            )
+            said = "".join(DIGITS[int(d)] for d in str(year))
+            pair = (
+                f"{said}年{chinese(month)}月{chinese(day)}日",
+                f"{MONTHS[month - 1]} {day}, {year}",
+            )
+        if pair not in seen:
+            seen.add(pair)
+            yield pair

@@ -1,0 +1,184 @@
+"""Generate: predict the next token of a text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from glassformer.data import corpus
+from glassformer.data.batches import windows
+from glassformer.data.files import Bad, Quiet
+from glassformer.data.sample import documentation
+from glassformer.data.store import Store
+from glassformer.errors import GlassError
+from glassformer.generate.decode import stream
+from glassformer.generate.sampling import Sampling
+from glassformer.tasks.task import Batch, Given
+from glassformer.text import TOKENIZERS
+from glassformer.text.plain import UNKNOWN
+from glassformer.text.subword import BERT_SPECIALS
+from glassformer.text.tokenizer import Tokenizer
+
+
+def prepare_corpus(
+    given: Given, folder: Path, tell: Callable[[str], None], kind: Callable[[corpus.Extent], str]
+) -> tuple[Tokenizer, dict[str, Any]]:
+    """Read the text twice: to learn a tokenizer, and to write its ids."""
+    files = corpus.kept_input(given.files, folder)
+
+    def content(bad: Bad) -> Iterator[str]:
+        return corpus.texts(files, bad, *given.text[:1]) if files else documentation()
+
+    extent = corpus.measure(content(given.bad))
+    tell(f"{extent.bytes:,} bytes of text")
+    if given.ready is not None:
+        tokenizer = given.ready
+    else:
+        name = given.tokenizer or kind(extent)
+        vocab = given.vocab or default_vocab(name, extent)
+        tokenizer = learn_tokenizer(name, extent.sample, vocab=vocab)
+    facts: dict[str, Any] = corpus.encode_corpus(
+        content(Quiet()), extent.bytes, tokenizer, folder, given.valid, lambda _: None
+    )
+    tell(
+        f"{tokenizer.vocab:,} kinds of token; {facts['train_tokens']:,} tokens to learn from, "
+        f"{facts['valid_tokens']:,} (the last {given.valid:.0%}) to validate on"
+    )
+    return tokenizer, facts
+
+
+def learn_tokenizer(
+    name: str, sample: list[str], *, vocab: int | None, specials: tuple[str, ...] = ()
+) -> Tokenizer:
+    """A tokenizer of a kind; besides its own special tokens it has those that a task needs."""
+    if name not in TOKENIZERS:
+        raise GlassError(f"there is no tokenizer {name!r}; there are {', '.join(TOKENIZERS)}")
+    own = {"bytes": (), "bpe": (), "wordpiece": BERT_SPECIALS}.get(name, (UNKNOWN,))
+    options: dict[str, Any] = {} if name == "bytes" or vocab is None else {"vocab": vocab}
+    if specials or name != "bpe":
+        options["specials"] = (*own, *specials)
+    tokenizer: Tokenizer = TOKENIZERS[name].train(sample, **options)
+    return tokenizer
+
+
+def default_vocab(name: str, extent: corpus.Extent) -> int | None:
+    """Larger texts can teach more tokens: about one for each 400 bytes, as a power of two."""
+    if name in ("characters", "bytes"):
+        return None
+    return int(2 ** min(max(round(math.log2(max(extent.bytes / 400, 1))), 9), 14))
+
+
+class Generate:
+    name: ClassVar[str] = "generate"
+    models: ClassVar[tuple[str, ...]] = ("gpt2", "generator", "llama")
+    settings: ClassVar[dict[str, Any]] = {
+        "context": 128,
+        "dim": 192,
+        "depth": 4,
+        "heads": 6,
+        "dropout": 0.0,
+    }
+    training: ClassVar[dict[str, Any]] = {"batch": 16, "rate": 1.5e-3}
+    figure: ClassVar[str] = "bits_per_byte"
+    higher: ClassVar[bool] = False
+
+    def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
+        self.tokenizer, self.facts = tokenizer, facts
+        self.train, self.valid = Store(folder / "train.ids"), Store(folder / "valid.ids")
+
+    @classmethod
+    def prepare(cls, given: Given, folder: Path, tell: Callable[[str], None]) -> Self:
+        def kind(extent: corpus.Extent) -> str:
+            alphabet = len(set().union(*map(set, extent.sample)))
+            return "characters" if alphabet <= 256 and extent.bytes < 5_000_000 else "bpe"
+
+        return cls(*prepare_corpus(given, folder, tell, kind), folder)
+
+    def sizes(self) -> dict[str, int]:
+        return {"vocab": self.tokenizer.vocab}
+
+    def start(self, batch: int, context: int, seed: int) -> None:
+        self.rows, self.context, self.seed = batch, context, seed
+
+    def batch(self, step: int) -> Batch:
+        return {"ids": windows(self.train, self.seed, step, self.rows, self.context + 1)}
+
+    def epoch(self) -> int:
+        return max(len(self.train.flat) // (self.rows * self.context), 1)
+
+    def count(self, batch: Batch) -> int:
+        return batch["ids"][:, 1:].numel()
+
+    def loss(self, network: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        ids = batch["ids"]
+        logits = network(ids[:, :-1])
+        return F.cross_entropy(
+            logits.flatten(0, 1).float(),
+            ids[:, 1:].flatten(),
+            reduction="sum",
+            label_smoothing=smoothing,
+        )
+
+    def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, float]:
+        """Bits for each byte of the text, read in stretches of a context one after the other."""
+        flat = self.valid.flat if most is None else self.valid.flat[: most + 1]
+        share = len(flat) / max(len(self.valid.flat), 1)
+        nats = text_loss(network, flat, self.context)
+        return text_figures(nats, len(flat), self.facts["valid_bytes"] * share)
+
+    def baseline(self) -> dict[str, float]:
+        """How often each token occurs, whatever stands before it."""
+        counts = np.bincount(self.train.flat, minlength=self.tokenizer.vocab) + 1
+        nats = -np.log(counts / counts.sum())[self.valid.flat].sum()
+        figures = text_figures(float(nats), len(self.valid.flat), self.facts["valid_bytes"])
+        return {"bits_per_byte": figures["bits_per_byte"]}
+
+    def sample(self, network: nn.Module) -> str:
+        device = next(network.parameters()).device
+        start = torch.from_numpy(self.valid.flat[:8].astype(np.int64))[None].to(device)
+        ids = [*start[0].tolist()]
+        ids += [int(t) for t in stream(network, start, 80, sampling=Sampling(0.8), seed=0)]
+        return self.tokenizer.decode(ids)
+
+
+@torch.inference_mode()
+def text_loss(network: nn.Module, flat: NDArray[Any], context: int, rows: int = 16) -> float:
+    """Nats for a whole text, read in stretches of a context.
+
+    Nothing predicts the first token: it counts as a guess among all.
+    """
+    device = next(network.parameters()).device
+    total = math.log(network.config.vocab)  # type: ignore[union-attr,arg-type]
+    for start in range(0, len(flat) - 1, rows * context):
+        part = torch.from_numpy(flat[start : start + rows * context + 1].astype(np.int64)).to(
+            device
+        )
+        inputs, answers = part[:-1], part[1:]
+        whole = len(inputs) // context * context
+        for read, said in (
+            (inputs[:whole].reshape(-1, context), answers[:whole]),
+            (inputs[None, whole:], answers[whole:]),
+        ):
+            if read.numel():
+                logits = network(read).flatten(0, 1).float()
+                total += float(F.cross_entropy(logits, said, reduction="sum"))
+    return total
+
+
+def text_figures(nats: float, tokens: int, size: float) -> dict[str, float]:
+    loss = nats / max(tokens, 1)
+    return {
+        "loss": loss,
+        "perplexity": math.exp(min(loss, 50.0)),
+        "bits_per_byte": nats / math.log(2) / max(size, 1),
+        "tokens": tokens,
+        "bytes": round(size),
+    }

@@ -1,0 +1,84 @@
+"""What every task can do: the loop, the commands and `evaluate` know tasks only by this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+from torch import Tensor, nn
+
+from glassformer.data.files import Bad
+from glassformer.text.tokenizer import Tokenizer
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user gave: files and how to read them. Without files a task has a sample."""
+
+    files: tuple[Path, ...] = ()
+    text: tuple[str, ...] = ()  # columns
+    label: str | None = None
+    group: str | None = None  # a column whose equal values stay on one side of the split
+    separator: str | None = None
+    tokenizer: str | None = None  # a kind
+    vocab: int | None = None
+    valid: float = 0.1  # the share that is kept for validation
+    seed: int = 0
+    bad: Bad = field(default_factory=Bad)
+    ready: Tokenizer | None = None  # of a trained model, whose data this is to judge
+    labels: tuple[str, ...] = ()  # of that model
+
+
+class Task(Protocol):
+    name: ClassVar[str]
+    models: ClassVar[tuple[str, ...]]  # the architectures that can do it; the first is the default
+    settings: ClassVar[dict[str, Any]]  # of the default
+    training: ClassVar[dict[str, Any]]  # settings of training that suit the task
+    figure: ClassVar[str]  # what decides which weights are best
+    higher: ClassVar[bool]  # whether more of it is better
+
+    tokenizer: Tokenizer
+    facts: dict[str, Any]  # what was found in the data, and what using the model needs
+
+    @classmethod
+    def prepare(cls, given: Given, folder: Path, tell: Callable[[str], None]) -> Self:
+        """Read the files once: learn a tokenizer, fill the stores in the folder."""
+        ...
+
+    def sizes(self) -> dict[str, int]:
+        """Settings of a model that the data decides."""
+        ...
+
+    def start(self, batch: int, context: int, seed: int) -> None:
+        """Fix how batches are made."""
+        ...
+
+    def batch(self, step: int) -> Batch: ...
+
+    def epoch(self) -> int:
+        """How many batches are one pass over the data."""
+        ...
+
+    def count(self, batch: Batch) -> int:
+        """How many predictions a batch asks for."""
+        ...
+
+    def loss(self, network: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        """The sum of the losses of its predictions."""
+        ...
+
+    def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, Any]:
+        """The figures on the validation part, or on so many of its tokens."""
+        ...
+
+    def baseline(self) -> dict[str, float]:
+        """The figure of something simple that only counts."""
+        ...
+
+    def sample(self, network: nn.Module) -> str:
+        """Something to look at while it learns."""
+        ...

@@ -1,0 +1,226 @@
+"""Translate: write in one language what was read in another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.data.batches import Buckets, group, padded
+from glassformer.data.corpus import LEARN
+from glassformer.data.files import Bad, Quiet
+from glassformer.data.labelled import aligned, first_rows, table_rows
+from glassformer.data.sample import numbers
+from glassformer.data.split import held_out
+from glassformer.data.store import Store, Writer
+from glassformer.errors import GlassError
+from glassformer.generate.decode import finished_texts
+from glassformer.generate.sampling import GREEDY
+from glassformer.tasks.generate import learn_tokenizer
+from glassformer.tasks.task import Batch, Given
+from glassformer.text.tokenizer import Tokenizer
+
+START, END = "<start>", "<end>"
+LONGEST = 256  # tokens on either side; longer pairs are left out, and counted
+
+Pair = tuple[str, str, str]  # place, source, target
+
+
+class Translate:
+    name: ClassVar[str] = "translate"
+    models: ClassVar[tuple[str, ...]] = ("translator",)
+    settings: ClassVar[dict[str, Any]] = {
+        "dim": 192,
+        "depth": 2,
+        "heads": 4,
+        "hidden": 768,
+        "dropout": 0.1,
+    }
+    training: ClassVar[dict[str, Any]] = {
+        "batch": 2,
+        "rate": 1e-3,
+        "beta2": 0.98,
+        "decay": 0.01,
+        "warmup": 0.1,
+    }
+    figure: ClassVar[str] = "loss"
+    higher: ClassVar[bool] = False
+
+    def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
+        self.tokenizer, self.facts = tokenizer, facts
+        self.begin, self.end = tokenizer.specials[START], tokenizer.specials[END]
+        self.parts = {
+            name: (Store(folder / f"{name}.source.ids"), Store(folder / f"{name}.target.ids"))
+            for name in ("train", "valid")
+        }
+
+    @classmethod
+    def prepare(cls, given: Given, folder: Path, tell: Callable[[str], None]) -> Self:
+        pairs = reader(given, tell)
+        sample: list[str] = []
+        size = 0
+        for _, *both in pairs(given.bad):
+            size += sum(map(len, both))
+            if size < LEARN:
+                sample += both
+        if not sample:
+            raise GlassError("there are no pairs to learn from")
+        kind = given.tokenizer or ("bpe" if given.files else "characters")
+        vocab = None if kind == "characters" else given.vocab or 8192
+        tokenizer = given.ready or learn_tokenizer(kind, sample, vocab=vocab, specials=(START, END))
+
+        sides = ("source", "target")
+        writers = {
+            (part, side): Writer(folder / f"{part}.{side}.ids", tokenizer.vocab)
+            for part in ("train", "valid")
+            for side in sides
+        }
+        counts = {"train": 0, "valid": 0, "too long": 0}
+        for place, *both in pairs(Quiet()):
+            ids = [tokenizer.encode(text) for text in both]
+            if max(map(len, ids)) > LONGEST:
+                counts["too long"] += 1
+                given.bad(place, f"a side is longer than {LONGEST} tokens", both[0])
+                continue
+            part = "valid" if held_out(both[0], given.seed, given.valid) else "train"
+            counts[part] += 1
+            for side, one in zip(sides, ids, strict=True):
+                writers[part, side].add(one)
+        for writer in writers.values():
+            writer.close()
+        if not counts["valid"] or not (counts["train"] or given.ready):
+            raise GlassError(
+                f"{len(sample) // 2} pairs are too few to learn from and to validate on"
+            )
+        tell(f"{counts['train']:,} pairs to learn from, {counts['valid']:,} to validate on")
+        return cls(tokenizer, {}, folder)
+
+    def sizes(self) -> dict[str, int]:
+        return {"vocab": self.tokenizer.vocab}
+
+    def start(self, batch: int, context: int, seed: int) -> None:
+        source, target = self.parts["train"]
+        self.buckets = Buckets(source.lengths + target.lengths + 2, batch * 1024, seed)
+
+    def batch(self, step: int) -> Batch:
+        return self.gather("train", self.buckets.at(step))
+
+    def gather(self, part: str, rows: np.ndarray[Any, Any]) -> Batch:
+        """Sources, and targets that start with a mark and are asked to end with another."""
+        source, target = self.parts[part]
+        nothing = np.array([self.end])
+        read = [source[i] if source.lengths[i] else nothing for i in rows]
+        ids, keep = padded([np.concatenate(([self.begin], target[i], [self.end])) for i in rows])
+        source_ids, source_keep = padded(read)
+        answers = torch.where(keep[:, 1:], ids[:, 1:], -100)
+        return {
+            "ids": ids[:, :-1],
+            "keep": keep[:, :-1],
+            "answers": answers,
+            "source": source_ids,
+            "source_keep": source_keep,
+        }
+
+    def epoch(self) -> int:
+        return len(self.buckets)
+
+    def count(self, batch: Batch) -> int:
+        return int((batch["answers"] >= 0).sum())
+
+    def loss(self, network: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
+        logits = network(batch["ids"], batch["source"], source_keep=batch["source_keep"])
+        answers = batch["answers"].flatten()
+        logits = logits.flatten(0, 1).float()
+        return F.cross_entropy(logits, answers, reduction="sum", label_smoothing=smoothing)
+
+    def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, Any]:
+        """Loss under teacher forcing, and how many translations are right to the letter."""
+        device, (source, target) = next(network.parameters()).device, self.parts["valid"]
+        size = len(source) if most is None else min(len(source), most)
+        lengths = (source.lengths + target.lengths + 2)[:size]
+        total, count, said = 0.0, 0, dict[int, list[int]]()
+        with torch.inference_mode():
+            for rows in group(np.argsort(lengths, kind="stable"), lengths, 8192):
+                batch = {k: v.to(device) for k, v in self.gather("valid", rows).items()}
+                total += float(self.loss(network, batch))
+                count += self.count(batch)
+                said.update(zip(rows.tolist(), self.say(network, batch), strict=True))
+        exact = sum(said[i] == target[i].tolist() for i in range(size)) / size
+        figures = {"loss": total / count, "exact": exact, "examples": size, "tokens": count}
+        if most is None:
+            figures |= self.bleu([said[i] for i in range(size)])
+        return figures
+
+    def bleu(self, said: list[list[int]]) -> dict[str, Any]:
+        """sacreBLEU and chrF, with the signature that makes them comparable."""
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
+
+        decode, (_, target) = self.tokenizer.decode, self.parts["valid"]
+        ours = [decode(ids) for ids in said]
+        right = [decode(target[i].tolist()) for i in range(len(said))]
+        ideographs = sum(c.isalpha() and ord(c) > 0x2E80 for text in right for c in text)
+        metric = BLEU(tokenize="zh" if ideographs > len("".join(right)) / 3 else "13a")
+        bleu = metric.corpus_score(ours, [right])
+        chrf = CHRF().corpus_score(ours, [right])
+        signature = str(metric.get_signature())
+        return {"bleu": bleu.score, "bleu_signature": signature, "chrf": chrf.score}
+
+    def say(self, network: nn.Module, batch: Batch) -> list[list[int]]:
+        start = torch.full_like(batch["ids"][:, :1], self.begin)
+        read = {name: batch[name] for name in ("source", "source_keep")}
+        new = min(LONGEST, 2 * batch["source"].shape[1] + 20 + batch["ids"].shape[1])
+        return finished_texts(network, start, new, end=self.end, sampling=GREEDY, **read)
+
+    def baseline(self) -> dict[str, float]:
+        """How often each target token occurs, whatever the source says."""
+        _, train = self.parts["train"]
+        _, valid = self.parts["valid"]
+        counts = np.bincount(train.flat, minlength=self.tokenizer.vocab) + 1
+        counts[self.end] += len(train)
+        nats = -np.log(counts / counts.sum())
+        total = float(nats[valid.flat].sum() + nats[self.end] * len(valid))
+        return {"loss": total / (len(valid.flat) + len(valid))}
+
+    def sample(self, network: nn.Module) -> str:
+        rows = np.arange(min(4, len(self.parts["valid"][0])))
+        device = next(network.parameters()).device
+        batch = {k: v.to(device) for k, v in self.gather("valid", rows).items()}
+        decode, said = self.tokenizer.decode, self.say(network, batch)
+        source = self.parts["valid"][0]
+        return "\n".join(
+            f"{decode(source[i].tolist())}  ->  {decode(one)}" for i, one in enumerate(said)
+        )
+
+
+def reader(given: Given, tell: Callable[[str], None]) -> Callable[[Bad], Iterator[Pair]]:
+    """The pairs, readable again and again: of one table, of two aligned files, or a sample."""
+    if not given.files:
+        tell("no data given: numbers and dates, from Chinese to English")
+        return lambda _: (("", source, target) for source, target in numbers())
+    if len(given.files) == 2 and not given.text:
+        return lambda bad: aligned(given.files[0], given.files[1], bad)
+    first = first_rows(given.files, given.separator)
+    if not first:
+        raise GlassError(f"{given.files[0]} has no rows")
+    names = given.text or tuple(first[0].values)[:2]
+    if len(names) != 2 or not all(name in first[0].values for name in names):
+        raise GlassError(
+            f"two columns are needed, a source and a target; have {list(first[0].values)}"
+        )
+    tell(f"source: {names[0]}; target: {names[1]}")
+
+    def pairs(bad: Bad) -> Iterator[Pair]:
+        for row in table_rows(given.files, bad, given.separator):
+            source, target = (row.values.get(name, "").strip() for name in names)
+            if source and target:
+                yield row.place, source, target
+            else:
+                bad(row.place, "one side is empty", str(row.values))
+
+    return pairs

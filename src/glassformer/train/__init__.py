@@ -1,0 +1,1 @@
+"""Learning: optimiser and schedule, the loop, the run folder."""

@@ -1,0 +1,43 @@
+"""A trained model's figures on its own validation part, or on other data."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from glassformer import checkpoint, models
+from glassformer.errors import GlassError
+from glassformer.tasks import TASKS
+from glassformer.tasks.task import Given
+from glassformer.train.run import BEST, Run
+
+
+def measure(path: Path, files: tuple[Path, ...] = (), **columns: Any) -> dict[str, Any]:
+    """Open the best weights of a run and evaluate them, on everything there is."""
+    folder = path / BEST if (path / BEST).is_dir() else path
+    if not (folder / checkpoint.CONFIG).exists():
+        raise GlassError(f"{path} is no run or model of ours")
+    network, tokenizer, facts = checkpoint.load(folder)
+    name = facts.pop("name", None)
+    if name not in TASKS or tokenizer is None:
+        raise GlassError(f"{path} does not say what task it was trained for")
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as scratch:
+        if files:
+            if name == "classify":
+                columns["text"] = columns.get("text") or tuple(facts.get("text", ()))
+                columns["label"] = columns.get("label") or facts.get("label")
+            labels = tuple(facts.get("labels", ()))
+            given = Given(files=files, valid=1.0, ready=tokenizer, labels=labels, **columns)
+            task = TASKS[name].prepare(given, Path(scratch), lambda _: None)
+        else:
+            cache = Run(path).cache
+            if not cache.is_dir():
+                raise GlassError(f"{path} has no data of its own: name the data to measure it on")
+            task = TASKS[name](tokenizer, facts, cache)  # type: ignore[call-arg]
+        task.start(1, getattr(network.config, "context", 0), 0)
+        figures = task.evaluate(network)
+    seconds = round(time.monotonic() - start, 2)
+    return {"task": name, "model": models.name_of(network), **figures, "seconds": seconds}

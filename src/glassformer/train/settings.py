@@ -1,0 +1,63 @@
+"""The settings of a training run, and the rate at each step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from glassformer.errors import GlassError
+
+
+@dataclass(frozen=True)
+class Training:
+    steps: int | None = None  # one of steps, epochs, minutes is the budget
+    epochs: float | None = None
+    minutes: float | None = None
+    batch: int = 32  # windows of a text, or thousands of tokens with padding
+    accumulate: int = 1  # batches to a step: the same result in less memory
+    rate: float = 1e-3
+    warmup: float = 0.05  # of the steps
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    floor: float = 0.1  # of the rate, at the end; a constant rate falls to it in the last fifth
+    decay: float = 0.1  # of the weights
+    beta2: float = 0.99
+    clip: float = 1.0  # the largest norm of a gradient
+    smoothing: float = 0.0  # of the labels
+    average: float = 0.0  # how much of the averaged weights stays at each step (EMA); 0: none
+    patience: int = 0  # evaluations without a better figure until it stops; 0: never
+    evaluate_every: int | None = None
+    save_every: int | None = None
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    checkpointing: bool = False  # blocks are computed again on the way back, to save memory
+    device: str = "auto"
+    threads: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "accumulate"):
+            if getattr(self, name) < 1:
+                raise GlassError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("steps", "epochs", "minutes", "evaluate_every", "save_every", "threads"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise GlassError(f"{name} must be above 0, not {value}")
+        for name in ("warmup", "floor", "smoothing", "average", "beta2"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise GlassError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
+        if sum(b is not None for b in (self.steps, self.epochs, self.minutes)) > 1:
+            raise GlassError("give one budget: steps, epochs or minutes")
+
+
+def rate_at(step: int, steps: int, settings: Training) -> float:
+    """The learning rate of a step: it rises to `rate`, then falls as the schedule says."""
+    warm = round(steps * settings.warmup)
+    if step < warm:
+        return settings.rate * (step + 1) / (warm + 1)
+    done = (step - warm) / max(steps - warm, 1)
+    share = {
+        "cosine": (1 + math.cos(math.pi * done)) / 2,
+        "linear": 1 - done,
+        "constant": min((1 - done) / 0.2, 1),
+    }[settings.schedule]
+    return settings.rate * (settings.floor + (1 - settings.floor) * share)

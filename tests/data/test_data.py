@@ -1,0 +1,304 @@
+"""Files, stores, batches, splits and samples."""
+
+import gzip
+import json
+import lzma
+
+import numpy as np
+import pytest
+import torch
+
+from glassformer import GlassError
+from glassformer.data import corpus, sample
+from glassformer.data.batches import Buckets, group, padded, windows
+from glassformer.data.files import LONGEST, Bad, Quiet, guess_separator, kind_of, lines, rows
+from glassformer.data.labelled import aligned, check_labels, first_rows, guess_columns, table_rows
+from glassformer.data.split import held_out
+from glassformer.data.store import Store, Writer
+from glassformer.text.plain import Bytes
+
+
+def write(path, content):
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_marks_and_line_ends_of_windows_are_taken_away(tmp_path):
+    file = write(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\nthree")
+    assert list(lines(file, Bad())) == [
+        (f"{file}:1", "one\n"),
+        (f"{file}:2", "two\n"),
+        (f"{file}:3", "three"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"good\nb\xffd\n", r"a.txt:2: not UTF-8; mend it, or pass over such rows with --skip-bad"),
+        (b"good\nb\0d\n", r"a.txt:2: a NUL character"),
+        (b"x" * (LONGEST + 5) + b"\ngood\n", r"a.txt:1: the line is longer than 10 MB"),
+    ],
+)
+def test_bad_lines_are_named_or_noted(tmp_path, content, message):
+    file, log = write(tmp_path / "a.txt", content), tmp_path / "skipped.jsonl"
+    with pytest.raises(GlassError, match=message):
+        list(lines(file, Bad()))
+    bad = Bad(log)
+    assert [text for _, text in lines(file, bad)] == ["good\n"]
+    assert bad.count == 1
+    noted = json.loads(log.read_text())
+    assert noted["place"].startswith(str(file))
+    assert [text for _, text in lines(file, Quiet())] == ["good\n"]
+
+
+def test_packed_files_are_read_and_damaged_ones_named(tmp_path):
+    text = "one\ntwo\n" * 1000
+    write(tmp_path / "a.txt.gz", gzip.compress(text.encode()))
+    write(tmp_path / "b.txt.xz", lzma.compress(text.encode()))
+    for name in ("a.txt.gz", "b.txt.xz"):
+        assert "".join(t for _, t in lines(tmp_path / name, Bad())) == text
+        content = (tmp_path / name).read_bytes()
+        write(tmp_path / name, content[: len(content) // 2])
+        with pytest.raises(GlassError, match=f"{name} is damaged"):
+            list(lines(tmp_path / name, Bad()))
+    assert kind_of(tmp_path / "x.csv.gz") == ".csv"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'text,label\n"one, two",x\nthree,y\n'),
+        ("b.csv", "text;label\none, two;x\nthree;y\n"),
+        ("c.tsv", "text\tlabel\none, two\tx\nthree\ty\n"),
+        ("d.jsonl", '{"text": "one, two", "label": "x"}\n\n{"text": "three", "label": "y"}\n'),
+        ("e.json", '[{"text": "one, two", "label": "x"}, {"text": "three", "label": "y"}]'),
+    ],
+)
+def test_tables_of_every_kind_hold_the_same(tmp_path, name, content):
+    read = [row.values for row in rows(write(tmp_path / name, content), Bad())]
+    assert read == [{"text": "one, two", "label": "x"}, {"text": "three", "label": "y"}]
+
+
+def test_a_table_without_header_numbers_its_columns(tmp_path):
+    file = write(tmp_path / "a.tsv", 'Hi.\t你好。\n"Quoted" text\t引用\n')
+    read = [row.values for row in rows(file, Bad())]
+    assert read == [{"1": "Hi.", "2": "你好。"}, {"1": '"Quoted" text', "2": "引用"}]
+    assert guess_separator(write(tmp_path / "b.csv", "a|b|c\nd|e|f\n")) == "|"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "text,label\na,b\nc\n", "a.csv:3: 1 columns where there should be 2"),
+        ("a.jsonl", '{"a": 1}\n{"a": \n', r"a.jsonl:2: not JSON"),
+        ("a.jsonl", "[1]\n", "a.jsonl:1: not a record"),
+        ("a.json", '{"a": 1}', "is not a list of records"),
+        ("a.json", "[1,", "is not JSON"),
+    ],
+)
+def test_ragged_rows_and_wrong_json_are_named(tmp_path, name, content, message):
+    with pytest.raises(GlassError, match=message):
+        list(rows(write(tmp_path / name, content), Bad()))
+
+
+# --- labelled texts and pairs ---------------------------------------------------------------------
+
+
+def test_columns_are_guessed_by_name_and_by_content(tmp_path):
+    body = "".join(f"{i},{'good' if i % 2 else 'bad'},text number {i} is long\n" for i in range(20))
+    named = write(tmp_path / "a.csv", "id,sentiment,review\n" + body)
+    guess = guess_columns(first_rows((named,), None), (), None)
+    assert (guess.text, guess.label) == (("review",), "sentiment")
+    nameless = write(tmp_path / "b.csv", body)
+    guess = guess_columns(first_rows((nameless,), None), (), None)
+    assert (guess.text, guess.label) == (("3",), "2")
+    with pytest.raises(GlassError, match="no column 'txt'; there are id, sentiment, review"):
+        guess_columns(first_rows((named,), None), ("txt",), None)
+    pairs = write(
+        tmp_path / "c.csv", "premise,hypothesis,label\n" + "a b,c d,yes\ne f,g h,no\n" * 4
+    )
+    assert guess_columns(first_rows((pairs,), None), (), None).text == ("premise", "hypothesis")
+
+
+def test_a_folder_is_a_table_whose_folders_are_labels(tmp_path):
+    for part in ("train", "test"):
+        for label in ("pos", "neg", "unsup"):
+            folder = tmp_path / "acl" / part / label
+            folder.mkdir(parents=True)
+            write(folder / "1.txt", f"{part} {label}")
+    read = [row.values for row in table_rows((tmp_path / "acl",), Bad(), None)]
+    assert read == [
+        {"text": "train neg", "label": "neg"},
+        {"text": "train pos", "label": "pos"},
+    ]
+
+
+def test_aligned_files_must_have_equally_many_lines(tmp_path):
+    a, b = write(tmp_path / "a", "1\n2\n"), write(tmp_path / "b", "x\ny\n")
+    assert [pair[1:] for pair in aligned(a, b, Bad())] == [("1", "x"), ("2", "y")]
+    write(b, "x\n")
+    with pytest.raises(GlassError, match=r"b ends before .*a"):
+        list(aligned(a, b, Bad()))
+
+
+def test_one_label_is_nothing_to_learn():
+    from collections import Counter
+
+    assert check_labels(Counter(b=2, a=1)) == ["a", "b"]
+    with pytest.raises(GlassError, match="every text has the label 'a'"):
+        check_labels(Counter(a=9))
+    with pytest.raises(GlassError, match="is the right column the label"):
+        check_labels(Counter(map(str, range(2000))))
+
+
+# --- stores and batches ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vocab", [100, 100_000])
+def test_a_store_gives_back_what_was_written(tmp_path, vocab):
+    writer = Writer(tmp_path / "x.ids", vocab)
+    written = [[1, 2, 3], [], [vocab - 1], list(range(50))]
+    for ids in written:
+        writer.add(ids)
+    store = writer.close()
+    assert [store[i].tolist() for i in range(len(store))] == written
+    assert store.lengths.tolist() == [3, 0, 1, 50]
+    assert store.flat.dtype == (np.uint16 if vocab <= 2**16 else np.uint32)
+    assert Store(tmp_path / "x.ids").flat.tolist() == [i for ids in written for i in ids]
+
+
+def test_windows_are_stretches_of_the_text_and_depend_only_on_seed_and_step(tmp_path):
+    writer = Writer(tmp_path / "x.ids", 1000)
+    writer.add(range(500))
+    store = writer.close()
+    some = windows(store, seed=1, step=7, batch=20, length=9)
+    assert torch.equal(some[:, 1:], some[:, :-1] + 1)
+    assert torch.equal(some, windows(store, 1, 7, 20, 9))
+    assert not torch.equal(some, windows(store, 1, 8, 20, 9))
+    assert not torch.equal(some, windows(store, 2, 7, 20, 9))
+    starts = torch.cat([windows(store, 0, s, 50, 9)[:, 0] for s in range(100)])
+    assert (starts.min(), starts.max()) == (0, 491)
+
+
+def test_every_example_comes_once_in_an_epoch():
+    lengths = np.random.default_rng(0).integers(1, 60, 500)
+    buckets = Buckets(lengths, 512, seed=3)
+    for epoch in range(3):
+        steps = range(epoch * len(buckets), (epoch + 1) * len(buckets))
+        seen = np.concatenate([buckets.at(step) for step in steps])
+        assert sorted(seen) == list(range(500))
+    first = [buckets.at(i).tolist() for i in range(len(buckets))]
+    second = [buckets.at(i).tolist() for i in range(len(buckets), 2 * len(buckets))]
+    assert sorted(map(sorted, first)) != sorted(map(sorted, second))
+    real = sum(int(lengths[b].sum()) for b in first)
+    full = sum(int(lengths[b].max() * len(b)) for b in first)
+    assert real / full > 0.85  # little is padding
+
+
+def test_a_group_holds_no_more_than_it_may():
+    lengths = np.array([5, 1, 3, 100, 2])
+    for batch in group(np.argsort(lengths), lengths, 10):
+        assert len(batch) == 1 or lengths[batch].max() * len(batch) <= 10
+
+
+def test_padding_is_marked():
+    ids, keep = padded([np.array([1, 2]), np.array([3])])
+    assert ids.tolist() == [[1, 2], [3, 0]]
+    assert keep.tolist() == [[True, True], [True, False]]
+
+
+def test_equal_texts_stay_on_one_side():
+    parts = [held_out(f"text {i}", seed=0) for i in range(5000)]
+    assert 0.08 < np.mean(parts) < 0.12
+    assert parts == [held_out(f"text {i}", seed=0) for i in range(5000)]
+    assert parts != [held_out(f"text {i}", seed=1) for i in range(5000)]
+
+
+# --- corpus ---------------------------------------------------------------------------------------
+
+
+def test_the_last_tenth_is_kept_and_no_character_is_cut(tmp_path):
+    text = "机器学习 and 😀 more\n" * 400
+    file = write(tmp_path / "a.txt", text)
+    content = lambda: corpus.texts((file,), Bad())
+    extent = corpus.measure(content())
+    assert extent.bytes == len(text.encode())
+    tokenizer = Bytes()
+    facts = corpus.encode_corpus(content(), extent.bytes, tokenizer, tmp_path, 0.1, lambda _: None)
+    train, valid = Store(tmp_path / "train.ids"), Store(tmp_path / "valid.ids")
+    both = [tokenizer.decode(store.flat.tolist()) for store in (train, valid)]
+    assert "".join(both) == text
+    assert facts["valid_bytes"] == pytest.approx(extent.bytes / 10, abs=4)
+    assert facts["valid_tokens"] == len(valid.flat)
+
+
+def test_text_comes_from_folders_and_columns_too(tmp_path):
+    folder = tmp_path / "f"
+    folder.mkdir()
+    write(folder / "b.txt", "second\n")
+    write(folder / "a.txt", "first\n")
+    assert "".join(corpus.texts((folder,), Bad())) == "first\nsecond\n"
+    table = write(tmp_path / "t.jsonl", '{"id": "1", "text": "a long text"}\n')
+    assert "".join(corpus.texts((table,), Bad())) == "a long text\n"
+    with pytest.raises(GlassError, match="no column 'x'; have id, text"):
+        list(corpus.texts((table,), Bad(), "x"))
+    with pytest.raises(GlassError, match="the files are empty"):
+        corpus.measure(corpus.texts((write(tmp_path / "e.txt", ""),), Bad()))
+
+
+# --- samples --------------------------------------------------------------------------------------
+
+
+def test_numbers_are_said_right():
+    said = {
+        0: ("零", "zero"),
+        10: ("十", "ten"),
+        15: ("十五", "fifteen"),
+        21: ("二十一", "twenty-one"),
+        101: ("一百零一", "one hundred one"),
+        110: ("一百一十", "one hundred ten"),
+        1010: ("一千零一十", "one thousand ten"),
+        10_015: ("一万零一十五", "ten thousand fifteen"),
+        20_300: ("二万零三百", "twenty thousand three hundred"),
+        100_000: ("十万", "one hundred thousand"),
+        340_021: ("三十四万零二十一", "three hundred forty thousand twenty-one"),
+    }
+    for n, both in said.items():
+        assert (sample.chinese(n), sample.english(n)) == both
+    for n in range(0, 100_000, 7):  # what is said can be understood again
+        assert understood(sample.chinese(n)) == n
+
+
+def understood(text):
+    total = section = digit = 0
+    for sign in text:
+        if sign in sample.DIGITS:
+            digit = sample.DIGITS.index(sign)
+        elif sign == "万":
+            total, section, digit = (total + section + digit) * 10_000, 0, 0
+        else:
+            section += (digit or 1) * {"十": 10, "百": 100, "千": 1000}[sign]
+            digit = 0
+    return total + section + digit
+
+
+def test_samples_are_the_same_each_time_and_pairs_come_once():
+    pairs = list(sample.numbers(500))
+    assert len(set(pairs)) == 500
+    assert pairs == list(sample.numbers(500))
+    some = list(sample.passages(20))
+    assert some == list(sample.passages(20))
+    labels = [label for _, label, _ in some]
+    assert all(labels.count(package) == 20 for package in sample.PACKAGES)
+    assert all(3 <= text.count("\n") + 1 <= 8 for text, _, _ in some)
+
+
+def test_documentation_repeats_no_paragraph():
+    text = "".join(sample.documentation())
+    paragraphs = [p for p in text.split("\n\n") if p]
+    assert len(paragraphs) == len(set(paragraphs))
+    assert 300_000 < len(text) < 600_000

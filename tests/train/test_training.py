@@ -1,0 +1,397 @@
+"""The loop: accumulation, checkpointing, schedules, stopping and going on."""
+
+import copy
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from cases import CASES, ids
+from glassformer import GlassError, load
+from glassformer.data.files import Bad
+from glassformer.nn.block import checkpointed
+from glassformer.tasks import TASKS
+from glassformer.tasks.task import Given
+from glassformer.train.loop import Trainer
+from glassformer.train.optimiser import Average, make_optimiser
+from glassformer.train.run import Run, next_run
+from glassformer.train.settings import Training, rate_at
+from glassformer.train.show import clock
+from glassformer.train.start import resume, train
+
+TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
+
+
+@pytest.fixture
+def book(tmp_path):
+    file = tmp_path / "book.txt"
+    file.write_text("the cat sat on the mat and the dog sat on the log. " * 200)
+    return file
+
+
+def small_trainer(tmp_path, book, **settings):
+    run = Run.create(tmp_path / f"run{len(list(tmp_path.iterdir()))}")
+    task = TASKS["generate"].prepare(Given(files=(book,)), run.cache, lambda _: None)
+    options = Training(**{"steps": 20, "device": "cpu", "precision": "float32", **settings})
+    task.start(options.batch, 16, options.seed)
+    torch.manual_seed(0)
+    from glassformer.models.gpt2 import GPT2, Config
+
+    shape = Config(vocab=task.tokenizer.vocab, context=16, dim=32, depth=2, heads=2, dropout=0.0)
+    return Trainer(GPT2(shape), task, options, run)
+
+
+def weights_of(network):
+    return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+
+# --- the step -------------------------------------------------------------------------------------
+
+
+class Uneven:
+    """A task whose small batches ask for different numbers of predictions."""
+
+    def __init__(self, task, sizes):
+        self.task, self.sizes = task, sizes
+
+    def __getattr__(self, name):
+        return getattr(self.task, name)
+
+    def batch(self, step):
+        whole = self.task.batch(0)["ids"]
+        cuts = [0, *torch.tensor(self.sizes).cumsum(0).tolist()]
+        return {"ids": whole[cuts[step] : cuts[step + 1]]}
+
+
+@pytest.mark.parametrize("sizes", [(8, 8, 8, 8), (1, 20, 3, 8)])
+def test_accumulated_batches_equal_one_large_one(tmp_path, book, sizes):
+    large = small_trainer(tmp_path, book, batch=32)
+    many = small_trainer(tmp_path, book, batch=32, accumulate=4)
+    many.task = Uneven(many.task, sizes)
+    ours, theirs = large.step(), many.step()
+    assert ours == pytest.approx(theirs, abs=1e-5)
+    torch.testing.assert_close(
+        weights_of(large.network), weights_of(many.network), atol=1e-6, rtol=1e-5
+    )
+
+
+def test_blocks_that_are_computed_again_give_the_same(tmp_path, book):
+    plain, again = (small_trainer(tmp_path, book, checkpointing=c) for c in (False, True))
+    for _ in range(3):
+        plain.step()
+        again.step()
+    torch.testing.assert_close(weights_of(plain.network), weights_of(again.network))
+    network = copy.deepcopy(CASES["gpt2"].network)
+    checkpointed(network)
+    assert torch.equal(network(ids()), network(ids())) is False
+    text = ids()
+    assert torch.equal(network(text), CASES["gpt2"].network(text))
+
+
+def test_adamw_is_torchs_and_only_matrices_decay(tmp_path, book):
+    network = copy.deepcopy(CASES["gpt2"].network)
+    optimiser = make_optimiser(network, Training(decay=0.3))
+    decays = {id(p): g["weight_decay"] for g in optimiser.param_groups for p in g["params"]}
+    for name, parameter in network.named_parameters():
+        assert decays[id(parameter)] == (0.3 if parameter.ndim >= 2 else 0.0), name
+    assert optimiser.defaults["fused"]
+
+
+def test_the_gradient_is_clipped(tmp_path, book):
+    trainer = small_trainer(tmp_path, book, clip=0.01, decay=0.0)
+    seen = []
+    step = trainer.optimiser.step
+
+    def spy(*args, **more):
+        seen.append(
+            math.sqrt(sum(float(p.grad.square().sum()) for p in trainer.network.parameters()))
+        )
+        return step(*args, **more)
+
+    trainer.optimiser.step = spy
+    _, norm, _ = trainer.step()
+    assert norm > 0.01
+    assert seen[0] == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_loss_that_is_not_finite_changes_nothing(tmp_path, book):
+    trainer = small_trainer(tmp_path, book)
+    before = weights_of(trainer.network)
+    loss = trainer.task.loss
+    trainer.task.loss = lambda *args: loss(*args) * float("nan")
+    with pytest.raises(GlassError, match=r"not finite.*smaller rate"):
+        trainer.step()
+    assert torch.equal(weights_of(trainer.network), before)
+
+
+def test_averaged_weights_follow_slowly():
+    network = copy.deepcopy(CASES["gpt2"].network)
+    average = Average(network, 0.5)
+    before = weights_of(network)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(1.0)
+    average.update(network, 1000)
+    torch.testing.assert_close(weights_of(average.network), before + 0.5)
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_the_rate_rises_and_falls(schedule):
+    settings = Training(rate=1.0, warmup=0.1, schedule=schedule, floor=0.1)
+    rates = [rate_at(step, 1000, settings) for step in range(1000)]
+    assert rates[:100] == sorted(rates[:100])
+    assert rates[100] == pytest.approx(1.0)
+    assert rates[100:] == sorted(rates[100:], reverse=True)
+    assert rates[-1] == pytest.approx(0.1, abs=0.01)
+    halfway = {"cosine": 0.55, "linear": 0.55, "constant": 1.0}[schedule]
+    assert rates[550] == pytest.approx(halfway, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "steps must be above 0"),
+        ({"steps": 3, "minutes": 1.0}, "one budget"),
+        ({"batch": 0}, "batch must be at least 1"),
+        ({"smoothing": 2.0}, "smoothing must be from 0 to 1"),
+    ],
+)
+def test_wrong_settings_are_named(settings, message):
+    with pytest.raises(GlassError, match=message):
+        Training(**settings)
+
+
+def test_times_are_read_by_people():
+    assert [clock(s) for s in (5, 65, 3725)] == ["0:05", "1:05", "1:02:05"]
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+def test_a_run_folder_holds_all_that_happened(tmp_path, book):
+    told = []
+    result = train(
+        "generate", Given(files=(book,)), tmp_path / "run", settings=TINY,
+        training={"steps": 30, "device": "cpu"}, tell=told.append,
+    )  # fmt: skip
+    run = tmp_path / "run"
+    names = {p.name for p in run.iterdir()}
+    assert names >= {
+        "config.toml", "tokenizer.json", "metrics.jsonl", "train.log", "plots", "env.json",
+        "README.md", "best", "last", "cache",
+    }  # fmt: skip
+    drawn = {p.name for p in (run / "plots").iterdir()}
+    assert drawn == {"loss.png", "rate.png", "bits_per_byte.png"}
+    assert result["bits_per_byte"] < result["baseline"]["bits_per_byte"]
+    model = load(run)
+    assert model.task["name"] == "generate"
+    assert model.tokenizer.decode(model.tokenizer.encode("the cat")) == "the cat"
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert steps[-1]["step"] == 30
+    assert any("better than a simple count" in line for line in told)
+
+
+def test_a_run_is_not_overwritten_and_nothing_else_is(tmp_path, book):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "work.txt").write_text("mine")
+    with pytest.raises(GlassError, match="exists already"):
+        Run.create(tmp_path / "mine")
+    with pytest.raises(GlassError, match="is no run"):
+        Run.create(tmp_path / "mine", overwrite=True)
+    assert next_run(tmp_path, "generate") == tmp_path / "generate-1"
+    (tmp_path / "generate-1").mkdir()
+    assert next_run(tmp_path, "generate") == tmp_path / "generate-2"
+
+
+@pytest.mark.parametrize("more", [[], ["train.average=0.9", "model.dropout=0.1"]])
+def test_a_run_in_pieces_equals_one_run(tmp_path, book, more, monkeypatch):
+    options = {"steps": 24, "device": "cpu", "evaluate_every": 8, "save_every": 6}
+    given, settings = Given(files=(book,)), [*TINY, *more]
+    train("generate", given, tmp_path / "whole", settings=settings, training=options)
+
+    step = Trainer.step
+
+    def stopping(self):
+        done = step(self)
+        if self.state.step in (7, 15):
+            self.stopping = True
+        return done
+
+    monkeypatch.setattr(Trainer, "step", stopping)
+    train("generate", given, tmp_path / "pieces", settings=settings, training=options)
+    resume(tmp_path / "pieces")
+    assert json.loads((tmp_path / "pieces/last/training.json").read_text())["step"] == 15
+    resume(tmp_path / "pieces")
+    for name in ("last", "best"):
+        files = (tmp_path / run / name / "model.safetensors" for run in ("whole", "pieces"))
+        whole, pieces = (file.read_bytes() for file in files)
+        assert whole == pieces
+
+
+def test_patience_ends_a_run_that_no_longer_learns(tmp_path, book):
+    settings = [*TINY, "train.patience=2", "train.rate=0.0"]
+    result = train(
+        "generate", Given(files=(book,)), tmp_path / "run", settings=settings,
+        training={"steps": 100, "evaluate_every": 5, "device": "cpu"},
+    )  # fmt: skip
+    assert result["steps"] == 15
+
+
+def test_minutes_become_steps_before_the_first(tmp_path, book):
+    result = train(
+        "generate", Given(files=(book,)), tmp_path / "run", settings=TINY,
+        training={"minutes": 0.02, "device": "cpu"},
+    )  # fmt: skip
+    text = (tmp_path / "run" / "config.toml").read_text()
+    assert f"steps = {result['steps']}" in text
+    assert "minutes" not in text
+    assert result["steps"] >= 20
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, book):
+    command = [sys.executable, "-c", "from glassformer.cli import main; main()"]
+    process = subprocess.Popen(
+        [*command, "train", "generate", str(book), "--run", "run", "--steps", "100000",
+         "--threads", "1", *[x for s in TINY for x in ("--set", s)]],
+        cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    seen = ""
+    while "step 1" not in seen:
+        seen += process.stderr.readline()
+        assert process.poll() is None, seen
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=60)
+    assert "glass resume run" in rest
+    assert json.loads((tmp_path / "run/last/training.json").read_text())["step"] > 1
+    load(tmp_path / "run" / "last")
+
+
+# --- every task -----------------------------------------------------------------------------------
+
+
+def labelled(tmp_path):
+    file = tmp_path / "reviews.csv"
+    good, bad = "a wonderful and lovely film", "a terrible and boring film"
+    rows = [f"{i} {good if i % 2 else bad},{'pos' if i % 2 else 'neg'}" for i in range(200)]
+    file.write_text("text,label\n" + "\n".join(rows))
+    return Given(files=(file,))
+
+
+def paired(tmp_path):
+    file, words = tmp_path / "pairs.tsv", "one two three four five".split()
+    other = dict(zip(words, "eins zwei drei vier fuenf".split(), strict=True))
+    rows = []
+    for i in range(625):
+        said = [words[i // 5**k % 5] for k in range(4)]
+        rows.append(" ".join(said) + "\t" + " ".join(other[w] for w in said))
+    file.write_text("\n".join(rows))
+    return Given(files=(file,), tokenizer="words")
+
+
+def test_a_classifier_learns_to_tell_labels_apart(tmp_path):
+    settings = ["model.dim=32", "model.depth=1", "model.heads=2", "train.rate=3e-3"]
+    result = train("classify", labelled(tmp_path), tmp_path / "run", settings=settings,
+                   training={"steps": 40, "device": "cpu"})  # fmt: skip
+    assert result["accuracy"] == 1.0
+    assert result["f1"] == 1.0
+    assert load(tmp_path / "run").task["labels"] == ["neg", "pos"]
+
+
+def test_a_translator_learns_words(tmp_path):
+    settings = ["model.dim=64", "model.depth=1", "model.heads=2", "model.hidden=128",
+                "model.dropout=0.0", "train.rate=3e-3"]  # fmt: skip
+    result = train("translate", paired(tmp_path), tmp_path / "run", settings=settings,
+                   training={"steps": 150, "device": "cpu"})  # fmt: skip
+    assert result["loss"] < result["baseline"]["loss"] / 4
+    assert result["exact"] > 0.9
+
+
+def test_bert_learns_to_fill_masks(tmp_path, book):
+    result = train(
+        "fill-mask",
+        Given(files=(book,), vocab=80),
+        tmp_path / "run",
+        settings=[*TINY, "train.rate=5e-3"],
+        training={"steps": 150, "device": "cpu"},
+    )
+    assert result["loss"] < result["baseline"]["loss"]
+
+
+def test_tokens_are_hidden_as_bert_hides_them(tmp_path, book):
+    task = TASKS["fill-mask"].prepare(Given(files=(book,), vocab=80), tmp_path, lambda _: None)
+    task.start(64, 32, 0)
+    shown, answers = [], []
+    for step in range(60):
+        batch = task.batch(step)
+        shown.append(batch["ids"])
+        answers.append(batch["answers"])
+    shown, answers = torch.cat(shown), torch.cat(answers)
+    asked = answers >= 0
+    assert asked[:, 1:-1].float().mean() == pytest.approx(0.15, abs=0.01)
+    assert not asked[:, [0, -1]].any()
+    assert (shown[asked] == task.mask).float().mean() == pytest.approx(0.8, abs=0.02)
+    kept = (shown[asked] == answers[asked]).float().mean()
+    assert kept == pytest.approx(0.1, abs=0.02)
+    assert torch.equal(task.batch(5)["ids"], task.batch(5)["ids"])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_has_a_sample_that_needs_no_data(name, tmp_path):
+    told = []
+    task = TASKS[name].prepare(Given(), tmp_path, told.append)
+    assert told
+    task.start(2, 64, 0)
+    batch = task.batch(0)
+    assert task.count(batch) > 0
+    assert task.epoch() > 1
+    assert task.figure in {**task.baseline(), "loss": 0}
+
+
+def test_bad_rows_are_skipped_counted_and_noted(tmp_path):
+    file = tmp_path / "a.csv"
+    rows = [f"text number {i},{'x' if i % 2 else 'y'}" for i in range(100)]
+    rows[10], rows[20] = "ragged", "no label,"
+    file.write_text("text,label\n" + "\n".join(rows))
+    with pytest.raises(GlassError, match=r"a.csv:12: 1 columns where there should be 2"):
+        train("classify", Given(files=(file,)), tmp_path / "strict")
+    told, bad = [], Bad(Path("later"))
+    train(
+        "classify",
+        Given(files=(file,), bad=bad),
+        tmp_path / "run",
+        tell=told.append,
+        settings=["model.dim=8", "model.heads=1", "model.depth=1"],
+        training={"steps": 2, "device": "cpu"},
+    )
+    noted = (tmp_path / "run" / "skipped.jsonl").read_text().splitlines()
+    reasons = [json.loads(line)["reason"] for line in noted]
+    assert reasons == ["1 columns where there should be 2", "the label is empty"]
+    assert any("2 bad rows were skipped" in line for line in told)
+
+
+def test_what_cannot_be_learnt_is_said(tmp_path):
+    file = tmp_path / "a.txt"
+    for content, message in (("", "the files are empty"), ("short", "too few for a window")):
+        file.write_text(content)
+        with pytest.raises(GlassError, match=message):
+            train("generate", Given(files=(file,)), tmp_path / f"run{len(content)}")
+    with pytest.raises(GlassError, match="no task 'generat'; did you mean 'generate'"):
+        train("generat", Given(), tmp_path / "x")
+    file.write_text("some text " * 500)
+    for settings, message in (
+        (["dim=3"], "must start with model. or train."),
+        (["model.dims=3"], "no setting 'dims'"),
+        (["train.rate=fast"], "rate must be a number"),
+    ):
+        with pytest.raises(GlassError, match=message):
+            train("generate", Given(files=(file,)), tmp_path / message[:6], settings=settings)
