@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from glassformer import checkpoint, models
@@ -18,9 +19,11 @@ from glassformer.errors import GlassError
 from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import stream as decode
 from glassformer.generate.sampling import Sampling
+from glassformer.nn.heads import mean_pool
 from glassformer.tasks.classify import encode_pair
 from glassformer.tasks.translate import END, START
 from glassformer.text.tokenizer import Tokenizer
+from glassformer.trace import Trace
 
 BEST = "best"  # of a run, the weights to use
 
@@ -144,6 +147,31 @@ class Model:
             [(tokenizer.token(i), p) for i, p in zip(row, chances, strict=True)]
             for row, chances in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
+
+    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """A vector for each text: the mean of what the last block says of its tokens."""
+        tokenizer, out = self.words(), []
+        marks = [tokenizer.specials[m] for m in ("[CLS]", "[SEP]") if m in tokenizer.specials]
+        most = getattr(self.config, "context", 10**9) - len(marks)
+        for start in range(0, len(texts), 32):
+            rows = [tokenizer.encode(text)[:most] for text in texts[start : start + 32]]
+            rows = [marks[:1] + row + marks[1:] or [0] for row in rows]
+            ids, keep = self.batch(rows)
+            with torch.inference_mode():
+                out.append(mean_pool(self.features(ids, keep), keep).float().cpu().numpy())
+        return np.concatenate(out) if out else np.empty((0, self.config.dim), dtype=np.float32)
+
+    def features(self, ids: Tensor, keep: Tensor) -> Tensor:
+        """What the last block says of each token, b t d."""
+        network: Any = self.network
+        if isinstance(network, models.MODELS["translator"]):
+            return network.encode(ids, keep)  # type: ignore[no-any-return]
+        if isinstance(network, models.MODELS["bert"]):
+            return network.read(ids, keep=keep).features  # type: ignore[no-any-return]
+        last = "norm" if hasattr(network, "norm") else f"blocks.{len(network.blocks) - 1}"
+        with Trace(network, last) as trace:
+            network(ids, keep=keep)
+        return trace[last]
 
     def words(self) -> Tokenizer:
         if self.tokenizer is None:

@@ -18,6 +18,7 @@ from glassformer.data.files import Bad
 from glassformer.nn.block import checkpointed
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Given
+from glassformer.text.plain import Characters
 from glassformer.train.loop import Trainer
 from glassformer.train.optimiser import Average, make_optimiser
 from glassformer.train.run import Run, next_run
@@ -298,6 +299,34 @@ def paired(tmp_path):
     return Given(files=(file,), tokenizer="words")
 
 
+def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text("ab" * 900 + "aZ" * 100)  # the Z stands only in the last tenth
+    task = TASKS["generate"].prepare(Given(files=(file,)), tmp_path, lambda _: None)
+    task.start(2, 8, 0)
+    assert task.spelling(task.valid.flat) == 0  # the tokenizer has read all of the file
+    fresh = Given(files=(file,), ready=Characters.train(["ab"]), valid=1.0)
+    (tmp_path / "fresh").mkdir()
+    task = TASKS["generate"].prepare(fresh, tmp_path / "fresh", lambda _: None)
+    task.start(2, 8, 0)
+    assert task.spelling(task.valid.flat) == pytest.approx(100 * math.log(0x110000))
+
+    class Uniform(torch.nn.Module):
+        config = CASES["gpt2"].network.config
+
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, ids):
+            return torch.zeros(*ids.shape, 50)
+
+    figures = task.evaluate(Uniform())
+    nats = 2000 * math.log(50) + 100 * math.log(0x110000)
+    assert figures["bits_per_byte"] == pytest.approx(nats / math.log(2) / 2000, rel=1e-5)
+    assert figures["loss"] == pytest.approx(nats / 2000, rel=1e-5)
+
+
 def test_a_classifier_learns_to_tell_labels_apart(tmp_path):
     settings = ["model.dim=32", "model.depth=1", "model.heads=2", "train.rate=3e-3"]
     result = train("classify", labelled(tmp_path), tmp_path / "run", settings=settings,
@@ -388,6 +417,13 @@ def test_what_cannot_be_learnt_is_said(tmp_path):
     with pytest.raises(GlassError, match="no task 'generat'; did you mean 'generate'"):
         train("generat", Given(), tmp_path / "x")
     file.write_text("some text " * 500)
+    assert not list(tmp_path.glob("run*"))  # what could not start leaves no litter
+    with pytest.raises(
+        GlassError, match="generate is done by gpt2, generator, llama, not by 'bert'"
+    ):
+        train("generate", Given(files=(file,)), tmp_path / "b", model="bert")
+    with pytest.raises(GlassError, match="lose the spaces"):
+        train("generate", Given(files=(file,), tokenizer="words"), tmp_path / "w")
     for settings, message in (
         (["dim=3"], "must start with model. or train."),
         (["model.dims=3"], "no setting 'dims'"),

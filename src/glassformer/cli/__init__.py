@@ -11,6 +11,7 @@ from glassformer import __version__
 from glassformer.cli.classify import classify
 from glassformer.cli.convert import convert
 from glassformer.cli.demo import demo
+from glassformer.cli.embed import embed
 from glassformer.cli.evaluate import evaluate
 from glassformer.cli.fill_mask import fill_mask
 from glassformer.cli.generate import generate
@@ -24,7 +25,7 @@ from glassformer.errors import GlassError
 
 GROUPS = {
     "Train": [train, resume, evaluate, runs],
-    "Use": [generate, classify, translate, fill_mask],
+    "Use": [generate, classify, translate, fill_mask, embed],
     "Look inside": [demo],
     "Keep": [convert, models, info],
 }

@@ -100,6 +100,8 @@ class Generate:
             alphabet = len(set().union(*map(set, extent.sample)))
             return "characters" if alphabet <= 256 and extent.bytes < 5_000_000 else "bpe"
 
+        if given.tokenizer in ("words", "wordpiece"):
+            raise GlassError(f"{given.tokenizer} lose the spaces of a text: take bpe to write with")
         return cls(*prepare_corpus(given, folder, tell, kind), folder)
 
     def sizes(self) -> dict[str, int]:
@@ -131,14 +133,20 @@ class Generate:
         """Bits for each byte of the text, read in stretches of a context one after the other."""
         flat = self.valid.flat if most is None else self.valid.flat[: most + 1]
         share = len(flat) / max(len(self.valid.flat), 1)
-        nats = text_loss(network, flat, self.context)
+        nats = text_loss(network, flat, self.context) + self.spelling(flat)
         return text_figures(nats, len(flat), self.facts["valid_bytes"] * share)
+
+    def spelling(self, flat: NDArray[Any]) -> float:
+        """What it costs to say which character each unknown one is: a guess among all there are."""
+        unknown = self.tokenizer.specials.get(UNKNOWN)
+        return 0.0 if unknown is None else float((flat == unknown).sum() * math.log(0x110000))
 
     def baseline(self) -> dict[str, float]:
         """How often each token occurs, whatever stands before it."""
         counts = np.bincount(self.train.flat, minlength=self.tokenizer.vocab) + 1
-        nats = -np.log(counts / counts.sum())[self.valid.flat].sum()
-        figures = text_figures(float(nats), len(self.valid.flat), self.facts["valid_bytes"])
+        nats = float(-np.log(counts / counts.sum())[self.valid.flat].sum())
+        nats += self.spelling(self.valid.flat)
+        figures = text_figures(nats, len(self.valid.flat), self.facts["valid_bytes"])
         return {"bits_per_byte": figures["bits_per_byte"]}
 
     def sample(self, network: nn.Module) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,18 +37,26 @@ def train(
     if name not in TASKS:
         raise GlassError(f"there is no task {name!r}{config.nearest(name, TASKS)}")
     kind = TASKS[name]
-    run = Run.create(path, overwrite=overwrite)
-    if given.bad.log is not None:
-        given.bad.log = path / "skipped.jsonl"
-    task = kind.prepare(given, run.cache, tell)
-    if given.bad.count:
-        tell(f"{given.bad.count:,} bad rows were skipped: see {given.bad.log}")
-
     architecture = model or kind.models[0]
-    shape = make_config(architecture, kind, task, settings)
+    shape = make_config(architecture, kind, settings)
     learning = config.make(Training, {**kind.training, "seed": given.seed, **(training or {})})
     learning = config.override(learning, *chosen(settings, "train."))
 
+    run = Run.create(path, overwrite=overwrite)
+    try:
+        task = prepare(kind, given, run, tell)
+        shape = replace(shape, **task.sizes())
+        trainer = begin(architecture, shape, task, learning, run, tell)
+    except BaseException:
+        shutil.rmtree(path)  # nothing was learnt yet
+        raise
+    return finish(trainer, tell)
+
+
+def begin(
+    architecture: str, shape: Any, task: Task, learning: Training, run: Run, tell: Tell
+) -> Trainer:
+    """Build the network, decide what is open, and write all of it down."""
     torch.manual_seed(learning.seed)
     if learning.threads:
         torch.set_num_threads(learning.threads)
@@ -54,14 +64,23 @@ def train(
     task.start(learning.batch, getattr(shape, "context", 0), learning.seed)
     learning = decide(network, task, learning, run, tell)
     tables = {
-        "task": {"name": name, **task.facts},
+        "task": {"name": task.name, **task.facts},
         "model": {"name": architecture, **config.to_dict(shape)},
         "train": config.to_dict(learning),
     }
     run.describe(tables, task.tokenizer)
     size = sum(p.numel() for p in network.parameters())
-    tell(f"{architecture}: {size:,} parameters; {learning.steps:,} steps; run folder {path}")
-    return finish(Trainer(network, task, learning, run), tell)
+    tell(f"{architecture}: {size:,} parameters; {learning.steps:,} steps; run folder {run.path}")
+    return Trainer(network, task, learning, run)
+
+
+def prepare(kind: type[Task], given: Given, run: Run, tell: Tell) -> Task:
+    if given.bad.log is not None:
+        given.bad.log = run.path / "skipped.jsonl"
+    task = kind.prepare(given, run.cache, tell)
+    if given.bad.count:
+        tell(f"{given.bad.count:,} bad rows were skipped: see {given.bad.log}")
+    return task
 
 
 def resume(path: Path, tell: Tell = lambda _: None) -> dict[str, Any]:
@@ -125,16 +144,14 @@ def card(trainer: Trainer, result: dict[str, Any]) -> None:
     (trainer.run.path / "README.md").write_text(text, encoding="utf-8")
 
 
-def make_config(architecture: str, kind: type[Task], task: Task, settings: Iterable[str]) -> Any:
-    """The architecture's settings: what suits the task, what the data says, what is set."""
+def make_config(architecture: str, kind: type[Task], settings: Iterable[str]) -> Any:
+    """The architecture's settings: what suits the task, and what is set."""
     if architecture not in kind.models:
         choice = ", ".join(kind.models)
         raise GlassError(f"{kind.name} is done by {choice}, not by {architecture!r}")
     shape = models.MODELS[architecture].Config
-    values = {**kind.settings, **task.sizes()}
-    known = {k: v for k, v in values.items() if k in shape.__dataclass_fields__}
-    made = config.make(shape, known, "model.")
-    return config.override(made, *chosen(settings, "model."))
+    known = {k: v for k, v in kind.settings.items() if k in shape.__dataclass_fields__}
+    return config.override(config.make(shape, known), *chosen(settings, "model."))
 
 
 def chosen(settings: Iterable[str], prefix: str) -> list[str]:

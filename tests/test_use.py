@@ -1,0 +1,249 @@
+"""Trained models in use, from Python and from the command line."""
+
+import json
+import re
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from glassformer import GlassError, load
+from glassformer.api import overlap
+from glassformer.generate.decode import finished_texts
+from glassformer.generate.sampling import GREEDY
+from glassformer.tasks.task import Given
+from glassformer.train.measure import measure
+from glassformer.train.start import train
+
+TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "train.rate=3e-3"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A small run of every task."""
+    folder = tmp_path_factory.mktemp("use")
+    (folder / "book.txt").write_text("the cat sat on the mat and the dog sat on the log. " * 200)
+    kinds = [("awful", "neg"), ("lovely", "pos")]
+    rows = [f"{i} {kinds[i % 2][0]} film,{kinds[i % 2][1]}" for i in range(99)]
+    (folder / "reviews.csv").write_text("text,label\n" + "\n".join(rows))
+    words, other = "one two three".split(), "eins zwei drei".split()
+    said = lambda names, i: f"{names[i % 3]} {names[i // 3 % 3]} {i}"
+    pairs = [(said(words, i), said(other, i)) for i in range(99)]
+    (folder / "pairs.tsv").write_text("\n".join("\t".join(pair) for pair in pairs))
+    for task, file, more in (
+        ("generate", "book.txt", ["model.context=32", "train.batch=4"]),
+        ("classify", "reviews.csv", []),
+        ("translate", "pairs.tsv", ["model.hidden=64"]),
+        ("fill-mask", "book.txt", ["model.context=32", "train.batch=4"]),
+    ):
+        training = {"steps": 30, "device": "cpu", "precision": "float32"}
+        given = Given(files=(folder / file,))
+        train(task, given, folder / task, settings=[*TINY, *more], training=training)
+    return folder
+
+
+def command(*args, code=0, text=None):
+    line = [sys.executable, "-c", "from glassformer.cli import main; main()", *map(str, args)]
+    done = subprocess.run(line, capture_output=True, text=True, input=text, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+# --- generate -------------------------------------------------------------------------------------
+
+
+def test_pieces_of_a_stream_are_the_whole_text(home):
+    model = load(home / "generate")
+    pieces = list(model.stream("the cat", new=40, seed=1))
+    assert len(pieces) > 20
+    assert "".join(pieces) == model.generate("the cat", new=40, seed=1)
+    assert model.generate(["the", "a"], new=5, temperature=0.0) == [
+        model.generate("the", new=5, temperature=0.0),
+        model.generate("a", new=5, temperature=0.0),
+    ]
+    assert model.generate(new=5, seed=0)
+    ids = model.tokenizer.encode("the cat")
+    greedy = finished_texts(model.network, torch.tensor([ids]), 30, sampling=GREEDY)[0]
+    assert model.generate("the cat", new=30, temperature=0.0) == model.tokenizer.decode(greedy)
+
+
+def test_a_text_stops_before_a_word(home):
+    model = load(home / "generate")
+    whole = model.generate("the", new=60, temperature=0.0)
+    word = whole[5:9]
+    cut = model.generate("the", new=60, temperature=0.0, stop=[word])
+    assert cut == whole[: whole.index(word)]
+    assert "".join(model.stream("the", new=60, temperature=0.0, stop=["never said"])) == whole
+    assert overlap("abcde", "dex") == 2
+    assert overlap("abc", "xyz") == 0
+
+
+def test_half_a_character_waits_for_the_other_half(home):
+    from glassformer.api import Model
+    from glassformer.text.plain import Bytes
+
+    class Parrot(torch.nn.Module):
+        """Says one text, whatever it hears."""
+
+        said = "é你😀!".encode()
+
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+            self.config = load(home / "generate").config
+            self.at = 0
+
+        def cache(self, capacity):
+            return load(home / "generate").network.cache(capacity)
+
+        def forward(self, ids, keep=None, cache=None):
+            logits = torch.zeros(1, ids.shape[1], 256)
+            logits[:, -1, self.said[self.at % len(self.said)]] = 99
+            self.at += 1
+            return logits
+
+    pieces = list(Model(Parrot(), Bytes()).stream("x", new=10, temperature=0.0))
+    assert [p for p in pieces if p] == ["é", "你", "😀", "!"]
+
+
+def test_wrong_words_for_sampling_are_named(home):
+    model = load(home / "generate")
+    with pytest.raises(GlassError, match="no setting 'temprature'; did you mean 'temperature'"):
+        model.generate("x", temprature=1.0)
+    with pytest.raises(GlassError, match="not trained to classify"):
+        model.classify(["x"])
+    with pytest.raises(GlassError, match="not trained to translate"):
+        model.translate(["x"])
+    with pytest.raises(GlassError, match="not trained to fill masks"):
+        model.fill_mask("x [MASK]")
+    model.tokenizer = None
+    with pytest.raises(GlassError, match="has no tokenizer"):
+        model.generate("x")
+
+
+# --- classify, translate, fill-mask ---------------------------------------------------------------
+
+
+def test_labels_come_with_their_probabilities_in_order(home):
+    model = load(home / "classify")
+    texts = ["a lovely film", "an awful film", "", "unheard words"] * 20
+    said = model.classify(texts)
+    assert len(said) == 80
+    assert next(iter(said[0])) == "pos"
+    assert next(iter(said[1])) == "neg"
+    assert all(sum(row.values()) == pytest.approx(1, abs=1e-5) for row in said)
+    assert all(list(row.values()) == sorted(row.values(), reverse=True) for row in said)
+    alone = model.classify(["a lovely film"])[0]
+    assert alone["pos"] == pytest.approx(said[0]["pos"], abs=1e-5)
+    assert model.classify(["long " * 1000])
+    assert model.classify([("a pair", "of texts")])
+
+
+def test_a_beam_of_one_is_what_greedy_says(home):
+    model = load(home / "translate")
+    texts = ["one two 5", "three", ""]
+    greedy = model.translate(texts, beam=1)
+    assert len(greedy) == 3
+    assert model.translate(texts[:1], beam=1)[0] == greedy[0]
+    assert len(model.translate(texts, beam=3)) == 3
+
+
+def test_masks_are_guessed_where_they_stand(home):
+    model = load(home / "fill-mask")
+    guesses = model.fill_mask("the [MASK] sat on the [MASK].", top=3)
+    assert [len(row) for row in guesses] == [3, 3]
+    assert all(a >= b for row in guesses for (_, a), (_, b) in pairwise(row))
+    with pytest.raises(GlassError, match=r"no \[MASK\]"):
+        model.fill_mask("nothing hidden")
+
+
+# --- evaluate -------------------------------------------------------------------------------------
+
+
+def test_a_run_is_measured_on_its_own_part_and_on_other_data(home):
+    own = measure(home / "generate")
+    last = json.loads((home / "generate" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert own["bits_per_byte"] <= last["bits_per_byte"] + 1e-6
+    other = measure(home / "generate", (home / "book.txt",))
+    assert other["bytes"] == (home / "book.txt").stat().st_size
+    labels = measure(home / "classify", (home / "reviews.csv",))
+    assert labels["examples"] == 99
+    assert measure(home / "translate", (home / "pairs.tsv",))["bleu_signature"].startswith(
+        "nrefs:1"
+    )
+    assert measure(home / "fill-mask", (home / "book.txt",))["tokens"] > 10
+    (home / "odd.csv").write_text("text,label\nx,pos\ny,meh\n")
+    with pytest.raises(GlassError, match="does not know the label 'meh'"):
+        measure(home / "classify", (home / "odd.csv",))
+
+
+def test_a_folder_that_is_given_away_is_measured_on_data_only(home, tmp_path):
+    load(home / "generate").save(tmp_path / "given")
+    assert measure(tmp_path / "given", (home / "book.txt",))["task"] == "generate"
+    with pytest.raises(GlassError, match="name the data"):
+        measure(tmp_path / "given")
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+def test_commands_answer_in_the_order_of_the_input(home):
+    lines = "a lovely film\nan awful film\n"
+    answer = command("classify", home / "classify", "--json", text=lines)
+    said = [json.loads(line) for line in answer.splitlines()]
+    assert [s["text"] for s in said] == lines.splitlines()
+    assert [s["label"] for s in said] == ["pos", "neg"]
+    answer = command("translate", home / "translate", "one", "two", "--json")
+    assert [json.loads(s)["text"] for s in answer.splitlines()] == ["one", "two"]
+    said = json.loads(command("fill-mask", home / "fill-mask", "the [MASK]", "--json"))
+    assert len(said["masks"][0]) == 5
+    run = ("generate", home / "generate")
+    answer = command(*run, "the", "-n", "8", "--seed", "1", "--samples", "2", "--json")
+    assert len({json.loads(s)["text"] for s in answer.splitlines()}) == 2
+    assert command(*run, "-", "-n", "3", text="the cat").startswith("the cat")
+
+
+@pytest.mark.parametrize("name", ["generate", "classify", "translate", "fill-mask"])
+def test_a_text_has_one_vector_whatever_stands_beside_it(home, name):
+    model = load(home / name)
+    texts = ["the cat", "a much longer text than that one", ""]
+    together = model.embed(texts)
+    assert together.shape == (3, 32)
+    for text, vector in zip(texts, together, strict=True):
+        np.testing.assert_allclose(model.embed([text])[0], vector, atol=1e-5)
+    assert not np.allclose(together[0], together[1])
+
+
+def test_vectors_are_written_for_other_programs(home, tmp_path):
+    file = tmp_path / "v.npy"
+    command("embed", home / "generate", "one", "two", "--out", file)
+    assert np.load(file).shape == (2, 32)
+    rows = [json.loads(x) for x in command("embed", home / "generate", "one").splitlines()]
+    assert rows[0]["text"] == "one"
+    np.testing.assert_allclose(rows[0]["vector"], np.load(file)[0], atol=1e-5)
+
+
+def test_commands_list_runs_models_and_figures(home):
+    rows = [json.loads(line) for line in command("runs", home, "--json").splitlines()]
+    assert {row["task"] for row in rows} == {"generate", "classify", "translate", "fill-mask"}
+    assert all(isinstance(row["value"], float) for row in rows)
+    assert re.search(r"generate\s+gpt2\s+bits_per_byte \d", command("runs", home))
+    models = {m["model"]: m for m in map(json.loads, command("models", "--json").splitlines())}
+    assert models["gpt2"]["tasks"] == ["generate"]
+    assert models["gpt2"]["settings"]["dim"] == 768
+    figures = json.loads(command("evaluate", home / "classify", home / "reviews.csv", "--json"))
+    assert figures.keys() >= {"task", "model", "examples", "loss", "accuracy", "f1", "seconds"}
+    assert "perplexity" in command("evaluate", home / "generate")
+    assert "is no run" in command("evaluate", home, code=1)
+
+
+def test_train_says_what_is_wrong_with_exit_code_1_or_2(home):
+    assert "there is no file" in command("train", "generate", home / "nothing.txt", code=1)
+    assert "go together" in command("train", "translate", "--source", home / "book.txt", code=2)
+    assert "one budget" in command("train", "generate", "--steps", 3, "--minutes", 1, code=1)
+    error = command("train", "generate", "--run", home / "generate", "--steps", "1", code=1)
+    assert "exists already" in error
