@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from glassformer import GlassError, load
 from glassformer.api import overlap
 from glassformer.generate.decode import finished_texts
 from glassformer.generate.sampling import GREEDY
+from glassformer.tasks import TASKS
 from glassformer.tasks.task import Given
 from glassformer.train.measure import measure
 from glassformer.train.start import train
@@ -48,9 +50,9 @@ def home(tmp_path_factory):
 def command(*args, code=0, text=None):
     line = [sys.executable, "-c", "from glassformer.cli import main; main()", *map(str, args)]
     done = subprocess.run(line, capture_output=True, text=True, input=text, check=False)
-    assert done.returncode == code, done.stderr
+    assert code is None or done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
-    return done.stdout if code == 0 else done.stderr
+    return done.stderr if code else done.stdout
 
 
 # --- generate -------------------------------------------------------------------------------------
@@ -197,6 +199,9 @@ def test_commands_answer_in_the_order_of_the_input(home):
     said = [json.loads(line) for line in answer.splitlines()]
     assert [s["text"] for s in said] == lines.splitlines()
     assert [s["label"] for s in said] == ["pos", "neg"]
+    table = command("classify", home / "classify", "a lovely, film", "--csv").splitlines()
+    assert table[0] == "text,label,neg,pos"
+    assert table[1].startswith('"a lovely, film",pos,0.')
     answer = command("translate", home / "translate", "one", "two", "--json")
     assert [json.loads(s)["text"] for s in answer.splitlines()] == ["one", "two"]
     said = json.loads(command("fill-mask", home / "fill-mask", "the [MASK]", "--json"))
@@ -247,3 +252,82 @@ def test_train_says_what_is_wrong_with_exit_code_1_or_2(home):
     assert "one budget" in command("train", "generate", "--steps", 3, "--minutes", 1, code=1)
     error = command("train", "generate", "--run", home / "generate", "--steps", "1", code=1)
     assert "exists already" in error
+
+
+def test_data_is_looked_at_before_it_is_trained_on(home, tmp_path):
+    file = tmp_path / "reviews.csv"
+    rows = [f"text {i},{'x' if i % 3 else 'y'}" for i in range(60)]
+    rows += ["text 1,x", "text 2,y", "ragged"]
+    file.write_text("text,label\n" + "\n".join(rows))
+    report = json.loads(command("check-data", "classify", file, "--json", code=None))
+    assert report["examples"] == 62
+    assert report["labels"] == {"x": 41, "y": 21}
+    assert (report["duplicates"], report["same_text_other_label"]) == (2, 1)
+    assert report["bad_rows"] == 1
+    assert report["first_bad"] == [f"{file}:64: 1 columns where there should be 2"]
+    assert sum(report["split"].values()) == 62
+    told = command("check-data", "classify", file, code=None)
+    assert "1 bad rows; --skip-bad passes over them" in told
+    assert "66.1%" in told
+    assert "4 lines" in command("check-data", "generate", write(tmp_path, "a\nb\n\nb\nlast"))
+    assert "text: text; label: label" in command("check-data", "classify", home / "reviews.csv")
+    assert "6,000 examples" in command("check-data", "translate")
+
+
+def test_a_table_can_come_through_a_pipe(home, tmp_path):
+    small = [
+        "--steps",
+        2,
+        "--set",
+        "model.dim=8",
+        "--set",
+        "model.heads=1",
+        "--run",
+        tmp_path / "r",
+    ]
+    content = (home / "reviews.csv").read_text().replace("1 lovely", "1" + " lovely" * 300)
+    command("train", "classify", "-", *small, text=content)
+    assert load(tmp_path / "r").task["labels"] == ["neg", "pos"]
+    jsonl = "\n".join(json.dumps({"text": f"t{i}", "label": i % 2}) for i in range(60))
+    command("train", "classify", "-", *small, "--overwrite", text=jsonl)
+    assert load(tmp_path / "r").task["labels"] == ["0", "1"]
+
+
+def test_a_recipe_is_a_file(home, tmp_path):
+    recipe = tmp_path / "small.toml"
+    recipe.write_text(
+        'task = "generate"\n[data]\ntokenizer = "bytes"\n[model]\nname = "llama"\ndim = 16\n'
+        "heads = 2\nhidden = 32\ndepth = 1\ncontext = 16\n[train]\nsteps = 2\nbatch = 2\n"
+    )
+    run = ["--run", tmp_path / "r", "--set", "model.dim=32"]
+    command("train", "--config", recipe, home / "book.txt", *run)
+    model = load(tmp_path / "r")
+    assert (model.name, model.config.dim, model.tokenizer.kind) == ("llama", 32, "bytes")
+    for wrong, message in (
+        ('task = "fly"', "there is no task 'fly'"),
+        ('task = "generate"\n[data]\nfoo = 1', "no setting 'data.foo'"),
+        ('task = "generate"\n[modle]\ndim = 1', "no table 'modle'; did you mean 'model'"),
+        ("steps = ", "is not TOML"),
+    ):
+        recipe.write_text(wrong)
+        assert message in command("train", "--config", recipe, *run, "--overwrite", code=1)
+    assert "TASK" in command("train", code=2)
+
+
+def test_every_recipe_of_ours_can_be_read():
+    from glassformer.train.recipe import read_recipe
+
+    recipes = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
+    assert recipes
+    for recipe in recipes:
+        task, _, model, settings = read_recipe(recipe)
+        assert task in TASKS
+        assert model in TASKS[task].models
+        assert settings
+        assert re.search(r"^# .*20\d\d-\d\d-\d\d", recipe.read_text(), re.MULTILINE)
+
+
+def write(folder, text):
+    file = folder / "text.txt"
+    file.write_text(text)
+    return file

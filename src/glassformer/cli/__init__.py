@@ -8,6 +8,7 @@ import sys
 import click
 
 from glassformer import __version__
+from glassformer.cli.check_data import check_data
 from glassformer.cli.classify import classify
 from glassformer.cli.convert import convert
 from glassformer.cli.demo import demo
@@ -24,7 +25,7 @@ from glassformer.cli.translate import translate
 from glassformer.errors import GlassError
 
 GROUPS = {
-    "Train": [train, resume, evaluate, runs],
+    "Train": [check_data, train, resume, evaluate, runs],
     "Use": [generate, classify, translate, fill_mask, embed],
     "Look inside": [demo],
     "Keep": [convert, models, info],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,17 +54,6 @@ def pieces(content: Iterable[str]) -> Iterator[str]:
             held, size = [], 0
     if held:
         yield "".join(held)
-
-
-def kept_input(files: tuple[Path, ...], folder: Path) -> tuple[Path, ...]:
-    """The files, with standard input, which can be read only once, kept in one of our own."""
-    if Path("-") not in files:
-        return files
-    kept = folder / "input.txt"
-    with kept.open("wb") as file:
-        while block := sys.stdin.buffer.read(1 << 20):
-            file.write(block)
-    return tuple(kept if str(file) == "-" else file for file in files)
 
 
 @dataclass(frozen=True)

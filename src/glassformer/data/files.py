@@ -61,14 +61,29 @@ def kind_of(path: Path) -> str:
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """A file, packed or not; `-` is standard input."""
-    if str(path) == "-":
-        return sys.stdin.buffer
+    """A file, packed or not."""
     if path.suffix == ".gz":
         return gzip.open(path, "rb")  # type: ignore[return-value]
     if path.suffix == ".xz":
         return lzma.open(path, "rb")  # type: ignore[return-value]
     return path.open("rb")
+
+
+def kept_input(files: tuple[Path, ...], folder: Path) -> tuple[Path, ...]:
+    """The files, with standard input, which can be read only once, kept in one of our own."""
+    if Path("-") not in files:
+        return files
+    kept = folder / "input.txt"
+    with kept.open("wb") as file:
+        while block := sys.stdin.buffer.read(1 << 20):
+            file.write(block)
+    with kept.open("rb") as content:
+        first = content.readline().lstrip()
+    if first.startswith(b"{"):
+        kept = kept.rename(kept.with_suffix(".jsonl"))
+    elif b"\t" in first:
+        kept = kept.rename(kept.with_suffix(".tsv"))
+    return tuple(kept if str(file) == "-" else file for file in files)
 
 
 def lines(path: Path, bad: Bad) -> Iterator[tuple[str, str]]:

@@ -94,6 +94,7 @@ class Classify:
 
     def start(self, batch: int, context: int, seed: int) -> None:
         self.context = context
+        self.cut = int(sum((part.lengths > context).sum() for part in self.parts.values()))
         lengths = np.minimum(self.parts["train"].lengths, context).clip(min=1)
         self.buckets = Buckets(lengths, batch * 1024, seed)
 

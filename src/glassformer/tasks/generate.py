@@ -32,10 +32,11 @@ def prepare_corpus(
     given: Given, folder: Path, tell: Callable[[str], None], kind: Callable[[corpus.Extent], str]
 ) -> tuple[Tokenizer, dict[str, Any]]:
     """Read the text twice: to learn a tokenizer, and to write its ids."""
-    files = corpus.kept_input(given.files, folder)
 
     def content(bad: Bad) -> Iterator[str]:
-        return corpus.texts(files, bad, *given.text[:1]) if files else documentation()
+        if not given.files:
+            return documentation()
+        return corpus.texts(given.files, bad, *given.text[:1])
 
     extent = corpus.measure(content(given.bad))
     tell(f"{extent.bytes:,} bytes of text")

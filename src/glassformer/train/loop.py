@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer import weights
+from glassformer import checkpoint, weights
 from glassformer.errors import GlassError
 from glassformer.folder import read_json
 from glassformer.nn.block import checkpointed
@@ -66,8 +66,8 @@ class Trainer:
         """The network whose figures count and which is kept as best."""
         return self.average.network if self.average else self.network
 
-    def train(self) -> dict[str, float]:
-        """Run to the end of the budget; give back the last figures."""
+    def train(self) -> dict[str, Any]:
+        """Run to the end of the budget; give back the figures of the best weights."""
         steps = self.settings.steps or 1
         every = self.settings.evaluate_every or max(steps // 10, 1)
         save = self.settings.save_every or every
@@ -80,7 +80,7 @@ class Trainer:
                 done = self.state.step
                 self.report(loss, norm, count, steps)
                 if done % every == 0 or done == steps:
-                    self.judge(done == steps)
+                    self.judge()
                     if self.settings.patience and self.state.waited >= self.settings.patience:
                         self.live.say(f"no better figure in {self.state.waited} evaluations: done")
                         break
@@ -89,7 +89,8 @@ class Trainer:
             self.save()
         if self.stopping:
             self.live.say(f"stopped and saved; go on with: glass resume {self.run.path}")
-        return self.run.metrics()[-1] if self.run.metrics() else {}
+            return {}
+        return self.conclude()
 
     def step(self) -> tuple[float, float, int]:
         """One update; its loss, the norm of its gradient and how many predictions it learnt from.
@@ -136,14 +137,25 @@ class Trainer:
         state, rate = self.state, self.optimiser.param_groups[0]["lr"]
         pace = state.seconds / state.step
         left = pace * (steps - state.step)
-        self.live.line(describe(state.step, steps, loss, rate, norm, count / pace, left))
+        line = describe(state.step, steps, loss, rate, norm, count / pace, left)
+        best = "" if state.best is None else f"  {self.task.figure} {state.best:.4g}"
+        self.live.line(line + best)
         if state.step % max(steps // 200, 1) == 0:
             self.run.note(step=state.step, loss=loss, rate=rate, norm=norm, tokens=count)
 
-    def judge(self, last: bool) -> None:
-        """Measure, keep the best, and show something."""
+    def conclude(self) -> dict[str, Any]:
+        """Measure the best weights on all that was kept for validation."""
+        network, _, _ = checkpoint.load(self.run.path / BEST)
+        figures = self.task.evaluate(network.to(self.device))
+        self.run.note(
+            step=self.state.step, seconds=round(self.state.seconds, 1), best=True, **figures
+        )
+        return figures
+
+    def judge(self) -> None:
+        """Measure on the same part of the validation text each time; keep the best weights."""
         self.judged.eval()
-        figures = self.task.evaluate(self.judged, None if last else PEEK[self.task.name])
+        figures = self.task.evaluate(self.judged, PEEK[self.task.name])
         text = self.task.sample(self.judged)
         self.network.train()
         figure, sign = figures[self.task.figure], 1 if self.task.higher else -1

@@ -59,20 +59,17 @@ def plot(metrics: list[dict[str, Any]], figure: str, baseline: float | None, fol
 
     folder.mkdir(exist_ok=True)
     learnt = [m for m in metrics if "rate" in m]
-    judged = [m for m in metrics if figure in m and "step" in m]
-    for name, rows, key in (
-        ("loss", learnt, "loss"),
-        ("rate", learnt, "rate"),
-        (figure, judged, figure),
-    ):
+    judged = [m for m in metrics if "seconds" in m and "best" not in m]
+    for name in dict.fromkeys(("loss", "rate", figure)):
         chart, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
-        axes.plot([m["step"] for m in rows], [m[key] for m in rows], marker="o" * (len(rows) < 30))
-        if name == "loss" and figure == "loss":
-            axes.plot([m["step"] for m in judged], [m[figure] for m in judged], label="validation")
+        if name in ("loss", "rate"):
+            axes.plot([m["step"] for m in learnt], [m[name] for m in learnt], label="training")
+        if name == "loss" or name == figure:
+            steps, values = [m["step"] for m in judged], [m[name] for m in judged]
+            axes.plot(steps, values, marker="o", label="validation")
         if name == figure and baseline is not None:
-            axes.axhline(baseline, linestyle="--", color="gray", label="baseline")
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend()
+            axes.axhline(baseline, linestyle="--", color="gray", label="a simple count")
+        axes.legend()
         axes.set_xlabel("step")
         axes.set_ylabel({"rate": "learning rate"}.get(name, name.replace("_", " ")))
         axes.grid(alpha=0.3)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from glassformer import checkpoint, config, models
+from glassformer.data.files import kept_input
 from glassformer.errors import GlassError
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Given, Task
@@ -62,6 +63,8 @@ def begin(
         torch.set_num_threads(learning.threads)
     network = models.MODELS[architecture](shape)
     task.start(learning.batch, getattr(shape, "context", 0), learning.seed)
+    if cut := getattr(task, "cut", 0):
+        tell(f"{cut:,} texts are longer than the context of {shape.context} and are cut")
     learning = decide(network, task, learning, run, tell)
     tables = {
         "task": {"name": task.name, **task.facts},
@@ -77,6 +80,7 @@ def begin(
 def prepare(kind: type[Task], given: Given, run: Run, tell: Tell) -> Task:
     if given.bad.log is not None:
         given.bad.log = run.path / "skipped.jsonl"
+    given = replace(given, files=kept_input(given.files, run.cache))
     task = kind.prepare(given, run.cache, tell)
     if given.bad.count:
         tell(f"{given.bad.count:,} bad rows were skipped: see {given.bad.log}")
@@ -115,7 +119,7 @@ def finish(trainer: Trainer, tell: Tell) -> dict[str, Any]:
         "model": models.name_of(trainer.network),
         "steps": trainer.state.step,
         "seconds": round(trainer.state.seconds, 1),
-        **{k: v for k, v in figures.items() if k not in ("step", "seconds")},
+        **figures,
         "baseline": baseline,
     }
     card(trainer, result)
@@ -125,6 +129,7 @@ def finish(trainer: Trainer, tell: Tell) -> dict[str, Any]:
         verdict = "better than" if wins else "NOT better than"
         what = task.figure.replace("_", " ")
         tell(f"{what} {ours:.4g}, {verdict} a simple count's {simple:.4g}")
+    tell(f"use it: glass {task.name} {run.path}   measure it: glass evaluate {run.path}")
     return result
 
 

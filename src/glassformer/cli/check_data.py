@@ -1,0 +1,71 @@
+"""`glass check-data`: what is in the data, before it is trained on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command("check-data")
+@click.argument("task", type=click.Choice(["generate", "classify", "translate", "fill-mask"]))
+@click.argument("data", nargs=-1, type=click.Path(exists=True))
+@click.option("--text", multiple=True, help="A column with text; twice for pairs.")
+@click.option("--label", help="The column with the label.")
+@click.option("--group", help="A column whose equal values stay on one side of the split.")
+@click.option("--separator", help="Between columns: , or ; or tab.")
+@click.option("--json", "as_json", is_flag=True, help="One object.")
+def check_data(task: str, data: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Report sizes, lengths, labels, duplicates and bad rows of DATA, and what TASK makes of it.
+
+    The exit code is 1 if there are bad rows.
+
+    \b
+    glass check-data classify reviews.csv
+    glass check-data translate pairs.tsv --json
+    """
+    from glassformer.tasks.check import check
+    from glassformer.tasks.task import Given
+
+    given = Given(
+        files=tuple(map(Path, data)),
+        text=options["text"],
+        label=options["label"],
+        group=options["group"],
+        separator={"tab": "\t"}.get(options["separator"], options["separator"]),
+    )
+    report = check(task, given)
+    if as_json:
+        click.echo(json.dumps(report, ensure_ascii=False))
+    else:
+        show(report)
+    sys.exit(1 if report["bad_rows"] else 0)
+
+
+def show(report: dict[str, Any]) -> None:
+    what = "lines" if report["task"] in ("generate", "fill-mask") else "examples"
+    for line in report["read_as"]:
+        click.echo(line)
+    click.echo(f"{report['examples']:,} {what}, {report['bytes']:,} bytes")
+    if lengths := dict(report["lengths"]):
+        spread = lengths.pop("spread")
+        facts = ", ".join(f"{name} {value:,.0f}" for name, value in lengths.items())
+        click.echo(f"length in characters: {facts}  |{spread}|")
+    for label, count in list(report.get("labels", {}).items())[:20]:
+        click.echo(f"  {label:<24} {count:8,}  {count / report['examples']:6.1%}")
+    click.echo(f"{report['duplicates']:,} {what} were there before")
+    if report.get("same_text_other_label"):
+        click.echo(f"  {report['same_text_other_label']:,} of them with another label")
+    if "split" in report:
+        parts = ", ".join(f"{count:,} {name}" for name, count in sorted(report["split"].items()))
+        click.echo(f"split: {parts}; equal texts stay on one side")
+    else:
+        click.echo("split: the last tenth of the text is for validation")
+    click.echo(f"`glass train {report['task']}` takes the model {report['model']}")
+    if report["bad_rows"]:
+        click.echo(f"{report['bad_rows']:,} bad rows; --skip-bad passes over them:")
+        for line in report["first_bad"]:
+            click.echo(f"  {line}")
