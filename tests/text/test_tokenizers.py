@@ -64,6 +64,12 @@ def test_decoding_gives_back_the_text_exactly(name, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+def test_many_texts_at_once_are_each_as_alone():
+    for name in ("bpe", "wordpiece"):
+        tokenizer = trained(name)
+        assert tokenizer.encode_many(SAMPLE) == [tokenizer.encode(text) for text in SAMPLE]
+
+
 def test_half_a_character_is_replaced_not_refused():
     for name in TOKENIZERS:
         tokenizer = trained(name)

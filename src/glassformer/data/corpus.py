@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from glassformer.data.files import TABLES, Bad, kind_of, lines, rows
 from glassformer.data.store import Writer
 from glassformer.errors import GlassError
+from glassformer.text.subword import Subwords
 from glassformer.text.tokenizer import Tokenizer
 
 PIECE = 1 << 16  # characters that are encoded at once
-LEARN = 100_000_000  # characters that a tokenizer learns from at the most
+LEARN = 20_000_000  # characters that a tokenizer learns from at the most
 
-Texts = Callable[[], Iterator[str]]  # a text that can be read again
+T = TypeVar("T")
 
 
 def texts(files: tuple[Path, ...], bad: Bad, column: str | None = None) -> Iterator[str]:
@@ -85,23 +88,45 @@ def encode_corpus(
     progress: Callable[[int], None],
 ) -> dict[str, int]:
     """Write the ids of the text, its last `share` for validation; give back bytes and tokens."""
-    limit, read = round(total * (1 - share)), 0
     names = ("train", "valid")
     writers = {name: Writer(folder / f"{name}.ids", tokenizer.vocab) for name in names}
     facts = {f"{name}_{what}": 0 for name in names for what in ("bytes", "tokens")}
+    for batch in batched(cut_at(content, round(total * (1 - share))), 64):
+        for (name, text), ids in zip(
+            batch, encode_many(tokenizer, [t for _, t in batch]), strict=True
+        ):
+            size = len(text.encode("utf-8", "replace"))
+            writers[name].add(ids)
+            facts[f"{name}_bytes"] += size
+            facts[f"{name}_tokens"] += len(ids)
+            progress(size)
+    for writer in writers.values():
+        writer.close()
+    return facts
+
+
+def cut_at(content: Iterable[str], limit: int) -> Iterator[tuple[str, str]]:
+    """The text up to so many bytes to train on, and the rest to validate on."""
+    read = 0
     for piece in content:
         raw = piece.encode("utf-8", "replace")
         cut = min(max(limit - read, 0), len(raw))
         while cut < len(raw) and raw[cut] & 0xC0 == 0x80:  # not inside a character
             cut += 1
+        read += len(raw)
         for name, part in (("train", raw[:cut]), ("valid", raw[cut:])):
             if part:
-                ids = tokenizer.encode(part.decode())
-                writers[name].add(ids)
-                facts[f"{name}_bytes"] += len(part)
-                facts[f"{name}_tokens"] += len(ids)
-        read += len(raw)
-        progress(len(raw))
-    for writer in writers.values():
-        writer.close()
-    return facts
+                yield name, part.decode()
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    items = iter(items)
+    while batch := list(islice(items, size)):
+        yield batch
+
+
+def encode_many(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    """On all cores, where the tokenizer can."""
+    if isinstance(tokenizer, Subwords):
+        return tokenizer.encode_many(texts)
+    return [tokenizer.encode(text) for text in texts]

@@ -46,8 +46,16 @@ def prepare_corpus(
         name = given.tokenizer or kind(extent)
         vocab = given.vocab or default_vocab(name, extent)
         tokenizer = learn_tokenizer(name, extent.sample, vocab=vocab)
+    done, step = 0, max(extent.bytes // 10, 20_000_000)  # a word now and then, if it takes long
+
+    def progress(size: int) -> None:
+        nonlocal done
+        done += size
+        if done // step > (done - size) // step:
+            tell(f"encoded {done / extent.bytes:.0%} of the text")
+
     facts: dict[str, Any] = corpus.encode_corpus(
-        content(Quiet()), extent.bytes, tokenizer, folder, given.valid, lambda _: None
+        content(Quiet()), extent.bytes, tokenizer, folder, given.valid, progress
     )
     tell(
         f"{tokenizer.vocab:,} kinds of token; {facts['train_tokens']:,} tokens to learn from, "

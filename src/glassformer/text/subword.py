@@ -33,6 +33,11 @@ class Subwords:
         ids: list[int] = self.engine.encode(clean(text), add_special_tokens=False).ids
         return ids
 
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """The same for many texts at once, on all cores."""
+        batch = self.engine.encode_batch_fast(list(map(clean, texts)), add_special_tokens=False)
+        return [encoding.ids for encoding in batch]
+
     def decode(self, ids: Iterable[int]) -> str:
         text: str = self.engine.decode(list(ids), skip_special_tokens=False)
         return text
