@@ -145,7 +145,7 @@ class Trainer:
             self.run.note(step=state.step, loss=loss, rate=rate, norm=norm, tokens=count)
 
     def conclude(self) -> dict[str, Any]:
-        """Measure the best weights on all that was kept for validation, or on a large part of it."""
+        """Measure the best weights on all that was kept for validation, or much of it."""
         network, _, _ = checkpoint.load(self.run.path / BEST)
         figures = self.task.evaluate(network.to(self.device), WHOLE.get(self.task.name))
         seconds = round(self.state.seconds, 1)
