@@ -82,7 +82,7 @@ def default_vocab(name: str, extent: corpus.Extent) -> int | None:
     """Larger texts can teach more tokens: about one for each 400 bytes, as a power of two."""
     if name in ("characters", "bytes"):
         return None
-    return int(2 ** min(max(round(math.log2(max(extent.bytes / 400, 1))), 9), 14))
+    return int(2 ** min(max(round(math.log2(max(extent.bytes / 400, 1))), 9), 13))
 
 
 class Generate:
