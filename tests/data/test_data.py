@@ -10,7 +10,7 @@ import torch
 
 from glassformer import GlassError
 from glassformer.data import corpus, sample
-from glassformer.data.batches import Buckets, group, padded, windows
+from glassformer.data.batches import Buckets, group, padded, some_of, windows
 from glassformer.data.files import LONGEST, Bad, Quiet, guess_separator, kind_of, lines, rows
 from glassformer.data.labelled import aligned, check_labels, first_rows, guess_columns, table_rows
 from glassformer.data.split import held_out
@@ -203,6 +203,15 @@ def test_a_group_holds_no_more_than_it_may():
     lengths = np.array([5, 1, 3, 100, 2])
     for batch in group(np.argsort(lengths), lengths, 10):
         assert len(batch) == 1 or lengths[batch].max() * len(batch) <= 10
+
+
+def test_a_part_is_always_the_same_and_from_everywhere():
+    part = some_of(1000, 100)
+    assert len(set(part.tolist())) == 100
+    assert part.min() < 100
+    assert part.max() > 900
+    assert part.tolist() == some_of(1000, 100).tolist()
+    assert some_of(5, None).tolist() == some_of(5, 9).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_padding_is_marked():

@@ -68,6 +68,13 @@ def group(
     return [*batches, order[start:]] if start < len(order) else batches
 
 
+def some_of(size: int, most: int | None) -> NDArray[np.int64]:
+    """All examples, or so many of them: always the same ones, wherever they stand."""
+    if most is None or most >= size:
+        return np.arange(size)
+    return np.sort(np.random.default_rng(0).permutation(size)[:most])
+
+
 def padded(rows: list[NDArray[np.int64]], fill: int = 0) -> tuple[Tensor, Tensor]:
     """Rows of different length as one tensor, b t, and where it is real."""
     longest = max(map(len, rows))

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.data.batches import Buckets, group, padded
+from glassformer.data.batches import Buckets, group, padded, some_of
 from glassformer.data.corpus import LEARN
 from glassformer.data.files import Bad, Quiet
 from glassformer.data.labelled import check_labels, first_rows, guess_columns, table_rows
@@ -119,23 +119,22 @@ class Classify:
 
     def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, float]:
         device, part = next(network.parameters()).device, self.parts["valid"]
-        size = len(part) if most is None else min(len(part), most)
-        lengths = np.minimum(part.lengths[:size], self.context).clip(min=1)
-        total, said = 0.0, np.zeros(size, dtype=np.int64)
+        chosen = some_of(len(part), most)
+        lengths = np.minimum(part.lengths[chosen], self.context).clip(min=1)
+        total, said = 0.0, np.zeros(len(chosen), dtype=np.int64)
         with torch.inference_mode():
             for rows in group(np.argsort(lengths, kind="stable"), lengths, 16_384):
-                batch = self.gather("valid", rows)
-                logits = (
-                    network(batch["ids"].to(device), keep=batch["keep"].to(device)).float().cpu()
-                )
+                batch = self.gather("valid", chosen[rows])
+                logits = network(batch["ids"].to(device), keep=batch["keep"].to(device))
+                logits = logits.float().cpu()
                 total += float(F.cross_entropy(logits, batch["answers"], reduction="sum"))
                 said[rows] = logits.argmax(dim=-1).numpy()
-        true = self.answers["valid"][:size]
+        true = self.answers["valid"][chosen]
         return {
-            "loss": total / size,
+            "loss": total / len(chosen),
             "accuracy": float((said == true).mean()),
             "f1": macro_f1(true, said, len(self.labels)),
-            "examples": size,
+            "examples": len(chosen),
         }
 
     def baseline(self) -> dict[str, float]:

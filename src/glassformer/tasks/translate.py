@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.data.batches import Buckets, group, padded
+from glassformer.data.batches import Buckets, group, padded, some_of
 from glassformer.data.corpus import LEARN
 from glassformer.data.files import Bad, Quiet
 from glassformer.data.labelled import aligned, first_rows, table_rows
@@ -141,19 +141,20 @@ class Translate:
     def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, Any]:
         """Loss under teacher forcing, and how many translations are right to the letter."""
         device, (source, target) = next(network.parameters()).device, self.parts["valid"]
-        size = len(source) if most is None else min(len(source), most)
-        lengths = (source.lengths + target.lengths + 2)[:size]
+        chosen = some_of(len(source), most)
+        lengths = (source.lengths + target.lengths + 2)[chosen]
         total, count, said = 0.0, 0, dict[int, list[int]]()
         with torch.inference_mode():
             for rows in group(np.argsort(lengths, kind="stable"), lengths, 8192):
-                batch = {k: v.to(device) for k, v in self.gather("valid", rows).items()}
+                examples = chosen[rows]
+                batch = {k: v.to(device) for k, v in self.gather("valid", examples).items()}
                 total += float(self.loss(network, batch))
                 count += self.count(batch)
-                said.update(zip(rows.tolist(), self.say(network, batch), strict=True))
-        exact = sum(said[i] == target[i].tolist() for i in range(size)) / size
-        figures = {"loss": total / count, "exact": exact, "examples": size, "tokens": count}
+                said.update(zip(examples.tolist(), self.say(network, batch), strict=True))
+        exact = sum(words == target[i].tolist() for i, words in said.items()) / len(chosen)
+        figures = {"loss": total / count, "exact": exact, "examples": len(chosen), "tokens": count}
         if most is None:
-            figures |= self.bleu([said[i] for i in range(size)])
+            figures |= self.bleu([said[i] for i in range(len(chosen))])
         return figures
 
     def bleu(self, said: list[list[int]]) -> dict[str, Any]:
