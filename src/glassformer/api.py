@@ -230,6 +230,8 @@ def load(
         raise GlassError(f"there is no folder {path}")
     if tokenizer is not None:
         raise GlassError(f"{path} is a folder; a tokenizer is given only with a llama2.c file")
+    if ignore and not (path / huggingface.CONFIG).exists():
+        raise GlassError(f"{path} is a folder of ours: in it nothing is ignored")
     if (path / BEST).is_dir():
         return Model(*checkpoint.load(path / BEST))
     if (path / checkpoint.CONFIG).exists():

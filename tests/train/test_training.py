@@ -90,7 +90,6 @@ def test_blocks_that_are_computed_again_give_the_same(tmp_path, book):
     torch.testing.assert_close(weights_of(plain.network), weights_of(again.network))
     network = copy.deepcopy(CASES["gpt2"].network)
     checkpointed(network)
-    assert torch.equal(network(ids()), network(ids())) is False
     text = ids()
     assert torch.equal(network(text), CASES["gpt2"].network(text))
 

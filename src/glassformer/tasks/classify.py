@@ -42,6 +42,7 @@ class Classify:
     }
     training: ClassVar[dict[str, Any]] = {"batch": 8, "rate": 5e-4, "decay": 0.05}
     figure: ClassVar[str] = "accuracy"
+    unit: ClassVar[str] = "texts"
     higher: ClassVar[bool] = True
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:

@@ -35,6 +35,7 @@ class FillMask:
     }
     training: ClassVar[dict[str, Any]] = {"batch": 16, "rate": 1e-3}
     figure: ClassVar[str] = "loss"
+    unit: ClassVar[str] = "masks"
     higher: ClassVar[bool] = False
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:

@@ -97,6 +97,7 @@ class Generate:
     }
     training: ClassVar[dict[str, Any]] = {"batch": 16, "rate": 1.5e-3}
     figure: ClassVar[str] = "bits_per_byte"
+    unit: ClassVar[str] = "tokens"
     higher: ClassVar[bool] = False
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:

@@ -39,6 +39,7 @@ class Task(Protocol):
     settings: ClassVar[dict[str, Any]]  # of the default
     training: ClassVar[dict[str, Any]]  # settings of training that suit the task
     figure: ClassVar[str]  # what decides which weights are best
+    unit: ClassVar[str]  # what its speed is counted in
     higher: ClassVar[bool]  # whether more of it is better
 
     tokenizer: Tokenizer

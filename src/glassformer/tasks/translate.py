@@ -49,6 +49,7 @@ class Translate:
         "warmup": 0.1,
     }
     figure: ClassVar[str] = "loss"
+    unit: ClassVar[str] = "tokens"
     higher: ClassVar[bool] = False
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:

@@ -138,11 +138,12 @@ class Trainer:
         state, rate = self.state, self.optimiser.param_groups[0]["lr"]
         pace = state.seconds / state.step
         left = pace * (steps - state.step)
-        line = describe(state.step, steps, loss, rate, norm, count / pace, left)
+        speed = f"{count / pace:,.0f} {self.task.unit}"
+        line = describe(state.step, steps, loss, rate, norm, speed, left)
         best = "" if state.best is None else f"  {self.task.figure} {state.best:.4g}"
         self.live.line(line + best)
         if state.step % max(steps // 200, 1) == 0:
-            self.run.note(step=state.step, loss=loss, rate=rate, norm=norm, tokens=count)
+            self.run.note(step=state.step, loss=loss, rate=rate, norm=norm, count=count)
 
     def conclude(self) -> dict[str, Any]:
         """Measure the best weights on all that was kept for validation, or much of it."""

@@ -32,12 +32,12 @@ class Live:
 
 
 def describe(
-    step: int, steps: int, loss: float, rate: float, norm: float, speed: float, left: float
+    step: int, steps: int, loss: float, rate: float, norm: float, speed: str, left: float
 ) -> str:
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     return (
         f"step {step:,}/{steps:,}  loss {loss:.3f}  rate {rate:.1e}  gradient {norm:.2f}  "
-        f"{speed:,.0f} tokens/s  {clock(left)} left  {memory:.1f} GB"
+        f"{speed}/s  {clock(left)} left  {memory:.1f} GB"
     )
 
 
