@@ -291,6 +291,10 @@ def test_a_table_can_come_through_a_pipe(home, tmp_path):
     jsonl = "\n".join(json.dumps({"text": f"t{i}", "label": i % 2}) for i in range(60))
     command("train", "classify", "-", *small, "--overwrite", text=jsonl)
     assert load(tmp_path / "r").task["labels"] == ["0", "1"]
+    tabbed = "a\tline with a tab\n" * 200  # running text stays running text
+    command("train", "generate", "-", *small, "--overwrite", text=tabbed)
+    assert load(tmp_path / "r").generate("a", new=4, seed=0)
+    assert measure(tmp_path / "r")["bytes"] == len(tabbed) // 10
 
 
 def test_a_recipe_is_a_file(home, tmp_path):

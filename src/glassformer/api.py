@@ -25,8 +25,6 @@ from glassformer.tasks.translate import END, START
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
-BEST = "best"  # of a run, the weights to use
-
 
 class Model:
     """A network, the tokenizer that made its ids (or None), its config, and what it is for."""
@@ -232,8 +230,8 @@ def load(
         raise GlassError(f"{path} is a folder; a tokenizer is given only with a llama2.c file")
     if ignore and not (path / huggingface.CONFIG).exists():
         raise GlassError(f"{path} is a folder of ours: in it nothing is ignored")
-    if (path / BEST).is_dir():
-        return Model(*checkpoint.load(path / BEST))
+    if (path / checkpoint.BEST).is_dir():
+        return Model(*checkpoint.load(path / checkpoint.BEST))
     if (path / checkpoint.CONFIG).exists():
         return Model(*checkpoint.load(path))
     if (path / huggingface.CONFIG).exists():

@@ -14,6 +14,7 @@ from glassformer.folder import inside, new_folder, verify, write_manifest
 from glassformer.text.tokenizer import Tokenizer
 
 CONFIG, TOKENIZER = "config.toml", "tokenizer.json"
+BEST, LAST = "best", "last"  # of a run: the weights to use, and those to go on from
 
 
 def save(

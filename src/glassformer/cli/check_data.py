@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
+from glassformer.cli.columns import columns
+
 
 @click.command("check-data")
 @click.argument("task", type=click.Choice(["generate", "classify", "translate", "fill-mask"]))
 @click.argument("data", nargs=-1, type=click.Path(exists=True))
-@click.option("--text", multiple=True, help="A column with text; twice for pairs.")
-@click.option("--label", help="The column with the label.")
+@columns
 @click.option("--group", help="A column whose equal values stay on one side of the split.")
-@click.option("--separator", help="Between columns: , or ; or tab.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 def check_data(task: str, data: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Report sizes, lengths, labels, duplicates and bad rows of DATA, and what TASK makes of it.
@@ -35,7 +35,7 @@ def check_data(task: str, data: tuple[str, ...], as_json: bool, **options: Any) 
         text=options["text"],
         label=options["label"],
         group=options["group"],
-        separator={"tab": "\t"}.get(options["separator"], options["separator"]),
+        separator=options["separator"],
     )
     report = check(task, given)
     if as_json:

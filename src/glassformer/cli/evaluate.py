@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
+from glassformer.cli.columns import columns
+
 
 @click.command()
 @click.argument("run", type=click.Path(exists=True))
 @click.argument("data", nargs=-1, type=click.Path(exists=True))
-@click.option("--text", multiple=True, help="A column with text; twice for pairs.")
-@click.option("--label", help="The column with the label.")
-@click.option("--separator", help="Between columns: , or ; or tab.")
+@columns
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 def evaluate(run: str, data: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Measure the model in RUN on DATA, or on what its run kept for validation.
@@ -30,7 +30,7 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **options: Any) -> 
         tuple(map(Path, data)),
         text=options["text"],
         label=options["label"],
-        separator={"tab": "\t"}.get(options["separator"], options["separator"]),
+        separator=options["separator"],
     )
     if as_json:
         click.echo(json.dumps(figures))

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from glassformer.cli.columns import columns
+
 
 @click.command()
 @click.argument("task", required=False)
@@ -19,10 +21,8 @@ import click
 @click.option("--minutes", type=float, help="Budget in time (5 unless another budget is given).")
 @click.option("--steps", type=int, help="Budget in steps.")
 @click.option("--epochs", type=float, help="Budget in passes over the data.")
-@click.option("--text", multiple=True, help="A column with text; twice for pairs.")
-@click.option("--label", help="The column with the label.")
+@columns
 @click.option("--group", help="A column whose equal values stay on one side of the split.")
-@click.option("--separator", help="Between columns: , or ; or tab.")
 @click.option("--source", type=click.Path(exists=True), help="Lines to translate from.")
 @click.option("--target", type=click.Path(exists=True), help="Lines to translate into.")
 @click.option("--tokenizer", help="characters, bytes, words, bpe or wordpiece.")
@@ -73,8 +73,6 @@ def train(task: str | None, data: tuple[str, ...], run: str | None, **options: A
             raise GlassError(f"there is no file {file}")
     names = ("text", "label", "group", "separator", "tokenizer", "vocab")
     said = {name: options[name] for name in names if options[name]}
-    if said.get("separator") == "tab":
-        said["separator"] = "\t"
     bad = Bad(Path("skipped.jsonl") if options["skip_bad"] else None)
     given = replace(given, files=tuple(files), seed=options["seed"], bad=bad, **said)
     budget = ("minutes", "steps", "epochs", "threads", "device", "save_every")

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from glassformer.data.files import TABLES, Bad, kind_of, lines, rows
 from glassformer.data.store import Writer
 from glassformer.errors import GlassError
-from glassformer.text.subword import Subwords
+from glassformer.text import TOKENIZERS
+from glassformer.text.plain import UNKNOWN
+from glassformer.text.subword import BERT_SPECIALS, Subwords
 from glassformer.text.tokenizer import Tokenizer
 
 PIECE = 1 << 16  # characters that are encoded at once
@@ -77,6 +79,20 @@ def measure(content: Iterable[str]) -> Extent:
     if total == 0:
         raise GlassError("there is no text to learn from: the files are empty")
     return Extent(total, sample)
+
+
+def learn_tokenizer(
+    name: str, sample: list[str], *, vocab: int | None, specials: tuple[str, ...] = ()
+) -> Tokenizer:
+    """A tokenizer of a kind; besides its own special tokens it has those that a task needs."""
+    if name not in TOKENIZERS:
+        raise GlassError(f"there is no tokenizer {name!r}; there are {', '.join(TOKENIZERS)}")
+    own = {"bytes": (), "bpe": (), "wordpiece": BERT_SPECIALS}.get(name, (UNKNOWN,))
+    options: dict[str, Any] = {} if name == "bytes" or vocab is None else {"vocab": vocab}
+    if specials or name != "bpe":
+        options["specials"] = (*own, *specials)
+    tokenizer: Tokenizer = TOKENIZERS[name].train(sample, **options)
+    return tokenizer
 
 
 def encode_corpus(

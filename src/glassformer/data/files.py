@@ -69,7 +69,7 @@ def open_bytes(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def kept_input(files: tuple[Path, ...], folder: Path) -> tuple[Path, ...]:
+def kept_input(files: tuple[Path, ...], folder: Path, *, table: bool) -> tuple[Path, ...]:
     """The files, with standard input, which can be read only once, kept in one of our own."""
     if Path("-") not in files:
         return files
@@ -77,12 +77,11 @@ def kept_input(files: tuple[Path, ...], folder: Path) -> tuple[Path, ...]:
     with kept.open("wb") as file:
         while block := sys.stdin.buffer.read(1 << 20):
             file.write(block)
-    with kept.open("rb") as content:
-        first = content.readline().lstrip()
-    if first.startswith(b"{"):
-        kept = kept.rename(kept.with_suffix(".jsonl"))
-    elif b"\t" in first:
-        kept = kept.rename(kept.with_suffix(".tsv"))
+    if table:
+        with kept.open("rb") as content:
+            first = content.readline().lstrip()
+        ending = ".jsonl" if first.startswith(b"{") else ".tsv" if b"\t" in first else ".csv"
+        kept = kept.rename(kept.with_suffix(ending))
     return tuple(kept if str(file) == "-" else file for file in files)
 
 

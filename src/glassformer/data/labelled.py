@@ -26,7 +26,7 @@ def table_rows(files: tuple[Path, ...], bad: Bad, separator: str | None) -> Iter
     for file in files:
         if file.is_dir():
             yield from folder_rows(file, bad)
-        elif kind_of(file) in TABLES or file.name == "input.txt":
+        elif kind_of(file) in TABLES:
             yield from rows(file, bad, separator)
         else:
             raise GlassError(f"{file}: a table ({', '.join(TABLES)}) or a folder is needed")

@@ -14,14 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.data.batches import Buckets, group, padded, some_of
-from glassformer.data.corpus import LEARN
+from glassformer.data.corpus import LEARN, learn_tokenizer
 from glassformer.data.files import Bad, Quiet
 from glassformer.data.labelled import check_labels, first_rows, guess_columns, table_rows
 from glassformer.data.sample import passages
 from glassformer.data.split import held_out
 from glassformer.data.store import Store, Writer
 from glassformer.errors import GlassError
-from glassformer.tasks.generate import learn_tokenizer
 from glassformer.tasks.task import Batch, Given
 from glassformer.text.tokenizer import Tokenizer
 
@@ -42,6 +41,9 @@ class Classify:
     }
     training: ClassVar[dict[str, Any]] = {"batch": 8, "rate": 5e-4, "decay": 0.05}
     figure: ClassVar[str] = "accuracy"
+    peek: ClassVar[int] = 1_000
+    whole: ClassVar[int | None] = None
+    table: ClassVar[bool] = True
     unit: ClassVar[str] = "texts"
     higher: ClassVar[bool] = True
 

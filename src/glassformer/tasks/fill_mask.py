@@ -35,6 +35,9 @@ class FillMask:
     }
     training: ClassVar[dict[str, Any]] = {"batch": 16, "rate": 1e-3}
     figure: ClassVar[str] = "loss"
+    peek: ClassVar[int] = 20_000
+    whole: ClassVar[int | None] = 400_000
+    table: ClassVar[bool] = False
     unit: ClassVar[str] = "masks"
     higher: ClassVar[bool] = False
 

@@ -22,9 +22,7 @@ from glassformer.errors import GlassError
 from glassformer.generate.decode import stream
 from glassformer.generate.sampling import Sampling
 from glassformer.tasks.task import Batch, Given
-from glassformer.text import TOKENIZERS
 from glassformer.text.plain import UNKNOWN
-from glassformer.text.subword import BERT_SPECIALS
 from glassformer.text.tokenizer import Tokenizer
 
 
@@ -45,7 +43,7 @@ def prepare_corpus(
     else:
         name = given.tokenizer or kind(extent)
         vocab = given.vocab or default_vocab(name, extent)
-        tokenizer = learn_tokenizer(name, extent.sample, vocab=vocab)
+        tokenizer = corpus.learn_tokenizer(name, extent.sample, vocab=vocab)
     done, step = 0, max(extent.bytes // 10, 20_000_000)  # a word now and then, if it takes long
 
     def progress(size: int) -> None:
@@ -62,20 +60,6 @@ def prepare_corpus(
         f"{facts['valid_tokens']:,} (the last {given.valid:.0%}) to validate on"
     )
     return tokenizer, facts
-
-
-def learn_tokenizer(
-    name: str, sample: list[str], *, vocab: int | None, specials: tuple[str, ...] = ()
-) -> Tokenizer:
-    """A tokenizer of a kind; besides its own special tokens it has those that a task needs."""
-    if name not in TOKENIZERS:
-        raise GlassError(f"there is no tokenizer {name!r}; there are {', '.join(TOKENIZERS)}")
-    own = {"bytes": (), "bpe": (), "wordpiece": BERT_SPECIALS}.get(name, (UNKNOWN,))
-    options: dict[str, Any] = {} if name == "bytes" or vocab is None else {"vocab": vocab}
-    if specials or name != "bpe":
-        options["specials"] = (*own, *specials)
-    tokenizer: Tokenizer = TOKENIZERS[name].train(sample, **options)
-    return tokenizer
 
 
 def default_vocab(name: str, extent: corpus.Extent) -> int | None:
@@ -97,6 +81,9 @@ class Generate:
     }
     training: ClassVar[dict[str, Any]] = {"batch": 16, "rate": 1.5e-3}
     figure: ClassVar[str] = "bits_per_byte"
+    peek: ClassVar[int] = 20_000
+    whole: ClassVar[int | None] = 400_000
+    table: ClassVar[bool] = False
     unit: ClassVar[str] = "tokens"
     higher: ClassVar[bool] = False
 

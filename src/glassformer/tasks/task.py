@@ -39,6 +39,9 @@ class Task(Protocol):
     settings: ClassVar[dict[str, Any]]  # of the default
     training: ClassVar[dict[str, Any]]  # settings of training that suit the task
     figure: ClassVar[str]  # what decides which weights are best
+    peek: ClassVar[int]  # how much it is judged on while it learns: tokens, or examples
+    whole: ClassVar[int | None]  # and at the end, at the most
+    table: ClassVar[bool]  # whether its data are rows, not running text
     unit: ClassVar[str]  # what its speed is counted in
     higher: ClassVar[bool]  # whether more of it is better
 

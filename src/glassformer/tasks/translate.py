@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.data.batches import Buckets, group, padded, some_of
-from glassformer.data.corpus import LEARN
+from glassformer.data.corpus import LEARN, learn_tokenizer
 from glassformer.data.files import Bad, Quiet
 from glassformer.data.labelled import aligned, first_rows, table_rows
 from glassformer.data.sample import numbers
@@ -21,7 +21,6 @@ from glassformer.data.store import Store, Writer
 from glassformer.errors import GlassError
 from glassformer.generate.decode import finished_texts
 from glassformer.generate.sampling import GREEDY
-from glassformer.tasks.generate import learn_tokenizer
 from glassformer.tasks.task import Batch, Given
 from glassformer.text.tokenizer import Tokenizer
 
@@ -49,6 +48,9 @@ class Translate:
         "warmup": 0.1,
     }
     figure: ClassVar[str] = "loss"
+    peek: ClassVar[int] = 200
+    whole: ClassVar[int | None] = None
+    table: ClassVar[bool] = True
     unit: ClassVar[str] = "tokens"
     higher: ClassVar[bool] = False
 

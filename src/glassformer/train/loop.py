@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer import checkpoint, weights
+from glassformer.checkpoint import BEST, LAST
 from glassformer.errors import GlassError
 from glassformer.folder import read_json
 from glassformer.nn.block import checkpointed
@@ -26,14 +27,12 @@ from glassformer.train.optimiser import (
     optimiser_tensors,
     restore_optimiser,
 )
-from glassformer.train.run import BEST, LAST, Run
+from glassformer.train.run import Run
 from glassformer.train.settings import Training, rate_at
 from glassformer.train.show import Live, describe
 
 TENSORS, STATE = "training.safetensors", "training.json"
 MINUTES = 5.0  # the budget where none is given
-WHOLE = {"generate": 400_000, "fill-mask": 400_000}  # tokens of the last evaluation at the most
-PEEK = {"generate": 20_000, "fill-mask": 20_000, "classify": 1000, "translate": 200}
 
 
 @dataclass
@@ -148,7 +147,7 @@ class Trainer:
     def conclude(self) -> dict[str, Any]:
         """Measure the best weights on all that was kept for validation, or much of it."""
         network, _, _ = checkpoint.load(self.run.path / BEST)
-        figures = self.task.evaluate(network.to(self.device), WHOLE.get(self.task.name))
+        figures = self.task.evaluate(network.to(self.device), self.task.whole)
         seconds = round(self.state.seconds, 1)
         self.run.note(step=self.state.step, seconds=seconds, best=True, **figures)
         return figures
@@ -156,7 +155,7 @@ class Trainer:
     def judge(self) -> None:
         """Measure on the same part of the validation text each time; keep the best weights."""
         self.judged.eval()
-        figures = self.task.evaluate(self.judged, PEEK[self.task.name])
+        figures = self.task.evaluate(self.judged, self.task.peek)
         text = self.task.sample(self.judged)
         self.network.train()
         figure, sign = figures[self.task.figure], 1 if self.task.higher else -1

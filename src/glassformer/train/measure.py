@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from glassformer import checkpoint, models
+from glassformer.checkpoint import BEST
 from glassformer.errors import GlassError
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Given
-from glassformer.train.run import BEST, Run
+from glassformer.train.run import Run
 
 
 def measure(path: Path, files: tuple[Path, ...] = (), **columns: Any) -> dict[str, Any]:

@@ -16,8 +16,6 @@ from glassformer import checkpoint, config
 from glassformer.errors import GlassError
 from glassformer.text.tokenizer import Tokenizer
 
-BEST, LAST = "best", "last"
-
 
 class Run:
     """Where a training run keeps what it does."""

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 from glassformer import checkpoint, config, models
+from glassformer.checkpoint import LAST
 from glassformer.data.files import kept_input
 from glassformer.errors import GlassError
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Given, Task
 from glassformer.train.loop import Trainer, decide
-from glassformer.train.run import LAST, Run
+from glassformer.train.run import Run
 from glassformer.train.settings import Training
 from glassformer.train.show import plot
 
@@ -80,7 +81,7 @@ def begin(
 def prepare(kind: type[Task], given: Given, run: Run, tell: Tell) -> Task:
     if given.bad.log is not None:
         given.bad.log = run.path / "skipped.jsonl"
-    given = replace(given, files=kept_input(given.files, run.cache))
+    given = replace(given, files=kept_input(given.files, run.cache, table=kind.table))
     task = kind.prepare(given, run.cache, tell)
     if given.bad.count:
         tell(f"{given.bad.count:,} bad rows were skipped: see {given.bad.log}")
