@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from glassformer import GlassError, load
-from glassformer.api import overlap
 from glassformer.generate.decode import finished_texts
+from glassformer.generate.pieces import overlap
 from glassformer.generate.sampling import GREEDY
 from glassformer.tasks import TASKS
-from glassformer.tasks.task import Given
-from glassformer.train.measure import measure
-from glassformer.train.start import train
+from glassformer.training.measure import measure
+from glassformer.training.start import train
 
 TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "train.rate=3e-3"]
 
@@ -41,9 +40,10 @@ def home(tmp_path_factory):
         ("translate", "pairs.tsv", ["model.hidden=64"]),
         ("fill-mask", "book.txt", ["model.context=32", "train.batch=4"]),
     ):
-        training = {"steps": 30, "device": "cpu", "precision": "float32"}
-        given = Given(files=(folder / file,))
-        train(task, given, folder / task, settings=[*TINY, *more], training=training)
+        train(
+            task, folder / file, run=folder / task, settings=[*TINY, *more], steps=30,
+            device="cpu", precision="float32",
+        )  # fmt: skip
     return folder
 
 
@@ -303,14 +303,14 @@ def test_a_recipe_is_a_file(home, tmp_path):
         'task = "generate"\n[data]\ntokenizer = "bytes"\n[model]\nname = "llama"\ndim = 16\n'
         "heads = 2\nhidden = 32\ndepth = 1\ncontext = 16\n[train]\nsteps = 2\nbatch = 2\n"
     )
-    run = ["--run", tmp_path / "r", "--set", "model.dim=32"]
-    command("train", "--config", recipe, home / "book.txt", *run)
+    run = ["--run", tmp_path / "r"]
+    command("train", "--config", recipe, home / "book.txt", *run, "--set", "model.dim=32")
     model = load(tmp_path / "r")
     assert (model.name, model.config.dim, model.tokenizer.kind) == ("llama", 32, "bytes")
     for wrong, message in (
         ('task = "fly"', "there is no task 'fly'"),
         ('task = "generate"\n[data]\nfoo = 1', "no setting 'data.foo'"),
-        ('task = "generate"\n[modle]\ndim = 1', "no table 'modle'; did you mean 'model'"),
+        ('task = "generate"\n[modle]\ndim = 1', "no 'modle' in a recipe; did you mean 'model'"),
         ("steps = ", "is not TOML"),
     ):
         recipe.write_text(wrong)
@@ -319,15 +319,17 @@ def test_a_recipe_is_a_file(home, tmp_path):
 
 
 def test_every_recipe_of_ours_can_be_read():
-    from glassformer.train.recipe import read_recipe
+    from glassformer.training.recipe import read_recipe
+    from glassformer.training.start import make_config, sort_options
 
     recipes = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
     assert recipes
     for recipe in recipes:
-        task, _, model, settings = read_recipe(recipe)
-        assert task in TASKS
-        assert model in TASKS[task].models
-        assert settings
+        read = read_recipe(recipe)
+        kind, table = TASKS[read.task], dict(read.model)
+        make_config(table.pop("name"), kind, table, [])
+        learning, _ = sort_options(kind, read, {})
+        assert learning.steps, "a recipe's figure is that of its steps"
         assert re.search(r"^# .*20\d\d-\d\d-\d\d", recipe.read_text(), re.MULTILINE)
 
 

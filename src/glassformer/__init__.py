@@ -7,13 +7,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glassformer.api import Model, load
+    from glassformer.api import Model, load, train
     from glassformer.errors import GlassError
     from glassformer.models import MODELS
     from glassformer.text import TOKENIZERS
     from glassformer.trace import Trace
 
-__all__ = ["MODELS", "TOKENIZERS", "GlassError", "Model", "Trace", "load"]
+__all__ = ["MODELS", "TOKENIZERS", "GlassError", "Model", "Trace", "load", "train"]
 __version__ = version("glassformer")
 
 _HOME = {
@@ -23,6 +23,7 @@ _HOME = {
     "Model": "api",
     "Trace": "trace",
     "load": "api",
+    "train": "api",
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,19 +13,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from glassformer import checkpoint, models
-from glassformer.config import make
+from glassformer import checkpoint, config, models
 from glassformer.convert import huggingface, llama2c
 from glassformer.data.batches import padded
 from glassformer.errors import GlassError
 from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import stream as decode
+from glassformer.generate.pieces import pieces
 from glassformer.generate.sampling import Sampling
+from glassformer.inspection.alignment import Alignment, align
 from glassformer.nn.heads import mean_pool
-from glassformer.tasks.classify import encode_pair
+from glassformer.tasks.classify import encode_pair, scores, separator, shortened
 from glassformer.tasks.translate import END, START
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
+from glassformer.training import start as training
 
 
 class Model:
@@ -36,6 +40,7 @@ class Model:
         task: dict[str, Any] | None = None,
     ) -> None:
         self.network, self.tokenizer, self.task = network, tokenizer, task or {}
+        self.figures: dict[str, Any] = {}  # what training came to
 
     @property
     def config(self) -> Any:
@@ -61,26 +66,12 @@ class Model:
 
         `sampling` is any of temperature, top_k, top_p, min_p, repetition.
         """
-        tokenizer, options = self.words(), make(Sampling, sampling)
+        tokenizer, options = self.words(), config.make(Sampling, sampling)
         start = tokenizer.encode(prompt) or tokenizer.encode("\n") or [0]
-        end = tokenizer.specials.get("<|endoftext|>", tokenizer.specials.get("</s>", -1))
-        ids, told = list(start), ""
-        shown = len(tokenizer.decode(start))
-        for token in decode(self.network, self.ids([start]), new, sampling=options, seed=seed):
-            if int(token) in (end, tokenizer.specials.get("<s>", -1)):
-                break
-            ids.append(int(token))
-            text = tokenizer.decode(ids)
-            found = [at for word in stop if word and (at := text.find(word, shown)) >= 0]
-            if found:
-                yield text[shown + len(told) : min(found)]
-                return
-            held = max((overlap(text[shown:], word) for word in stop), default=0)
-            whole = text[shown : len(text) - held].removesuffix("\ufffd")  # half a character waits
-            if len(whole) > len(told):
-                yield whole[len(told) :]
-                told = whole
-        yield tokenizer.decode(ids)[shown + len(told) :]
+        tokens = decode(self.network, self.ids([start]), new, sampling=options, seed=seed)
+        ends = {tokenizer.specials.get(mark) for mark in ("<|endoftext|>", "</s>", "<s>")}
+        said = takewhile(lambda token: token not in ends, map(int, tokens))
+        return pieces(said, tokenizer, start, stop)
 
     def generate(self, prompts: str | Sequence[str] = "", **options: Any) -> Any:
         """Continuations: for a text a text, for a list a list. Options are those of `stream`."""
@@ -94,12 +85,16 @@ class Model:
             raise GlassError("this model was not trained to classify")
         tokenizer, labels = self.words(), self.task["labels"]
         rows = [(t,) if isinstance(t, str) else t for t in texts]
-        encoded = [encode_pair(tokenizer, row)[: self.config.context] or [0] for row in rows]
+        mark = separator(tokenizer)
+        encoded = [
+            shortened(np.array(encode_pair(tokenizer, row) or [0]), self.config.context, mark)
+            for row in rows
+        ]
         out: list[dict[str, float]] = []
-        for start in range(0, len(encoded), 32):
-            ids, keep = self.batch(encoded[start : start + 32])
+        for at in range(0, len(encoded), 32):
+            ids, keep = self.batch(encoded[at : at + 32])
             with torch.inference_mode():
-                chances = self.network(ids, keep=keep).float().softmax(dim=-1).tolist()
+                chances = scores(self.network, tokenizer, ids, keep).softmax(dim=-1).tolist()
             for row in chances:
                 ranked = sorted(zip(labels, row, strict=True), key=lambda pair: -pair[1])
                 out.append(dict(ranked))
@@ -111,9 +106,9 @@ class Model:
             raise GlassError("this model was not trained to translate")
         tokenizer, out = self.words(), []
         begin, end = (tokenizer.specials[name] for name in (START, END))
-        for start in range(0, len(texts), 16):
-            rows = [tokenizer.encode(text) or [end] for text in texts[start : start + 16]]
-            ids, keep = self.batch(rows)
+        for at in range(0, len(texts), 16):
+            rows = [tokenizer.encode(text) or [end] for text in texts[at : at + 16]]
+            ids, keep = self.batch(list(map(np.array, rows)))
             most = min(256, 2 * ids.shape[1] + 20)
             first = self.ids([[begin]] * len(rows))
             found = beam_search(
@@ -122,6 +117,12 @@ class Model:
             )  # fmt: skip
             out += [tokenizer.decode(answers[0][1]) for answers in found]
         return out
+
+    def align(self, text: str, translation: str) -> Alignment:
+        """What each token of a translation read of the text: cross-attention, as one grid."""
+        if not isinstance(self.network, models.MODELS["translator"]):
+            raise GlassError("this model was not trained to translate")
+        return align(self.network, self.words(), text, translation)
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
         """For each [MASK] in a text the likeliest tokens, with their probabilities."""
@@ -151,10 +152,9 @@ class Model:
         tokenizer, out = self.words(), []
         marks = [tokenizer.specials[m] for m in ("[CLS]", "[SEP]") if m in tokenizer.specials]
         most = getattr(self.config, "context", 10**9) - len(marks)
-        for start in range(0, len(texts), 32):
-            rows = [tokenizer.encode(text)[:most] for text in texts[start : start + 32]]
-            rows = [marks[:1] + row + marks[1:] or [0] for row in rows]
-            ids, keep = self.batch(rows)
+        for at in range(0, len(texts), 32):
+            rows = [tokenizer.encode(text)[:most] for text in texts[at : at + 32]]
+            ids, keep = self.batch([np.array(marks[:1] + row + marks[1:] or [0]) for row in rows])
             with torch.inference_mode():
                 out.append(mean_pool(self.features(ids, keep), keep).float().cpu().numpy())
         return np.concatenate(out) if out else np.empty((0, self.config.dim), dtype=np.float32)
@@ -179,8 +179,8 @@ class Model:
     def ids(self, rows: list[list[int]]) -> Tensor:
         return torch.tensor(rows, device=next(self.network.parameters()).device)
 
-    def batch(self, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-        ids, keep = padded([np.array(row) for row in rows])
+    def batch(self, rows: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+        ids, keep = padded(rows)
         device = next(self.network.parameters()).device
         return ids.to(device), keep.to(device)
 
@@ -207,10 +207,15 @@ class Model:
         words = self.tokenizer.kind if self.tokenizer else "none"
         return f"<glassformer.Model {self.name}: {size:,} parameters, tokenizer: {words}>"
 
-
-def overlap(text: str, word: str) -> int:
-    """How much of the end of a text may be the beginning of a word."""
-    return next((n for n in range(len(word) - 1, 0, -1) if text.endswith(word[:n])), 0)
+    def _repr_html_(self) -> str:
+        """What a notebook shows: what it is, how it was trained, its settings."""
+        task = {k: v for k, v in self.task.items() if not isinstance(v, list) or len(v) < 20}
+        facts = {**task, **self.figures, **config.to_dict(self.config)}
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(str(value))}</td></tr>"
+            for name, value in facts.items()
+        )
+        return f"<b>{escape(repr(self)[1:-1])}</b><table>{rows}</table>"
 
 
 def load(
@@ -230,11 +235,29 @@ def load(
         raise GlassError(f"{path} is a folder; a tokenizer is given only with a llama2.c file")
     if ignore and not (path / huggingface.CONFIG).exists():
         raise GlassError(f"{path} is a folder of ours: in it nothing is ignored")
-    if (path / checkpoint.BEST).is_dir():
-        return Model(*checkpoint.load(path / checkpoint.BEST))
+    for name in (checkpoint.BEST, checkpoint.LAST):
+        if (path / name).is_dir():
+            return Model(*checkpoint.load(path / name))
     if (path / checkpoint.CONFIG).exists():
         return Model(*checkpoint.load(path))
     if (path / huggingface.CONFIG).exists():
         return Model(*huggingface.load(path, ignore))
     wanted = f"{checkpoint.CONFIG} (ours) or {huggingface.CONFIG} (Hugging Face)"
     raise GlassError(f"{path} holds no model: it has no {wanted}")
+
+
+def train(task: str | None = None, *data: str | Path, **options: Any) -> Model:
+    """Train a model for a task on files, and open the best of it.
+
+    Without files there is a sample for each task. Options are those of `glass train`: run, model,
+    config (a recipe), minutes, steps or epochs, text, label, valid, seed, settings, overwrite, and
+    any other setting of training by its name.
+
+    >>> model = train("classify", "reviews.csv", steps=20, settings=["model.dim=32"])
+    >>> sorted(model.classify(["a lovely film"])[0])
+    ['neg', 'pos']
+    """
+    result = training.train(task, *data, **options)
+    model = load(result["run"])
+    model.figures = result
+    return model

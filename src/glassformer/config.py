@@ -99,6 +99,10 @@ def fit(kind: Any, value: Any, where: str) -> Any:
         if value in args:
             return value
         raise GlassError(f"{where} must be one of {', '.join(map(str, args))}, not {value!r}")
+    if origin is tuple:
+        if not isinstance(value, list | tuple):
+            raise GlassError(f"{where} must be a list, not {value!r}")
+        return tuple(fit(args[0], inside, where) for inside in value)
     if origin in (Union, UnionType):
         inner = [arg for arg in args if arg is not type(None)]
         return None if value is None and len(inner) < len(args) else fit(inner[0], value, where)

@@ -15,6 +15,7 @@ from glassformer.data.files import LONGEST, Bad, Quiet, guess_separator, kind_of
 from glassformer.data.labelled import aligned, check_labels, first_rows, guess_columns, table_rows
 from glassformer.data.split import held_out
 from glassformer.data.store import Store, Writer
+from glassformer.live import Bar, Silent
 from glassformer.text.plain import Bytes
 
 
@@ -237,7 +238,8 @@ def test_the_last_tenth_is_kept_and_no_character_is_cut(tmp_path):
     extent = corpus.measure(content())
     assert extent.bytes == len(text.encode())
     tokenizer = Bytes()
-    facts = corpus.encode_corpus(content(), extent.bytes, tokenizer, tmp_path, 0.1, lambda _: None)
+    parts = corpus.cut_at(content(), round(extent.bytes * 0.9))
+    facts = corpus.encode_corpus(parts, tokenizer, tmp_path, Bar(Silent(), "", extent.bytes))
     train, valid = Store(tmp_path / "train.ids"), Store(tmp_path / "valid.ids")
     both = [tokenizer.decode(store.flat.tolist()) for store in (train, valid)]
     assert "".join(both) == text
@@ -252,7 +254,8 @@ def test_text_comes_from_folders_and_columns_too(tmp_path):
     write(folder / "a.txt", "first\n")
     assert "".join(corpus.texts((folder,), Bad())) == "first\nsecond\n"
     table = write(tmp_path / "t.jsonl", '{"id": "1", "text": "a long text"}\n')
-    assert "".join(corpus.texts((table,), Bad())) == "a long text\n"
+    assert corpus.guess_column((folder, table)) == "text"
+    assert "".join(corpus.texts((table,), Bad(), "text")) == "a long text\n"
     with pytest.raises(GlassError, match="no column 'x'; have id, text"):
         list(corpus.texts((table,), Bad(), "x"))
     with pytest.raises(GlassError, match="the files are empty"):

@@ -16,6 +16,7 @@ from glassformer.cli.columns import columns
 @click.argument("task", type=click.Choice(["generate", "classify", "translate", "fill-mask"]))
 @click.argument("data", nargs=-1, type=click.Path(exists=True))
 @columns
+@click.option("--valid", multiple=True, type=click.Path(exists=True), help="To validate on.")
 @click.option("--group", help="A column whose equal values stay on one side of the split.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 def check_data(task: str, data: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -25,13 +26,14 @@ def check_data(task: str, data: tuple[str, ...], as_json: bool, **options: Any) 
 
     \b
     glass check-data classify reviews.csv
-    glass check-data translate pairs.tsv --json
+    glass check-data translate train.de train.en --valid val.de --valid val.en
     """
     from glassformer.tasks.check import check
     from glassformer.tasks.task import Given
 
     given = Given(
         files=tuple(map(Path, data)),
+        valid=tuple(map(Path, options["valid"])),
         text=options["text"],
         label=options["label"],
         group=options["group"],
@@ -59,11 +61,8 @@ def show(report: dict[str, Any]) -> None:
     click.echo(f"{report['duplicates']:,} {what} were there before")
     if report.get("same_text_other_label"):
         click.echo(f"  {report['same_text_other_label']:,} of them with another label")
-    if "split" in report:
-        parts = ", ".join(f"{count:,} {name}" for name, count in sorted(report["split"].items()))
-        click.echo(f"split: {parts}; equal texts stay on one side")
-    else:
-        click.echo("split: the last tenth of the text is for validation")
+    parts = ", ".join(f"{count:,} {name}" for name, count in sorted(report["split"].items()))
+    click.echo(f"split: {parts}; {report['leaks']:,} {what} to validate on are in both")
     click.echo(f"`glass train {report['task']}` takes the model {report['model']}")
     if report["bad_rows"]:
         click.echo(f"{report['bad_rows']:,} bad rows; --skip-bad passes over them:")

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from glassformer.cli.grid import grid, visible
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
@@ -13,7 +15,6 @@ if TYPE_CHECKING:
     from glassformer.inspection.worksheet import Worksheet
 
 SENTENCE = "The value of the list is the sum of its items"
-SHADES = " ░▒▓█"
 NEXT = """
 Read any of these values in Python:
 
@@ -74,7 +75,10 @@ def show(console: Console, text: str, *, layer: int = 0, head: int = 0, seed: in
     )
     section("1. The text becomes tokens, and tokens become ids", tokens_lines(sheet))
     section(f"2. Each value by its name, through block {layer}", shapes_lines(sheet, layer))
-    section(f"3. What each token (row) reads from which, in percent: {where}", pattern_lines(sheet))
+    section(
+        f"3. What each token (row) reads from which, in percent: {where}",
+        grid(sheet.pattern.tolist(), sheet.tokens),
+    )
     section("4. The likeliest next tokens", next_lines(sheet))
     console.print(NEXT, markup=False)
 
@@ -93,32 +97,5 @@ def shapes_lines(sheet: Worksheet, layer: int) -> str:
     return "\n".join(f"  {name:<40} {shape:>16}" for name, shape in shown.items())
 
 
-def pattern_lines(sheet: Worksheet) -> Text:
-    """Numbers on a colour while they fit on a line, and shades alone for a longer text."""
-    from rich.text import Text
-
-    wide = len(sheet.tokens) <= 16
-    columns = range(len(sheet.tokens)) if wide else ()
-    text = Text(" " * 19 + "".join(f"{at:4}" for at in columns))
-    for at, (token, row) in enumerate(zip(sheet.tokens, sheet.pattern.tolist(), strict=True)):
-        text.append(f"\n{at:5}  {visible(token)[:12]:<12}")
-        for weight in row[: at + 1]:
-            if wide:
-                green, blue = round(20 + weight * 120), round(40 + weight * 160)
-                text.append(f"{weight * 100:4.0f}", style=f"white on rgb(20,{green},{blue})")
-            else:
-                text.append(shade(weight / max(row)) * 2)
-    return text
-
-
 def next_lines(sheet: Worksheet) -> str:
     return "\n".join(f"  {visible(token):<18} {chance:8.2%}" for token, chance in sheet.next)
-
-
-def shade(weight: float) -> str:
-    return SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)]
-
-
-def visible(token: str) -> str:
-    """A token in which one sees the space before it and the end of a line."""
-    return token.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥")

@@ -15,22 +15,24 @@ from glassformer.cli.columns import columns
 @click.argument("run", type=click.Path(exists=True))
 @click.argument("data", nargs=-1, type=click.Path(exists=True))
 @columns
+@click.option(
+    "--plot", type=click.Path(path_type=Path), help="Draw which label is taken for which."
+)
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 def evaluate(run: str, data: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Measure the model in RUN on DATA, or on what its run kept for validation.
 
     \b
     glass evaluate runs/generate-1
+    glass evaluate runs/classify-1 test.csv --plot confusion.png
     glass evaluate runs/classify-1 test.csv --json
     """
-    from glassformer.train.measure import measure
+    from glassformer.training.measure import measure
 
     figures = measure(
         Path(run),
         tuple(map(Path, data)),
-        text=options["text"],
-        label=options["label"],
-        separator=options["separator"],
+        **options,
     )
     if as_json:
         click.echo(json.dumps(figures))

@@ -15,7 +15,7 @@ def resume(run: str, as_json: bool) -> None:
     \b
     glass resume runs/generate-1
     """
-    from glassformer.train.start import resume as go_on
+    from glassformer.training.start import resume as go_on
 
-    result = go_on(Path(run), tell=lambda line: click.echo(line, err=True))
+    result = go_on(Path(run))
     click.echo(json.dumps(result) if as_json else result["run"])

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import click
@@ -22,23 +20,26 @@ from glassformer.cli.columns import columns
 @click.option("--steps", type=int, help="Budget in steps.")
 @click.option("--epochs", type=float, help="Budget in passes over the data.")
 @columns
+@click.option("--valid", multiple=True, type=click.Path(), help="Data to validate on; see below.")
 @click.option("--group", help="A column whose equal values stay on one side of the split.")
 @click.option("--source", type=click.Path(exists=True), help="Lines to translate from.")
 @click.option("--target", type=click.Path(exists=True), help="Lines to translate into.")
 @click.option("--tokenizer", help="characters, bytes, words, bpe or wordpiece.")
 @click.option("--vocab", type=int, help="How many kinds of token.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of split, weights, batches.")
+@click.option("--seed", type=int, help="Of split, weights, batches.  [default: 0]")
 @click.option("--threads", type=int, help="CPU threads.")
-@click.option("--device", default="auto", show_default=True, help="cpu, cuda, mps.")
+@click.option("--device", help="cpu, cuda, mps.  [default: the best there is]")
 @click.option("--save-every", type=int, metavar="STEPS", help="Save so often.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting.")
 @click.option("--skip-bad", is_flag=True, help="Note bad rows in skipped.jsonl and go on.")
 @click.option("--overwrite", is_flag=True, help="Replace the run folder if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result for a program to read.")
-def train(task: str | None, data: tuple[str, ...], run: str | None, **options: Any) -> None:
+def train(task: str | None, data: tuple[str, ...], **options: Any) -> None:
     """Train a model for TASK on DATA; without DATA, on a sample that needs no download.
 
-    TASK is generate, classify, translate or fill-mask. A recipe (--config) says it itself.
+    TASK is generate, classify, translate or fill-mask. A recipe (--config) says it itself. A tenth
+    of DATA is kept to validate on, unless --valid names other data for it; give --valid twice where
+    DATA is two files.
 
     \b
     glass train generate book.txt --minutes 10
@@ -48,46 +49,15 @@ def train(task: str | None, data: tuple[str, ...], run: str | None, **options: A
     glass train --config recipes/shakespeare.toml input.txt
     glass train generate
     """
-    from glassformer.data.files import Bad
-    from glassformer.errors import GlassError
-    from glassformer.tasks.task import Given
-    from glassformer.train.recipe import read_recipe
-    from glassformer.train.run import next_run
-    from glassformer.train.start import train as start
+    from glassformer.training.start import train as start
 
-    given, settings = Given(), list(options["settings"])
-    if options["config"]:
-        data = (task, *data) if task else data
-        task, given, model, recipe = read_recipe(Path(options["config"]))
-        options["model"] = options["model"] or model
-        settings = recipe + settings
-    if task is None:
-        raise click.UsageError("TASK is missing: generate, classify, translate or fill-mask")
-    files = [Path(name) for name in data]
-    if options["source"] or options["target"]:
-        if not (options["source"] and options["target"]) or files:
+    source, target, as_json = (options.pop(name) for name in ("source", "target", "as_json"))
+    if source or target:
+        if not (source and target) or data:
             raise click.UsageError("--source and --target go together, without DATA")
-        files = [Path(options["source"]), Path(options["target"])]
-    for file in files:
-        if str(file) != "-" and not file.exists():
-            raise GlassError(f"there is no file {file}")
-    names = ("text", "label", "group", "separator", "tokenizer", "vocab")
-    said = {name: options[name] for name in names if options[name]}
-    bad = Bad(Path("skipped.jsonl") if options["skip_bad"] else None)
-    given = replace(given, files=tuple(files), seed=options["seed"], bad=bad, **said)
-    budget = ("minutes", "steps", "epochs", "threads", "device", "save_every")
-    training = {name: options[name] for name in budget if options[name] is not None}
-    result = start(
-        task,
-        given,
-        Path(run) if run else next_run(Path("runs"), task),
-        model=options["model"],
-        training=training,
-        settings=settings,
-        overwrite=options["overwrite"],
-        tell=lambda line: click.echo(line, err=True),
-    )
-    if options["as_json"]:
-        click.echo(json.dumps(result))
-    else:
-        click.echo(result["run"])
+        data = (source, target)
+    if task is None and not options["config"]:
+        raise click.UsageError("TASK is missing: generate, classify, translate or fill-mask")
+    asked = {n: v for n, v in options.items() if v is not None and v is not False and v != ()}
+    result = start(task, *data, **asked)
+    click.echo(json.dumps(result) if as_json else result["run"])

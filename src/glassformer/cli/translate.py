@@ -2,6 +2,7 @@
 
 import json
 import sys
+from typing import Any
 
 import click
 
@@ -11,18 +12,32 @@ import click
 @click.argument("texts", nargs=-1)
 @click.option("--beam", type=click.IntRange(1, 64), default=4, show_default=True, help="Width.")
 @click.option("--penalty", default=0.6, show_default=True, help="Above 0 favours longer answers.")
+@click.option("--alignment", is_flag=True, help="What each token read of the source.")
 @click.option("--json", "as_json", is_flag=True, help="An object a line.")
-def translate(run: str, texts: tuple[str, ...], beam: int, penalty: float, as_json: bool) -> None:
+def translate(
+    run: str, texts: tuple[str, ...], beam: int, penalty: float, alignment: bool, as_json: bool
+) -> None:
     """Translate TEXTS, or the lines of standard input, with the model in RUN.
 
     \b
     glass translate runs/translate-1 "三百二十一"
+    glass translate runs/translate-1 "三百二十一" --alignment
     glass translate runs/translate-1 --beam 1 < lines.txt
     """
+    from rich.console import Console
+
     from glassformer.api import load
+    from glassformer.cli.grid import grid
 
     model = load(run)
     given = list(texts) or [line.rstrip("\n") for line in sys.stdin]
     for text, said in zip(given, model.translate(given, beam=beam, penalty=penalty), strict=True):
-        pair = {"text": text, "translation": said}
+        pair: dict[str, Any] = {"text": text, "translation": said}
+        read = model.align(text, said) if alignment else None
+        if read and as_json:
+            rows = [[round(weight, 4) for weight in row] for row in read.pattern.tolist()]
+            pair |= {"source": read.source, "target": read.target, "alignment": rows}
         click.echo(json.dumps(pair, ensure_ascii=False) if as_json else said)
+        if read and not as_json:
+            console = Console(highlight=False)
+            console.print(grid(read.pattern.tolist(), read.target, read.source), soft_wrap=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from glassformer.data.files import TABLES, Bad, kind_of, lines, rows
+from glassformer.data.files import TABLES, Bad, Quiet, kind_of, lines, rows
 from glassformer.data.store import Writer
 from glassformer.errors import GlassError
+from glassformer.live import Bar
 from glassformer.text import TOKENIZERS
 from glassformer.text.plain import UNKNOWN
 from glassformer.text.subword import BERT_SPECIALS, Subwords
@@ -38,13 +40,27 @@ def texts(files: tuple[Path, ...], bad: Bad, column: str | None = None) -> Itera
 
 def column_texts(file: Path, bad: Bad, column: str | None) -> Iterator[str]:
     for row in rows(file, bad):
-        name = column or max(row.values, key=lambda key: len(row.values[key]))
-        if name not in row.values:
+        if column is None or column not in row.values:
             raise GlassError(
-                f"{row.place}: there is no column {name!r}; have {', '.join(row.values)}"
+                f"{row.place}: there is no column {column!r}; have {', '.join(row.values)}"
             )
-        column = name  # guessed from the first row, and kept
-        yield row.values[name] + "\n"
+        yield row.values[column] + "\n"
+
+
+def guess_column(files: Iterable[Path]) -> str | None:
+    """The column of the tables among the files that holds most text at first sight."""
+    for file in files:
+        if file.is_dir():
+            inside = guess_column(sorted(p for p in file.rglob("*") if p.is_file()))
+            if inside is not None:
+                return inside
+        elif kind_of(file) in TABLES:
+            first = list(islice(rows(file, Quiet()), 100))
+            sizes = Counter[str]()
+            for row in first:
+                sizes.update({name: len(value) for name, value in row.values.items()})
+            return max(sizes, key=sizes.__getitem__, default=None)
+    return None
 
 
 def pieces(content: Iterable[str]) -> Iterator[str]:
@@ -96,18 +112,13 @@ def learn_tokenizer(
 
 
 def encode_corpus(
-    content: Iterable[str],
-    total: int,
-    tokenizer: Tokenizer,
-    folder: Path,
-    share: float,
-    progress: Callable[[int], None],
+    content: Iterable[tuple[str, str]], tokenizer: Tokenizer, folder: Path, bar: Bar
 ) -> dict[str, int]:
-    """Write the ids of the text, its last `share` for validation; give back bytes and tokens."""
+    """Write the ids of pieces of text, each with its part; give back bytes and tokens."""
     names = ("train", "valid")
     writers = {name: Writer(folder / f"{name}.ids", tokenizer.vocab) for name in names}
     facts = {f"{name}_{what}": 0 for name in names for what in ("bytes", "tokens")}
-    for batch in batched(cut_at(content, round(total * (1 - share))), 64):
+    for batch in batched(content, 64):
         for (name, text), ids in zip(
             batch, encode_many(tokenizer, [t for _, t in batch]), strict=True
         ):
@@ -115,7 +126,7 @@ def encode_corpus(
             writers[name].add(ids)
             facts[f"{name}_bytes"] += size
             facts[f"{name}_tokens"] += len(ids)
-            progress(size)
+            bar.add(size)
     for writer in writers.values():
         writer.close()
     return facts

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.config import check_sizes
+from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, post_norm
 from glassformer.nn.feedforward import FeedForward
@@ -48,6 +49,7 @@ class Classifier(nn.Module):
             for _ in range(c.depth)
         )
         self.head = nn.Linear(c.dim, c.classes)
+        init.normal(self)
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
         """Scores for the classes of each text: b t -> b c."""

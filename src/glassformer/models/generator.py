@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.config import check_sizes
+from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, post_norm
 from glassformer.nn.cache import Cache
@@ -48,6 +49,7 @@ class Generator(nn.Module):
             for _ in range(c.depth)
         )
         self.head = nn.Linear(c.dim, c.vocab)
+        init.normal(self)
 
     def forward(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from glassformer.data import corpus
-from glassformer.data.files import Bad
-from glassformer.data.sample import documentation
-from glassformer.data.split import held_out
-from glassformer.tasks import TASKS, classify, translate
+from glassformer.data.files import Bad, Quiet
+from glassformer.data.split import Overlap, fingerprint
+from glassformer.live import Silent
+from glassformer.tasks import TASKS, classify, generate, translate
 from glassformer.tasks.task import Given
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -32,26 +30,38 @@ class Noted(Bad):
             self.first.append(f"{place}: {reason}")
 
 
+class Told(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def __call__(self, text: str) -> None:
+        self.lines.append(text)
+
+
 @dataclass(frozen=True)
 class Example:
     text: str
     label: str | None
-    key: str  # what the split goes by
+    part: str  # train or valid
 
 
 def check(name: str, given: Given) -> dict[str, Any]:
     """What is in the data, and what `train` would do with it."""
-    bad, told = Noted(), list[str]()
+    bad, told, overlap = Noted(), Told(), Overlap()
     labels, lengths, parts = Counter[str](), list[int](), Counter[str]()
-    seen: dict[bytes, str | None] = {}
+    seen: dict[int, str | None] = {}
     size = again = conflicts = 0
     for example in examples(name, given, bad, told):
         size += len(example.text.encode("utf-8", "replace"))
         lengths.append(len(example.text))
-        parts["valid" if held_out(example.key, given.seed, given.valid) else "train"] += 1
+        parts[example.part] += 1
+        overlap.add(example.part, example.text)
         if example.label is not None:
             labels[example.label] += 1
-        mark = hashlib.blake2b(example.text.encode("utf-8", "replace"), digest_size=12).digest()
+        mark = fingerprint(example.text)
         if mark in seen:
             again += 1
             conflicts += seen[mark] != example.label
@@ -62,34 +72,39 @@ def check(name: str, given: Given) -> dict[str, Any]:
         "bytes": size,
         "lengths": describe(lengths),
         "duplicates": again,
+        "split": dict(parts),
+        "leaks": overlap.count(),
         "bad_rows": bad.count,
         "bad_reasons": bad.reasons,
         "first_bad": bad.first,
-        "read_as": told,
+        "read_as": told.lines,
         "model": TASKS[name].models[0],
     }
-    if name in ("classify", "translate"):  # a text is split where it is, not by its lines
-        report["split"] = dict(parts)
     if labels:
         report |= {"labels": dict(labels.most_common()), "same_text_other_label": conflicts}
     return report
 
 
-def examples(name: str, given: Given, bad: Noted, told: list[str]) -> Iterator[Example]:
+def examples(name: str, given: Given, bad: Noted, told: Told) -> Iterator[Example]:
     """The texts of a task, one at a time; of a language model's text, its lines."""
     if name == "classify":
-        read, _ = classify.reader(given, told.append)
-        for _, texts, label, key in read(bad):
-            yield Example(" ".join(texts), label, key)
+        labelled, _ = classify.reader(given, told)
+        for _, texts, label, part in labelled(bad):
+            yield Example(" ".join(texts), label, part)
     elif name == "translate":
-        for _, source, target in translate.reader(given, told.append)(bad):
-            yield Example(f"{source}\t{target}", None, source)
+        for _, source, target, part in translate.reader(given, told)(bad):
+            yield Example(f"{source}\t{target}", None, part)
     else:
-        files = given.files
-        for piece in corpus.texts(files, bad, *given.text[:1]) if files else documentation():
-            for line in piece.splitlines():
-                if line.strip():
-                    yield Example(line, None, line)
+        content = generate.reader(given, told)
+        total = sum(len(piece.encode("utf-8", "replace")) for piece in content(given.files, bad))
+        read = 0
+        for files, fixed in given.sides():
+            for piece in content(files, bad if fixed == "valid" else Quiet()):
+                for line in piece.splitlines():
+                    side = "train" if read < total * (1 - given.share) else "valid"
+                    read += len(line.encode("utf-8", "replace")) + 1
+                    if line.strip():
+                        yield Example(line, None, fixed or side)
 
 
 def describe(lengths: list[int], bins: int = 24) -> dict[str, Any]:

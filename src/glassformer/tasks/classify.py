@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from glassformer.data.batches import Buckets, group, padded, some_of
@@ -18,26 +18,30 @@ from glassformer.data.corpus import LEARN, learn_tokenizer
 from glassformer.data.files import Bad, Quiet
 from glassformer.data.labelled import check_labels, first_rows, guess_columns, table_rows
 from glassformer.data.sample import passages
-from glassformer.data.split import held_out
+from glassformer.data.split import Overlap
 from glassformer.data.store import Store, Writer
 from glassformer.errors import GlassError
+from glassformer.live import Bar, Live
 from glassformer.tasks.task import Batch, Given
 from glassformer.text.tokenizer import Tokenizer
 
 SEPARATOR = "<sep>"  # between the two texts of a pair
+FIRST, LAST = "[CLS]", "[SEP]"  # BERT's marks: before a text, and after each
 
-Example = tuple[str, tuple[str, ...], str, str]  # place, texts, label, what the split goes by
+Example = tuple[str, tuple[str, ...], str, str]  # place, texts, label, part
 
 
 class Classify:
     name: ClassVar[str] = "classify"
-    models: ClassVar[tuple[str, ...]] = ("classifier",)
+    models: ClassVar[tuple[str, ...]] = ("classifier", "bert")
     settings: ClassVar[dict[str, Any]] = {
         "context": 256,
         "dim": 128,
         "depth": 2,
         "heads": 4,
         "dropout": 0.1,
+        "masked": False,
+        "pooled": True,
     }
     training: ClassVar[dict[str, Any]] = {"batch": 8, "rate": 5e-4, "decay": 0.05}
     figure: ClassVar[str] = "accuracy"
@@ -52,9 +56,10 @@ class Classify:
         self.parts = {name: Store(folder / f"{name}.ids") for name in ("train", "valid")}
         self.answers = {name: np.load(folder / f"{name}.labels.npy") for name in self.parts}
         self.context = 10**9
+        self.confusion = np.zeros((len(self.labels),) * 2, dtype=np.int64)  # true, said
 
     @classmethod
-    def prepare(cls, given: Given, folder: Path, tell: Callable[[str], None]) -> Self:
+    def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
         examples, facts = reader(given, tell)
         sample: list[str] = []
         counts, size = Counter[str](), 0
@@ -67,18 +72,18 @@ class Classify:
         unknown = [label for label in counts if label not in labels]
         if unknown:
             raise GlassError(f"the model does not know the label {unknown[0]!r}; it knows {labels}")
-        tokenizer = given.ready or learn_tokenizer(
-            given.tokenizer or "words", sample, vocab=given.vocab or 20_000, specials=(SEPARATOR,)
-        )
+        tokenizer = given.ready or make_tokenizer(given, sample)
 
         parts = {
             name: Writer(folder / f"{name}.ids", tokenizer.vocab) for name in ("train", "valid")
         }
         answers: dict[str, list[int]] = {"train": [], "valid": []}
-        for _, texts, label, key in examples(Quiet()):
-            part = "valid" if held_out(key, given.seed, given.valid) else "train"
+        overlap, bar = Overlap(), Bar(tell, "encoding", sum(counts.values()))
+        for _, texts, label, part in examples(Quiet()):
             parts[part].add(encode_pair(tokenizer, texts))
             answers[part].append(labels.index(label))
+            overlap.add(part, "\0".join(texts))
+            bar.add(1)
         for name, writer in parts.items():
             writer.close()
             np.save(folder / f"{name}.labels.npy", np.array(answers[name], dtype=np.int64))
@@ -90,6 +95,8 @@ class Classify:
         tell(f"{len(labels)} labels ({common}{' ...' if len(labels) > 5 else ''})")
         sizes = {name: f"{len(found):,}" for name, found in answers.items()}
         tell(f"{sizes['train']} texts to learn from, {sizes['valid']} to validate on")
+        if both := overlap.count():
+            tell(f"{both:,} of the validation texts are among those to learn from: too easy")
         return cls(tokenizer, {**facts, "labels": labels}, folder)
 
     def sizes(self) -> dict[str, int]:
@@ -106,7 +113,8 @@ class Classify:
 
     def gather(self, part: str, rows: np.ndarray[Any, Any]) -> Batch:
         unknown = np.zeros(1, dtype=np.int64)  # an empty text is one unknown token
-        texts = [self.parts[part][i][: self.context] for i in rows]
+        mark = separator(self.tokenizer)
+        texts = [shortened(self.parts[part][i], self.context, mark) for i in rows]
         ids, keep = padded([text if len(text) else unknown for text in texts])
         return {"ids": ids, "keep": keep, "answers": torch.from_numpy(self.answers[part][rows])}
 
@@ -116,8 +124,11 @@ class Classify:
     def count(self, batch: Batch) -> int:
         return len(batch["answers"])
 
+    def scores(self, network: nn.Module, ids: Tensor, keep: Tensor) -> Tensor:
+        return scores(network, self.tokenizer, ids, keep)
+
     def loss(self, network: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        logits = network(batch["ids"], keep=batch["keep"]).float()
+        logits = self.scores(network, batch["ids"], batch["keep"])
         return F.cross_entropy(logits, batch["answers"], reduction="sum", label_smoothing=smoothing)
 
     def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, float]:
@@ -128,15 +139,16 @@ class Classify:
         with torch.inference_mode():
             for rows in group(np.argsort(lengths, kind="stable"), lengths, 16_384):
                 batch = self.gather("valid", chosen[rows])
-                logits = network(batch["ids"].to(device), keep=batch["keep"].to(device))
-                logits = logits.float().cpu()
+                logits = self.scores(network, batch["ids"].to(device), batch["keep"].to(device))
+                logits = logits.cpu()
                 total += float(F.cross_entropy(logits, batch["answers"], reduction="sum"))
                 said[rows] = logits.argmax(dim=-1).numpy()
-        true = self.answers["valid"][chosen]
+        true, size = self.answers["valid"][chosen], len(self.labels)
+        self.confusion = np.bincount(true * size + said, minlength=size**2).reshape(size, size)
         return {
             "loss": total / len(chosen),
             "accuracy": float((said == true).mean()),
-            "f1": macro_f1(true, said, len(self.labels)),
+            "f1": macro_f1(self.confusion),
             "examples": len(chosen),
         }
 
@@ -156,9 +168,8 @@ class Classify:
         batch = self.gather("valid", np.arange(min(3, len(self.parts["valid"]))))
         device = next(network.parameters()).device
         with torch.inference_mode():
-            chances = network(batch["ids"].to(device), keep=batch["keep"].to(device)).softmax(
-                dim=-1
-            )
+            logits = self.scores(network, batch["ids"].to(device), batch["keep"].to(device))
+            chances = logits.softmax(dim=-1)
         rows = []
         for i, (chance, answer) in enumerate(zip(chances.cpu(), batch["answers"], strict=True)):
             best = int(chance.argmax())
@@ -168,44 +179,79 @@ class Classify:
         return "\n".join(rows)
 
 
+def make_tokenizer(given: Given, sample: list[str]) -> Tokenizer:
+    """Words, or for BERT its word pieces; whatever it is, it has the marks that are needed."""
+    bert = given.model == "bert"
+    kind = given.tokenizer or ("wordpiece" if bert else "words")
+    marks = () if kind == "wordpiece" else (FIRST, LAST) if bert else (SEPARATOR,)
+    vocab = None if kind in ("characters", "bytes") else given.vocab or 20_000
+    return learn_tokenizer(kind, sample, vocab=vocab, specials=marks)
+
+
 def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
-    """The ids of a text, or of two with a separator between them."""
-    first, *second = (tokenizer.encode(text) for text in texts)
-    return first + [i for ids in second for i in (tokenizer.specials[SEPARATOR], *ids)]
+    """The ids of a text, or of two: [CLS] one [SEP] two [SEP], or one <sep> two."""
+    marks, (first, *second) = tokenizer.specials, map(tokenizer.encode, texts)
+    if FIRST in marks:
+        ids = [marks[FIRST], *first, marks[LAST]]
+        return ids + [i for rest in second for i in (*rest, marks[LAST])]
+    return first + [i for rest in second for i in (marks[SEPARATOR], *rest)]
 
 
-def reader(
-    given: Given, tell: Callable[[str], None]
-) -> tuple[Callable[[Bad], Iterator[Example]], dict[str, Any]]:
+def separator(tokenizer: Tokenizer) -> int:
+    """The id of the mark between two texts."""
+    return tokenizer.specials.get(LAST, tokenizer.specials.get(SEPARATOR, -1))
+
+
+def shortened(ids: NDArray[np.int64], most: int, mark: int) -> NDArray[np.int64]:
+    """A text cut to so many ids; of a pair the longer one is cut, and a closing mark stays."""
+    if len(ids) <= most:
+        return ids
+    closing = ids[-1:] if ids[-1] == mark else ids[:0]
+    ids, most = ids[: len(ids) - len(closing)], most - len(closing)
+    between = np.flatnonzero(ids == mark)
+    middle = int(between[0]) if len(between) else len(ids)
+    second = min(len(ids) - middle, max(most // 2, most - middle))
+    return np.concatenate((ids[:middle][: most - second], ids[middle:][:second], closing))
+
+
+def scores(network: nn.Module, tokenizer: Tokenizer, ids: Tensor, keep: Tensor) -> Tensor:
+    """The network's scores for the labels, b c; one with segments is told where the second is."""
+    told = {}
+    if hasattr(network.config, "segments"):
+        ends = (ids == tokenizer.specials[LAST]).long()
+        told = {"segments": (ends.cumsum(dim=1) - ends).clamp(max=1)}
+    logits: Tensor = network(ids, keep=keep, **told)
+    return logits.float()
+
+
+def reader(given: Given, tell: Live) -> tuple[Callable[[Bad], Iterator[Example]], dict[str, Any]]:
     """The examples, readable again and again, and what is to be remembered of the columns."""
     if not given.files:
         tell("no data given: which package of Python's standard library do some lines come from?")
-        return lambda _: (("", (text,), label, file) for text, label, file in passages()), {}
+        sample = lambda _: (("", (t,), label, given.part_of(file)) for t, label, file in passages())
+        return sample, {}
     columns = guess_columns(first_rows(given.files, given.separator), given.text, given.label)
     tell(f"text: {' and '.join(columns.text)}; label: {columns.label}")
 
     def examples(bad: Bad) -> Iterator[Example]:
-        for row in table_rows(given.files, bad, given.separator):
-            needed = (*columns.text, columns.label, *([given.group] if given.group else []))
-            missing = [name for name in needed if name not in row.values]
-            if missing:
-                bad(row.place, f"there is no {missing[0]!r}", str(row.values))
-            elif not row.values[columns.label].strip():
-                bad(row.place, "the label is empty", str(row.values))
-            else:
-                texts = tuple(row.values[name] for name in columns.text)
-                key = row.values[given.group] if given.group else "\0".join(texts)
-                yield row.place, texts, row.values[columns.label].strip(), key
+        needed = (*columns.text, columns.label, *([given.group] if given.group else []))
+        for files, part in given.sides():
+            for row in table_rows(files, bad, given.separator):
+                missing = [name for name in needed if name not in row.values]
+                if missing:
+                    bad(row.place, f"there is no {missing[0]!r}", str(row.values))
+                elif not row.values[columns.label].strip():
+                    bad(row.place, "the label is empty", str(row.values))
+                else:
+                    texts = tuple(row.values[name] for name in columns.text)
+                    key = row.values[given.group] if given.group else "\0".join(texts)
+                    label = row.values[columns.label].strip()
+                    yield row.place, texts, label, part or given.part_of(key)
 
     return examples, {"text": list(columns.text), "label": columns.label}
 
 
-def macro_f1(true: np.ndarray[Any, Any], said: np.ndarray[Any, Any], classes: int) -> float:
+def macro_f1(confusion: NDArray[np.int64]) -> float:
     """The mean over labels of 2 right / (said + true); a label that never occurs counts not."""
-    scores = []
-    for label in range(classes):
-        right = int(((true == label) & (said == label)).sum())
-        both = int((true == label).sum() + (said == label).sum())
-        if both:
-            scores.append(2 * right / both)
-    return math.fsum(scores) / max(len(scores), 1)
+    both = confusion.sum(axis=0) + confusion.sum(axis=1)
+    return float((2 * np.diag(confusion)[both > 0] / both[both > 0]).mean())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from glassformer.data.batches import windows
 from glassformer.data.store import Store
 from glassformer.errors import GlassError
+from glassformer.live import Live
 from glassformer.tasks.generate import prepare_corpus
 from glassformer.tasks.task import Batch, Given
 from glassformer.text.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ class FillMask:
         self.first, self.last, self.mask = (tokenizer.specials[name] for name in names)
 
     @classmethod
-    def prepare(cls, given: Given, folder: Path, tell: Callable[[str], None]) -> Self:
+    def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
         return cls(*prepare_corpus(given, folder, tell, lambda _: "wordpiece"), folder)
 
     def sizes(self) -> dict[str, int]:

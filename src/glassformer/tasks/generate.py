@@ -21,22 +21,18 @@ from glassformer.data.store import Store
 from glassformer.errors import GlassError
 from glassformer.generate.decode import stream
 from glassformer.generate.sampling import Sampling
+from glassformer.live import Bar, Live
 from glassformer.tasks.task import Batch, Given
 from glassformer.text.plain import UNKNOWN
 from glassformer.text.tokenizer import Tokenizer
 
 
 def prepare_corpus(
-    given: Given, folder: Path, tell: Callable[[str], None], kind: Callable[[corpus.Extent], str]
+    given: Given, folder: Path, tell: Live, kind: Callable[[corpus.Extent], str]
 ) -> tuple[Tokenizer, dict[str, Any]]:
     """Read the text twice: to learn a tokenizer, and to write its ids."""
-
-    def content(bad: Bad) -> Iterator[str]:
-        if not given.files:
-            return documentation()
-        return corpus.texts(given.files, bad, *given.text[:1])
-
-    extent = corpus.measure(content(given.bad))
+    read = reader(given, tell)
+    extent = corpus.measure(read(given.files, given.bad))
     tell(f"{extent.bytes:,} bytes of text")
     if given.ready is not None:
         tokenizer = given.ready
@@ -44,22 +40,40 @@ def prepare_corpus(
         name = given.tokenizer or kind(extent)
         vocab = given.vocab or default_vocab(name, extent)
         tokenizer = corpus.learn_tokenizer(name, extent.sample, vocab=vocab)
-    done, step = 0, max(extent.bytes // 10, 20_000_000)  # a word now and then, if it takes long
-
-    def progress(size: int) -> None:
-        nonlocal done
-        done += size
-        if done // step > (done - size) // step:
-            tell(f"encoded {done / extent.bytes:.0%} of the text")
-
+    pieces = parted(given, read, extent.bytes, given.bad if given.valid else Quiet())
     facts: dict[str, Any] = corpus.encode_corpus(
-        content(Quiet()), extent.bytes, tokenizer, folder, given.valid, progress
+        pieces, tokenizer, folder, Bar(tell, "encoding", extent.bytes)
     )
+    what = "from other files" if given.valid else f"the last {given.share:.0%}"
     tell(
         f"{tokenizer.vocab:,} kinds of token; {facts['train_tokens']:,} tokens to learn from, "
-        f"{facts['valid_tokens']:,} (the last {given.valid:.0%}) to validate on"
+        f"{facts['valid_tokens']:,} ({what}) to validate on"
     )
     return tokenizer, facts
+
+
+Read = Callable[[tuple[Path, ...], Bad], Iterator[str]]
+
+
+def reader(given: Given, tell: Live) -> Read:
+    """The text of files, in pieces, readable again and again; without files, that of a sample."""
+    if not given.files:
+        tell("no data given: the documentation that Python carries")
+        return lambda _files, _bad: documentation()
+    column = given.text[0] if given.text else corpus.guess_column(given.files)
+    if column is not None:
+        tell(f"text: {column}")
+    return lambda files, bad: corpus.texts(files, bad, column)
+
+
+def parted(given: Given, read: Read, total: int, bad: Bad) -> Iterator[tuple[str, str]]:
+    """Pieces of text with the part that they are for: of one text, its end validates."""
+    for files, part in given.sides():
+        if part is None:
+            yield from corpus.cut_at(read(files, bad), round(total * (1 - given.share)))
+        else:
+            again = Quiet() if part == "train" else bad
+            yield from ((part, piece) for piece in read(files, again))
 
 
 def default_vocab(name: str, extent: corpus.Extent) -> int | None:
@@ -92,7 +106,7 @@ class Generate:
         self.train, self.valid = Store(folder / "train.ids"), Store(folder / "valid.ids")
 
     @classmethod
-    def prepare(cls, given: Given, folder: Path, tell: Callable[[str], None]) -> Self:
+    def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
         def kind(extent: corpus.Extent) -> str:
             alphabet = len(set().union(*map(set, extent.sample)))
             return "characters" if alphabet <= 256 and extent.bytes < 5_000_000 else "bpe"

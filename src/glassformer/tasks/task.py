@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -10,27 +9,52 @@ from typing import Any, ClassVar, Protocol, Self
 from torch import Tensor, nn
 
 from glassformer.data.files import Bad
+from glassformer.data.split import held_out
+from glassformer.errors import GlassError
+from glassformer.live import Live
 from glassformer.text.tokenizer import Tokenizer
 
 Batch = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Given:
-    """What the user gave: files and how to read them. Without files a task has a sample."""
+class Data:
+    """How files are to be read."""
 
-    files: tuple[Path, ...] = ()
     text: tuple[str, ...] = ()  # columns
     label: str | None = None
     group: str | None = None  # a column whose equal values stay on one side of the split
     separator: str | None = None
     tokenizer: str | None = None  # a kind
     vocab: int | None = None
-    valid: float = 0.1  # the share that is kept for validation
+    share: float = 0.1  # what is kept for validation, where no files are given for that
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise GlassError(f"share must be above 0 and at most 1, not {self.share}")
+
+
+@dataclass(frozen=True)
+class Given(Data):
+    """What the user gave: files and how to read them. Without files a task has a sample."""
+
+    files: tuple[Path, ...] = ()
+    valid: tuple[Path, ...] = ()  # files to validate on
     seed: int = 0
     bad: Bad = field(default_factory=Bad)
+    model: str | None = None  # the architecture that will learn from it
     ready: Tokenizer | None = None  # of a trained model, whose data this is to judge
     labels: tuple[str, ...] = ()  # of that model
+
+    def sides(self) -> tuple[tuple[tuple[Path, ...], str | None], ...]:
+        """Files with the part that they are for; None: a part of them is kept for validation."""
+        if self.valid:
+            return (self.files, "train"), (self.valid, "valid")
+        return ((self.files, None),)
+
+    def part_of(self, key: str) -> str:
+        """On which side of the split an example with this key is."""
+        return "valid" if held_out(key, self.seed, self.share) else "train"
 
 
 class Task(Protocol):
@@ -49,7 +73,7 @@ class Task(Protocol):
     facts: dict[str, Any]  # what was found in the data, and what using the model needs
 
     @classmethod
-    def prepare(cls, given: Given, folder: Path, tell: Callable[[str], None]) -> Self:
+    def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
         """Read the files once: learn a tokenizer, fill the stores in the folder."""
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,18 +17,19 @@ from glassformer.data.corpus import LEARN, learn_tokenizer
 from glassformer.data.files import Bad, Quiet
 from glassformer.data.labelled import aligned, first_rows, table_rows
 from glassformer.data.sample import numbers
-from glassformer.data.split import held_out
+from glassformer.data.split import Overlap
 from glassformer.data.store import Store, Writer
 from glassformer.errors import GlassError
 from glassformer.generate.decode import finished_texts
 from glassformer.generate.sampling import GREEDY
+from glassformer.live import Bar, Live
 from glassformer.tasks.task import Batch, Given
 from glassformer.text.tokenizer import Tokenizer
 
 START, END = "<start>", "<end>"
 LONGEST = 256  # tokens on either side; longer pairs are left out, and counted
 
-Pair = tuple[str, str, str]  # place, source, target
+Pair = tuple[str, str, str, str]  # place, source, target, part
 
 
 class Translate:
@@ -63,14 +65,16 @@ class Translate:
         }
 
     @classmethod
-    def prepare(cls, given: Given, folder: Path, tell: Callable[[str], None]) -> Self:
+    def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
         pairs = reader(given, tell)
         sample: list[str] = []
         size = 0
-        for _, *both in pairs(given.bad):
-            size += sum(map(len, both))
+        count = 0
+        for _, source, target, _ in pairs(given.bad):
+            count += 1
+            size += len(source) + len(target)
             if size < LEARN:
-                sample += both
+                sample += (source, target)
         if not sample:
             raise GlassError("there are no pairs to learn from")
         kind = given.tokenizer or ("bpe" if given.files else "characters")
@@ -84,23 +88,25 @@ class Translate:
             for side in sides
         }
         counts = {"train": 0, "valid": 0, "too long": 0}
-        for place, *both in pairs(Quiet()):
-            ids = [tokenizer.encode(text) for text in both]
+        overlap, bar = Overlap(), Bar(tell, "encoding", count)
+        for place, source, target, part in pairs(Quiet()):
+            ids = [tokenizer.encode(text) for text in (source, target)]
             if max(map(len, ids)) > LONGEST:
                 counts["too long"] += 1
-                given.bad(place, f"a side is longer than {LONGEST} tokens", both[0])
+                given.bad(place, f"a side is longer than {LONGEST} tokens", source)
                 continue
-            part = "valid" if held_out(both[0], given.seed, given.valid) else "train"
             counts[part] += 1
+            overlap.add(part, source)
+            bar.add(1)
             for side, one in zip(sides, ids, strict=True):
                 writers[part, side].add(one)
         for writer in writers.values():
             writer.close()
         if not counts["valid"] or not (counts["train"] or given.ready):
-            raise GlassError(
-                f"{len(sample) // 2} pairs are too few to learn from and to validate on"
-            )
+            raise GlassError(f"{count} pairs are too few to learn from and to validate on")
         tell(f"{counts['train']:,} pairs to learn from, {counts['valid']:,} to validate on")
+        if both := overlap.count():
+            tell(f"{both:,} of the validation sources are among those to learn from: too easy")
         return cls(tokenizer, {}, folder)
 
     def sizes(self) -> dict[str, int]:
@@ -202,11 +208,25 @@ class Translate:
         )
 
 
-def reader(given: Given, tell: Callable[[str], None]) -> Callable[[Bad], Iterator[Pair]]:
-    """The pairs, readable again and again: of one table, of two aligned files, or a sample."""
+def reader(given: Given, tell: Live) -> Callable[[Bad], Iterator[Pair]]:
+    """The pairs, readable again and again: of a table, of two aligned files, or a sample."""
     if not given.files:
         tell("no data given: numbers and dates, from Chinese to English")
-        return lambda _: (("", source, target) for source, target in numbers())
+        return lambda _: (("", *pair, given.part_of(pair[0])) for pair in numbers())
+    sides = [(*side, side_reader(replace(given, files=side[0]), tell)) for side in given.sides()]
+
+    def pairs(bad: Bad) -> Iterator[Pair]:
+        for _, part, read in sides:
+            for place, source, target in read(bad):
+                if source.strip() and target.strip():
+                    yield place, source.strip(), target.strip(), part or given.part_of(source)
+                else:
+                    bad(place, "one side is empty", f"{source}\t{target}")
+
+    return pairs
+
+
+def side_reader(given: Given, tell: Live) -> Callable[[Bad], Iterator[tuple[str, str, str]]]:
     if len(given.files) == 2 and not given.text:
         return lambda bad: aligned(given.files[0], given.files[1], bad)
     first = first_rows(given.files, given.separator)
@@ -218,13 +238,7 @@ def reader(given: Given, tell: Callable[[str], None]) -> Callable[[Bad], Iterato
             f"two columns are needed, a source and a target; have {list(first[0].values)}"
         )
     tell(f"source: {names[0]}; target: {names[1]}")
-
-    def pairs(bad: Bad) -> Iterator[Pair]:
-        for row in table_rows(given.files, bad, given.separator):
-            source, target = (row.values.get(name, "").strip() for name in names)
-            if source and target:
-                yield row.place, source, target
-            else:
-                bad(row.place, "one side is empty", str(row.values))
-
-    return pairs
+    return lambda bad: (
+        (row.place, row.values.get(names[0], ""), row.values.get(names[1], ""))
+        for row in table_rows(given.files, bad, given.separator)
+    )

@@ -7,24 +7,23 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
 from cases import CASES, ids
 from glassformer import GlassError, load
-from glassformer.data.files import Bad
+from glassformer.live import Silent, clock
 from glassformer.nn.block import checkpointed
 from glassformer.tasks import TASKS
+from glassformer.tasks.check import Told
 from glassformer.tasks.task import Given
 from glassformer.text.plain import Characters
-from glassformer.train.loop import Trainer
-from glassformer.train.optimiser import Average, make_optimiser
-from glassformer.train.run import Run, next_run
-from glassformer.train.settings import Training, rate_at
-from glassformer.train.show import clock
-from glassformer.train.start import resume, train
+from glassformer.training.loop import Trainer
+from glassformer.training.optimiser import Average, make_optimiser
+from glassformer.training.run import Run, next_run
+from glassformer.training.settings import Training, rate_at
+from glassformer.training.start import resume, train
 
 TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
 
@@ -38,14 +37,14 @@ def book(tmp_path):
 
 def small_trainer(tmp_path, book, **settings):
     run = Run.create(tmp_path / f"run{len(list(tmp_path.iterdir()))}")
-    task = TASKS["generate"].prepare(Given(files=(book,)), run.cache, lambda _: None)
+    task = TASKS["generate"].prepare(Given(files=(book,)), run.cache, Silent())
     options = Training(**{"steps": 20, "device": "cpu", "precision": "float32", **settings})
     task.start(options.batch, 16, options.seed)
     torch.manual_seed(0)
     from glassformer.models.gpt2 import GPT2, Config
 
     shape = Config(vocab=task.tokenizer.vocab, context=16, dim=32, depth=2, heads=2, dropout=0.0)
-    return Trainer(GPT2(shape), task, options, run)
+    return Trainer(GPT2(shape), task, options, run, Silent())
 
 
 def weights_of(network):
@@ -178,11 +177,10 @@ def test_times_are_read_by_people():
 
 
 def test_a_run_folder_holds_all_that_happened(tmp_path, book):
-    told = []
+    told = Told()
     result = train(
-        "generate", Given(files=(book,)), tmp_path / "run", settings=TINY,
-        training={"steps": 30, "device": "cpu"}, tell=told.append,
-    )  # fmt: skip
+        "generate", book, run=tmp_path / "run", settings=TINY, steps=30, device="cpu", tell=told
+    )
     run = tmp_path / "run"
     names = {p.name for p in run.iterdir()}
     assert names >= {
@@ -197,7 +195,7 @@ def test_a_run_folder_holds_all_that_happened(tmp_path, book):
     assert model.tokenizer.decode(model.tokenizer.encode("the cat")) == "the cat"
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps[-1]["step"] == 30
-    assert any("better than a simple count" in line for line in told)
+    assert any("better than a simple count" in line for line in told.lines)
 
 
 def test_a_run_is_not_overwritten_and_nothing_else_is(tmp_path, book):
@@ -215,8 +213,9 @@ def test_a_run_is_not_overwritten_and_nothing_else_is(tmp_path, book):
 @pytest.mark.parametrize("more", [[], ["train.average=0.9", "model.dropout=0.1"]])
 def test_a_run_in_pieces_equals_one_run(tmp_path, book, more, monkeypatch):
     options = {"steps": 24, "device": "cpu", "evaluate_every": 8, "save_every": 6}
-    given, settings = Given(files=(book,)), [*TINY, *more]
-    train("generate", given, tmp_path / "whole", settings=settings, training=options)
+    options["precision"] = "float32"
+    settings = [*TINY, *more]
+    train("generate", book, run=tmp_path / "whole", settings=settings, **options)
 
     step = Trainer.step
 
@@ -227,7 +226,7 @@ def test_a_run_in_pieces_equals_one_run(tmp_path, book, more, monkeypatch):
         return done
 
     monkeypatch.setattr(Trainer, "step", stopping)
-    train("generate", given, tmp_path / "pieces", settings=settings, training=options)
+    train("generate", book, run=tmp_path / "pieces", settings=settings, **options)
     resume(tmp_path / "pieces")
     assert json.loads((tmp_path / "pieces/last/training.json").read_text())["step"] == 15
     resume(tmp_path / "pieces")
@@ -240,16 +239,15 @@ def test_a_run_in_pieces_equals_one_run(tmp_path, book, more, monkeypatch):
 def test_patience_ends_a_run_that_no_longer_learns(tmp_path, book):
     settings = [*TINY, "train.patience=2", "train.rate=0.0"]
     result = train(
-        "generate", Given(files=(book,)), tmp_path / "run", settings=settings,
-        training={"steps": 100, "evaluate_every": 5, "device": "cpu"},
+        "generate", book, run=tmp_path / "run", settings=settings, steps=100, evaluate_every=5,
+        device="cpu",
     )  # fmt: skip
     assert result["steps"] == 15
 
 
 def test_minutes_become_steps_before_the_first(tmp_path, book):
     result = train(
-        "generate", Given(files=(book,)), tmp_path / "run", settings=TINY,
-        training={"minutes": 0.02, "device": "cpu"},
+        "generate", book, run=tmp_path / "run", settings=TINY, minutes=0.02, device="cpu"
     )  # fmt: skip
     text = (tmp_path / "run" / "config.toml").read_text()
     assert f"steps = {result['steps']}" in text
@@ -284,7 +282,7 @@ def labelled(tmp_path):
     good, bad = "a wonderful and lovely film", "a terrible and boring film"
     rows = [f"{i} {good if i % 2 else bad},{'pos' if i % 2 else 'neg'}" for i in range(200)]
     file.write_text("text,label\n" + "\n".join(rows))
-    return Given(files=(file,))
+    return file
 
 
 def paired(tmp_path):
@@ -295,18 +293,18 @@ def paired(tmp_path):
         said = [words[i // 5**k % 5] for k in range(4)]
         rows.append(" ".join(said) + "\t" + " ".join(other[w] for w in said))
     file.write_text("\n".join(rows))
-    return Given(files=(file,), tokenizer="words")
+    return file
 
 
 def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):
     file = tmp_path / "a.txt"
     file.write_text("ab" * 900 + "aZ" * 100)  # the Z stands only in the last tenth
-    task = TASKS["generate"].prepare(Given(files=(file,)), tmp_path, lambda _: None)
+    task = TASKS["generate"].prepare(Given(files=(file,)), tmp_path, Silent())
     task.start(2, 8, 0)
     assert task.spelling(task.valid.flat) == 0  # the tokenizer has read all of the file
-    fresh = Given(files=(file,), ready=Characters.train(["ab"]), valid=1.0)
+    fresh = Given(files=(file,), ready=Characters.train(["ab"]), share=1.0)
     (tmp_path / "fresh").mkdir()
-    task = TASKS["generate"].prepare(fresh, tmp_path / "fresh", lambda _: None)
+    task = TASKS["generate"].prepare(fresh, tmp_path / "fresh", Silent())
     task.start(2, 8, 0)
     assert task.spelling(task.valid.flat) == pytest.approx(100 * math.log(0x110000))
 
@@ -326,10 +324,11 @@ def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):
     assert figures["loss"] == pytest.approx(nats / 2000, rel=1e-5)
 
 
-def test_a_classifier_learns_to_tell_labels_apart(tmp_path):
+@pytest.mark.parametrize("model", ["classifier", "bert"])
+def test_a_classifier_learns_to_tell_labels_apart(tmp_path, model):
     settings = ["model.dim=32", "model.depth=1", "model.heads=2", "train.rate=3e-3"]
-    result = train("classify", labelled(tmp_path), tmp_path / "run", settings=settings,
-                   training={"steps": 40, "device": "cpu"})  # fmt: skip
+    result = train("classify", labelled(tmp_path), run=tmp_path / "run", settings=settings,
+                   model=model, steps=40, device="cpu")  # fmt: skip
     assert result["accuracy"] == 1.0
     assert result["f1"] == 1.0
     assert load(tmp_path / "run").task["labels"] == ["neg", "pos"]
@@ -338,8 +337,8 @@ def test_a_classifier_learns_to_tell_labels_apart(tmp_path):
 def test_a_translator_learns_words(tmp_path):
     settings = ["model.dim=64", "model.depth=1", "model.heads=2", "model.hidden=128",
                 "model.dropout=0.0", "train.rate=3e-3"]  # fmt: skip
-    result = train("translate", paired(tmp_path), tmp_path / "run", settings=settings,
-                   training={"steps": 150, "device": "cpu"})  # fmt: skip
+    result = train("translate", paired(tmp_path), run=tmp_path / "run", settings=settings,
+                   tokenizer="words", steps=150, device="cpu")  # fmt: skip
     assert result["loss"] < result["baseline"]["loss"] / 4
     assert result["exact"] > 0.9
 
@@ -347,16 +346,19 @@ def test_a_translator_learns_words(tmp_path):
 def test_bert_learns_to_fill_masks(tmp_path, book):
     result = train(
         "fill-mask",
-        Given(files=(book,), vocab=80),
-        tmp_path / "run",
-        settings=[*TINY, "train.rate=5e-3"],
-        training={"steps": 150, "device": "cpu"},
+        book,
+        run=tmp_path / "run",
+        vocab=80,
+        settings=TINY,
+        rate=5e-3,
+        steps=150,
+        device="cpu",
     )
     assert result["loss"] < result["baseline"]["loss"]
 
 
 def test_tokens_are_hidden_as_bert_hides_them(tmp_path, book):
-    task = TASKS["fill-mask"].prepare(Given(files=(book,), vocab=80), tmp_path, lambda _: None)
+    task = TASKS["fill-mask"].prepare(Given(files=(book,), vocab=80), tmp_path, Silent())
     task.start(64, 32, 0)
     shown, answers = [], []
     for step in range(60):
@@ -375,9 +377,9 @@ def test_tokens_are_hidden_as_bert_hides_them(tmp_path, book):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_a_sample_that_needs_no_data(name, tmp_path):
-    told = []
-    task = TASKS[name].prepare(Given(), tmp_path, told.append)
-    assert told
+    told = Told()
+    task = TASKS[name].prepare(Given(), tmp_path, told)
+    assert told.lines
     task.start(2, 64, 0)
     batch = task.batch(0)
     assert task.count(batch) > 0
@@ -391,20 +393,22 @@ def test_bad_rows_are_skipped_counted_and_noted(tmp_path):
     rows[10], rows[20] = "ragged", "no label,"
     file.write_text("text,label\n" + "\n".join(rows))
     with pytest.raises(GlassError, match=r"a.csv:12: 1 columns where there should be 2"):
-        train("classify", Given(files=(file,)), tmp_path / "strict")
-    told, bad = [], Bad(Path("later"))
+        train("classify", file, run=tmp_path / "strict")
+    told = Told()
     train(
         "classify",
-        Given(files=(file,), bad=bad),
-        tmp_path / "run",
-        tell=told.append,
+        file,
+        run=tmp_path / "run",
+        skip_bad=True,
+        tell=told,
         settings=["model.dim=8", "model.heads=1", "model.depth=1"],
-        training={"steps": 2, "device": "cpu"},
+        steps=2,
+        device="cpu",
     )
     noted = (tmp_path / "run" / "skipped.jsonl").read_text().splitlines()
     reasons = [json.loads(line)["reason"] for line in noted]
     assert reasons == ["1 columns where there should be 2", "the label is empty"]
-    assert any("2 bad rows were skipped" in line for line in told)
+    assert any("2 bad rows were skipped" in line for line in told.lines)
 
 
 def test_what_cannot_be_learnt_is_said(tmp_path):
@@ -412,21 +416,21 @@ def test_what_cannot_be_learnt_is_said(tmp_path):
     for content, message in (("", "the files are empty"), ("short", "too few for a window")):
         file.write_text(content)
         with pytest.raises(GlassError, match=message):
-            train("generate", Given(files=(file,)), tmp_path / f"run{len(content)}")
+            train("generate", file, run=tmp_path / f"run{len(content)}")
     with pytest.raises(GlassError, match="no task 'generat'; did you mean 'generate'"):
-        train("generat", Given(), tmp_path / "x")
+        train("generat", run=tmp_path / "x")
     file.write_text("some text " * 500)
     assert not list(tmp_path.glob("run*"))  # what could not start leaves no litter
     with pytest.raises(
         GlassError, match="generate is done by gpt2, generator, llama, not by 'bert'"
     ):
-        train("generate", Given(files=(file,)), tmp_path / "b", model="bert")
+        train("generate", file, run=tmp_path / "b", model="bert")
     with pytest.raises(GlassError, match="lose the spaces"):
-        train("generate", Given(files=(file,), tokenizer="words"), tmp_path / "w")
+        train("generate", file, run=tmp_path / "w", tokenizer="words")
     for settings, message in (
         (["dim=3"], "must start with model. or train."),
         (["model.dims=3"], "no setting 'dims'"),
         (["train.rate=fast"], "rate must be a number"),
     ):
         with pytest.raises(GlassError, match=message):
-            train("generate", Given(files=(file,)), tmp_path / message[:6], settings=settings)
+            train("generate", file, run=tmp_path / message[:6], settings=settings)

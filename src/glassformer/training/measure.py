@@ -10,13 +10,21 @@ from typing import Any
 from glassformer import checkpoint, models
 from glassformer.checkpoint import BEST
 from glassformer.errors import GlassError
+from glassformer.live import Silent
 from glassformer.tasks import TASKS
+from glassformer.tasks.classify import Classify
 from glassformer.tasks.task import Given
-from glassformer.train.run import Run
+from glassformer.training.run import Run
+from glassformer.training.show import plot_confusion
 
 
-def measure(path: Path, files: tuple[Path, ...] = (), **columns: Any) -> dict[str, Any]:
-    """Open the best weights of a run and evaluate them, on everything there is."""
+def measure(
+    path: Path, files: tuple[Path, ...] = (), *, plot: Path | None = None, **columns: Any
+) -> dict[str, Any]:
+    """Open the best weights of a run and evaluate them, on everything there is.
+
+    `plot` is a picture to draw of which labels were taken for which.
+    """
     folder = path / BEST if (path / BEST).is_dir() else path
     if not (folder / checkpoint.CONFIG).exists():
         raise GlassError(f"{path} is no run or model of ours")
@@ -31,8 +39,8 @@ def measure(path: Path, files: tuple[Path, ...] = (), **columns: Any) -> dict[st
                 columns["text"] = columns.get("text") or tuple(facts.get("text", ()))
                 columns["label"] = columns.get("label") or facts.get("label")
             labels = tuple(facts.get("labels", ()))
-            given = Given(files=files, valid=1.0, ready=tokenizer, labels=labels, **columns)
-            task = TASKS[name].prepare(given, Path(scratch), lambda _: None)
+            given = Given(files=files, share=1.0, ready=tokenizer, labels=labels, **columns)
+            task = TASKS[name].prepare(given, Path(scratch), Silent())
         else:
             cache = Run(path).cache
             if not cache.is_dir():
@@ -40,5 +48,7 @@ def measure(path: Path, files: tuple[Path, ...] = (), **columns: Any) -> dict[st
             task = TASKS[name](tokenizer, facts, cache)  # type: ignore[call-arg]
         task.start(1, getattr(network.config, "context", 0), 0)
         figures = task.evaluate(network)
+        if plot and isinstance(task, Classify):
+            plot_confusion(task.confusion, task.labels, plot)
     seconds = round(time.monotonic() - start, 2)
     return {"task": name, "model": models.name_of(network), **figures, "seconds": seconds}

@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import resource
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 
-class Live:
-    """A line on the terminal that is written over; elsewhere a line now and then."""
-
-    def __init__(self, every: float = 10.0) -> None:
-        self.terminal, self.every, self.last = sys.stderr.isatty(), every, 0.0
-
-    def line(self, text: str) -> None:
-        now = time.monotonic()
-        if self.terminal and now - self.last > 0.1:
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-            self.last = now
-        elif not self.terminal and now - self.last > self.every:
-            sys.stderr.write(text + "\n")
-            self.last = now
-
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        sys.stderr.write(f"\r\x1b[K{text}\n" if self.terminal else text + "\n")
-        sys.stderr.flush()
+from glassformer.live import clock
 
 
 def describe(
@@ -41,13 +22,29 @@ def describe(
     )
 
 
-def clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return (
-        f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
-        if minutes >= 60
-        else f"{minutes}:{seconds:02}"
-    )
+def plot_confusion(counts: NDArray[np.int64], labels: list[str], file: Path) -> None:
+    """Which label was said for which, in percent of each true label."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    share = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
+    side = min(max(3.5, 0.55 * len(labels) + 2), 40)
+    chart, axes = pyplot.subplots(figsize=(side, side), layout="constrained")
+    axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_xlabel("said")
+    axes.set_ylabel("true")
+    for true, row in enumerate(share):
+        for said, value in enumerate(row):
+            colour = "white" if value > 0.5 else "black"
+            if counts[true, said] and len(labels) <= 50:
+                axes.text(said, true, f"{value:.0%}", ha="center", va="center", color=colour)
+    file.parent.mkdir(exist_ok=True)
+    chart.savefig(file, dpi=110)
+    pyplot.close(chart)
 
 
 def plot(metrics: list[dict[str, Any]], figure: str, baseline: float | None, folder: Path) -> None:

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from glassformer.train.settings import Training
+from glassformer.training.settings import Training
 
 
 def make_optimiser(network: nn.Module, settings: Training) -> torch.optim.AdamW:

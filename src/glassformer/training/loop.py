@@ -7,7 +7,7 @@ import json
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,18 @@ from glassformer import checkpoint, weights
 from glassformer.checkpoint import BEST, LAST
 from glassformer.errors import GlassError
 from glassformer.folder import read_json
+from glassformer.live import Live, Silent
 from glassformer.nn.block import checkpointed
 from glassformer.tasks.task import Batch, Task
-from glassformer.train.optimiser import (
+from glassformer.training.optimiser import (
     Average,
     make_optimiser,
     optimiser_tensors,
     restore_optimiser,
 )
-from glassformer.train.run import Run
-from glassformer.train.settings import Training, rate_at
-from glassformer.train.show import Live, describe
+from glassformer.training.run import Run
+from glassformer.training.settings import Training, rate_at
+from glassformer.training.show import describe
 
 TENSORS, STATE = "training.safetensors", "training.json"
 MINUTES = 5.0  # the budget where none is given
@@ -48,10 +49,12 @@ class State:
 class Trainer:
     """A network, a task, and how the one learns the other."""
 
-    def __init__(self, network: nn.Module, task: Task, settings: Training, run: Run) -> None:
+    def __init__(
+        self, network: nn.Module, task: Task, settings: Training, run: Run, live: Live
+    ) -> None:
         self.device = torch.device(settings.device)
         self.network, self.task, self.settings = network.to(self.device), task, settings
-        self.run, self.live, self.state = run, Live(), State()
+        self.run, self.live, self.state = run, live, State()
         if settings.checkpointing:
             checkpointed(self.network)
         self.optimiser = make_optimiser(self.network, settings)
@@ -82,13 +85,13 @@ class Trainer:
                 if done % every == 0 or done == steps:
                     self.judge()
                     if self.settings.patience and self.state.waited >= self.settings.patience:
-                        self.live.say(f"no better figure in {self.state.waited} evaluations: done")
+                        self.live(f"no better figure in {self.state.waited} evaluations: done")
                         break
                 if done % save == 0 and done < steps:
                     self.save()
             self.save()
         if self.stopping:
-            self.live.say(f"stopped and saved; go on with: glass resume {self.run.path}")
+            self.live(f"stopped and saved; go on with: glass resume {self.run.path}")
             return {}
         return self.conclude()
 
@@ -167,10 +170,10 @@ class Trainer:
         self.run.note(step=self.state.step, seconds=round(self.state.seconds, 1), **figures)
         shown = "  ".join(f"{k} {v:.4g}" for k, v in figures.items() if isinstance(v, float))
         line = f"step {self.state.step:,}: {shown}{'  (best)' if better else ''}"
-        self.live.say(line)
+        self.live(line)
         self.run.log(f"{line}\n{text}\n")
         if self.live.terminal:
-            self.live.say(f"  {text[:300]!r}")
+            self.live(f"  {text[:300]!r}")
 
     def keep(self, name: str, **more: Any) -> None:
         network = self.judged if name == BEST else self.network
@@ -213,7 +216,7 @@ class Trainer:
             if self.stopping:
                 raise KeyboardInterrupt
             self.stopping = True
-            self.live.say("stopping after this step; once more to leave at once")
+            self.live("stopping after this step; once more to leave at once")
 
         kinds = (signal.SIGINT, signal.SIGTERM)
         try:
@@ -227,9 +230,7 @@ class Trainer:
                 signal.signal(kind, handler)
 
 
-def decide(
-    network: nn.Module, task: Task, settings: Training, run: Run, tell: Callable[[str], None]
-) -> Training:
+def decide(network: nn.Module, task: Task, settings: Training, run: Run, tell: Live) -> Training:
     """Measure what is left open, once, before the first step: device, precision, steps."""
     device = settings.device
     if device == "auto":
@@ -260,7 +261,7 @@ def pace(network: nn.Module, task: Task, settings: Training, run: Run, rounds: i
     """Seconds a step, measured on steps whose result is thrown away."""
     state = {name: value.clone() for name, value in network.state_dict().items()}
     random = torch.get_rng_state()
-    trainer = Trainer(network, task, settings, run)
+    trainer = Trainer(network, task, settings, run, Silent())
     network.train()
     times = []
     for _ in range(rounds):

@@ -1,0 +1,44 @@
+"""A grid of weights on a terminal: who reads from whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+SHADES = " ░▒▓█"
+WIDE = 16  # columns that have room for a number
+
+
+def grid(rows: list[list[float]], names: Sequence[str], columns: Sequence[str] = ()) -> Text:
+    """Percent on a colour while they fit on a line, and shades alone where there are more.
+
+    Without names of columns the rows read from each other, each from itself and those above.
+    """
+    from rich.text import Text
+
+    wide = len(rows[0]) <= WIDE
+    text = Text()
+    if columns:
+        text.append("".join(f"{at:5}  {visible(name)}\n" for at, name in enumerate(columns)))
+    text.append(" " * 19 + "".join(f"{at:4}" for at in range(len(rows[0])) if wide))
+    for at, (name, row) in enumerate(zip(names, rows, strict=True)):
+        text.append(f"\n{at:5}  {visible(name)[:12]:<12}")
+        for weight in row if columns else row[: at + 1]:
+            if wide:
+                green, blue = round(20 + weight * 120), round(40 + weight * 160)
+                text.append(f"{weight * 100:4.0f}", style=f"white on rgb(20,{green},{blue})")
+            else:
+                text.append(shade(weight / max(row)) * 2)
+    return text
+
+
+def shade(weight: float) -> str:
+    return SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)]
+
+
+def visible(token: str) -> str:
+    """A token in which one sees the space before it and the end of a line."""
+    return token.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥")

@@ -1,0 +1,41 @@
+"""What each token of a translation read of its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.tasks.translate import END, START
+from glassformer.text.tokenizer import Tokenizer
+from glassformer.trace import Trace
+
+
+@dataclass(frozen=True)
+class Alignment:
+    source: list[str]
+    target: list[str]
+    pattern: Tensor  # t s; each row sums to one
+
+
+@torch.inference_mode()
+def align(network: nn.Module, tokenizer: Tokenizer, text: str, translation: str) -> Alignment:
+    """Cross-attention while the translation is written, its end included.
+
+    It is the mean over all heads of the last block but one, which aligns words best (Garg et al.,
+    2019), or of the only block.
+    """
+    begin, end = tokenizer.specials[START], tokenizer.specials[END]
+    source = tokenizer.encode(text) or [end]
+    target = [*tokenizer.encode(translation), end]
+    device = next(network.parameters()).device
+    layer = max(network.config.depth - 2, 0)  # type: ignore[union-attr,operator]
+    name = f"decoder.{layer}.cross.pattern"
+    with Trace(network, name) as trace:
+        network(
+            torch.tensor([[begin, *target[:-1]]], device=device),
+            torch.tensor([source], device=device),
+        )
+    pattern = trace[name][0].mean(dim=0).float().cpu()  # t s
+    return Alignment([*map(tokenizer.token, source)], [*map(tokenizer.token, target)], pattern)

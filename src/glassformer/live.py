@@ -1,0 +1,62 @@
+"""What a person sees while something takes long: lines that stay, and one that is written over."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+
+class Live:
+    """Speaks to standard error; where that is no terminal, the moving line comes now and then."""
+
+    def __init__(self, every: float = 10.0) -> None:
+        self.terminal, self.every, self.last = sys.stderr.isatty(), every, 0.0
+
+    def __call__(self, text: str) -> None:
+        """A line that stays."""
+        sys.stderr.write(f"\r\x1b[K{text}\n" if self.terminal else text + "\n")
+        sys.stderr.flush()
+
+    def line(self, text: str) -> None:
+        """A line that the next one replaces."""
+        now = time.monotonic()
+        if self.terminal and now - self.last > 0.1:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+            self.last = now
+        elif not self.terminal and now - self.last > self.every:
+            sys.stderr.write(text + "\n")
+            self.last = now
+
+
+class Silent(Live):
+    """Says nothing."""
+
+    def __call__(self, text: str) -> None:
+        pass
+
+    def line(self, text: str) -> None:
+        pass
+
+
+class Bar:
+    """How much of something is done, and how long the rest will take."""
+
+    def __init__(self, live: Live, what: str, total: float) -> None:
+        self.live, self.what, self.total = live, what, max(total, 1)
+        self.done, self.start = 0.0, time.monotonic()
+
+    def add(self, amount: float) -> None:
+        self.done += amount
+        share = min(self.done / self.total, 1)
+        left = (time.monotonic() - self.start) * (1 / max(share, 1e-9) - 1)
+        filled = round(share * 24)
+        bar = "█" * filled + "░" * (24 - filled)
+        self.live.line(f"{self.what} {bar} {share:4.0%}  {clock(left)} left")
+
+
+def clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}:{seconds:02}"
+    return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"

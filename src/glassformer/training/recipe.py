@@ -1,0 +1,34 @@
+"""A recipe: a TOML file that says what to train and how, for `glass train --config`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from glassformer import config
+from glassformer.errors import GlassError
+from glassformer.tasks import TASKS
+
+
+@dataclass(frozen=True)
+class Recipe:
+    task: str
+    data: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)  # its name, and its settings
+    train: dict[str, Any] = field(default_factory=dict)
+
+
+def read_recipe(path: Path) -> Recipe:
+    tables = config.read(path)
+    for name, value in tables.items():
+        if name not in Recipe.__dataclass_fields__:
+            hint = config.nearest(name, Recipe.__dataclass_fields__)
+            raise GlassError(f"{path}: there is no {name!r} in a recipe{hint}")
+        if name != "task" and not isinstance(value, dict):
+            raise GlassError(f"{path}: {name} must be a table of settings, not {value!r}")
+    if tables.get("task") not in TASKS:
+        raise GlassError(
+            f"{path}: there is no task {tables.get('task')!r}; there are {', '.join(TASKS)}"
+        )
+    return Recipe(**tables)
