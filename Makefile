@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check format clean
+.PHONY: demo test soak check format clean
 
 demo: .venv/core
 	$(BIN)/glass demo
@@ -10,6 +10,9 @@ demo: .venv/core
 
 test: check
 	$(BIN)/pytest -n 2
+
+soak: .venv/core
+	$(BIN)/python bench/soak.py
 
 check: .venv/dev
 	$(BIN)/ruff check .

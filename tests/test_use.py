@@ -1,5 +1,6 @@
 """Trained models in use, from Python and from the command line."""
 
+import doctest
 import json
 import re
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import glassformer.api
 from glassformer import GlassError, load
 from glassformer.generate.decode import finished_texts
 from glassformer.generate.pieces import overlap
@@ -34,14 +36,14 @@ def home(tmp_path_factory):
     said = lambda names, i: f"{names[i % 3]} {names[i // 3 % 3]} {i}"
     pairs = [(said(words, i), said(other, i)) for i in range(99)]
     (folder / "pairs.tsv").write_text("\n".join("\t".join(pair) for pair in pairs))
-    for task, file, more in (
-        ("generate", "book.txt", ["model.context=32", "train.batch=4"]),
-        ("classify", "reviews.csv", []),
-        ("translate", "pairs.tsv", ["model.hidden=64"]),
-        ("fill-mask", "book.txt", ["model.context=32", "train.batch=4"]),
+    for task, file, steps, more in (
+        ("generate", "book.txt", 300, ["model.context=32", "train.batch=8"]),
+        ("classify", "reviews.csv", 30, []),
+        ("translate", "pairs.tsv", 30, ["model.hidden=64"]),
+        ("fill-mask", "book.txt", 30, ["model.context=32", "train.batch=4"]),
     ):
         train(
-            task, folder / file, run=folder / task, settings=[*TINY, *more], steps=30,
+            task, folder / file, run=folder / task, settings=[*TINY, *more], steps=steps,
             device="cpu", precision="float32",
         )  # fmt: skip
     return folder
@@ -161,6 +163,38 @@ def test_masks_are_guessed_where_they_stand(home):
     assert all(a >= b for row in guesses for (_, a), (_, b) in pairwise(row))
     with pytest.raises(GlassError, match=r"no \[MASK\]"):
         model.fill_mask("nothing hidden")
+
+
+def test_examples_in_docstrings_run(home, tmp_path, monkeypatch):
+    for task in TASKS:
+        (tmp_path / "runs" / f"{task}-1").parent.mkdir(exist_ok=True)
+        (tmp_path / "runs" / f"{task}-1").symlink_to(home / task)
+    (tmp_path / "reviews.csv").write_bytes((home / "reviews.csv").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testmod(glassformer.api)
+    assert result.failed == 0
+    assert result.attempted > 10
+
+
+def test_a_translation_shows_what_it_read(home):
+    model = load(home / "translate")
+    read = model.align("one two 5", "eins zwei 5")
+    assert read.source == [model.tokenizer.token(i) for i in model.tokenizer.encode("one two 5")]
+    assert read.target[-1] == "<end>"
+    torch.testing.assert_close(read.pattern.sum(dim=1), torch.ones(len(read.target)))
+    answer = command("translate", home / "translate", "one two 5", "--alignment", "--json")
+    said = json.loads(answer)
+    assert len(said["alignment"]) == len(said["target"])
+    assert len(said["alignment"][0]) == len(said["source"])
+    shown = command("translate", home / "translate", "one two 5", "--alignment")
+    assert "<end>" in shown
+
+
+def test_a_notebook_shows_what_a_model_is(home):
+    model = load(home / "classify")
+    assert "<td>dim</td><td>32</td>" in model._repr_html_()
+    model.task["labels"] = ["<script>"]
+    assert "<script>" not in model._repr_html_()
 
 
 # --- evaluate -------------------------------------------------------------------------------------

@@ -65,6 +65,10 @@ class Model:
         """The continuation of a text, a piece at a time; it ends before a text in `stop`.
 
         `sampling` is any of temperature, top_k, top_p, min_p, repetition.
+
+        >>> model = load("runs/generate-1")
+        >>> "".join(model.stream("the cat", new=40, stop=[" and"], temperature=0.0))
+        ' sat on the mat'
         """
         tokenizer, options = self.words(), config.make(Sampling, sampling)
         start = tokenizer.encode(prompt) or tokenizer.encode("\n") or [0]
@@ -74,13 +78,24 @@ class Model:
         return pieces(said, tokenizer, start, stop)
 
     def generate(self, prompts: str | Sequence[str] = "", **options: Any) -> Any:
-        """Continuations: for a text a text, for a list a list. Options are those of `stream`."""
+        """Continuations: for a text a text, for a list a list. Options are those of `stream`.
+
+        >>> model = load("runs/generate-1")
+        >>> model.generate(["the cat", "the dog"], new=4, temperature=0.0)
+        [' sat', ' sat']
+        """
         if isinstance(prompts, str):
             return "".join(self.stream(prompts, **options))
         return ["".join(self.stream(prompt, **options)) for prompt in prompts]
 
     def classify(self, texts: Sequence[str | tuple[str, str]]) -> list[dict[str, float]]:
-        """For each text, or pair of texts, its labels with their probabilities, likeliest first."""
+        """For each text, or pair of texts, its labels with their probabilities, likeliest first.
+
+        >>> for labels in load("runs/classify-1").classify(["a lovely film", "an awful one"]):
+        ...     print(*labels)
+        pos neg
+        neg pos
+        """
         if "labels" not in self.task:
             raise GlassError("this model was not trained to classify")
         tokenizer, labels = self.words(), self.task["labels"]
@@ -101,7 +116,12 @@ class Model:
         return out
 
     def translate(self, texts: Sequence[str], *, beam: int = 4, penalty: float = 0.6) -> list[str]:
-        """The best translation of each text; a beam of 1 takes the likeliest word each time."""
+        """The best translation of each text; a beam of 1 takes the likeliest word each time.
+
+        >>> model = load("runs/translate-1")
+        >>> len(model.translate(["one two", "three"], beam=2))
+        2
+        """
         if not isinstance(self.network, models.MODELS["translator"]):
             raise GlassError("this model was not trained to translate")
         tokenizer, out = self.words(), []
@@ -119,13 +139,23 @@ class Model:
         return out
 
     def align(self, text: str, translation: str) -> Alignment:
-        """What each token of a translation read of the text: cross-attention, as one grid."""
+        """What each token of a translation read of the text: cross-attention, as one grid.
+
+        >>> read = load("runs/translate-1").align("one two", "eins zwei")
+        >>> read.pattern.shape == (len(read.target), len(read.source))
+        True
+        """
         if not isinstance(self.network, models.MODELS["translator"]):
             raise GlassError("this model was not trained to translate")
         return align(self.network, self.words(), text, translation)
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
-        """For each [MASK] in a text the likeliest tokens, with their probabilities."""
+        """For each [MASK] in a text the likeliest tokens, with their probabilities.
+
+        >>> guesses = load("runs/fill-mask-1").fill_mask("the [MASK] sat on the [MASK]", top=3)
+        >>> [len(guess) for guess in guesses]
+        [3, 3]
+        """
         tokenizer = self.words()
         names = ("[CLS]", "[SEP]", "[MASK]")
         if not all(name in tokenizer.specials for name in names):
@@ -148,7 +178,11 @@ class Model:
         ]
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """A vector for each text: the mean of what the last block says of its tokens."""
+        """A vector for each text: the mean of what the last block says of its tokens.
+
+        >>> load("runs/fill-mask-1").embed(["the cat", "the dog", "a log"]).shape
+        (3, 32)
+        """
         tokenizer, out = self.words(), []
         marks = [tokenizer.specials[m] for m in ("[CLS]", "[SEP]") if m in tokenizer.specials]
         most = getattr(self.config, "context", 10**9) - len(marks)
@@ -193,7 +227,12 @@ class Model:
         format: Literal["glassformer", "huggingface"] = "glassformer",
         overwrite: bool = False,
     ) -> None:
-        """Write a folder that `load` opens; in the other format, one for `transformers`."""
+        """Write a folder that `load` opens; in the other format, one for `transformers`.
+
+        >>> load("runs/generate-1").save("to-give-away")
+        >>> load("to-give-away").name
+        'gpt2'
+        """
         if format == "glassformer":
             parts = (self.network, self.tokenizer)
             checkpoint.save(Path(path), *parts, task=self.task, overwrite=overwrite)
@@ -225,6 +264,9 @@ def load(
 
     `ignore` names settings and tensors of a Hugging Face folder to pass over; `tokenizer` is the
     tokenizer file of a llama2.c model. Nothing in the files is run.
+
+    >>> load("runs/classify-1")
+    <glassformer.Model classifier: 24,194 parameters, tokenizer: words>
     """
     path = Path(path)
     if path.is_file():

@@ -10,7 +10,8 @@ class Live:
     """Speaks to standard error; where that is no terminal, the moving line comes now and then."""
 
     def __init__(self, every: float = 10.0) -> None:
-        self.terminal, self.every, self.last = sys.stderr.isatty(), every, 0.0
+        self.terminal, self.every = sys.stderr.isatty(), every
+        self.last = time.monotonic() - (every if self.terminal else 0)
 
     def __call__(self, text: str) -> None:
         """A line that stays."""

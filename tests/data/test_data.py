@@ -13,7 +13,7 @@ from glassformer.data import corpus, sample
 from glassformer.data.batches import Buckets, group, padded, some_of, windows
 from glassformer.data.files import LONGEST, Bad, Quiet, guess_separator, kind_of, lines, rows
 from glassformer.data.labelled import aligned, check_labels, first_rows, guess_columns, table_rows
-from glassformer.data.split import held_out
+from glassformer.data.split import Overlap, held_out
 from glassformer.data.store import Store, Writer
 from glassformer.live import Bar, Silent
 from glassformer.text.plain import Bytes
@@ -314,3 +314,30 @@ def test_documentation_repeats_no_paragraph():
     paragraphs = [p for p in text.split("\n\n") if p]
     assert len(paragraphs) == len(set(paragraphs))
     assert 300_000 < len(text) < 600_000
+
+
+def test_parquet_is_a_table_like_any_other(tmp_path):
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    file = tmp_path / "a.parquet"
+    parquet.write_table(arrow.table({"text": ["one", None, "三"], "label": [1, 0, 1]}), file)
+    assert [row.values for row in rows(file, Bad())] == [
+        {"text": "one", "label": "1"}, {"text": "", "label": "0"}, {"text": "三", "label": "1"}
+    ]  # fmt: skip
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(GlassError, match=r"a\.parquet is damaged"):
+        list(rows(file, Bad()))
+
+
+def test_texts_on_both_sides_of_a_split_are_counted():
+    overlap = Overlap()
+    for part, text in (
+        ("train", "a"),
+        ("train", "b"),
+        ("valid", "a"),
+        ("valid", "c"),
+        ("valid", "a"),
+    ):
+        overlap.add(part, text)
+    assert overlap.count() == 2

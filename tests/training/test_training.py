@@ -263,7 +263,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, book):
         cwd=tmp_path, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     seen = ""
-    while "step 1" not in seen:
+    while "step " not in seen:
         seen += process.stderr.readline()
         assert process.poll() is None, seen
     time.sleep(1)
@@ -434,3 +434,43 @@ def test_what_cannot_be_learnt_is_said(tmp_path):
     ):
         with pytest.raises(GlassError, match=message):
             train("generate", file, run=tmp_path / message[:6], settings=settings)
+
+
+def test_figures_can_be_looked_at_in_tensorboard(tmp_path, book):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(
+        "generate", book, run=tmp_path / "run", steps=4, device="cpu", precision="float32",
+        settings=[*TINY, "train.tensorboard=true"],
+    )  # fmt: skip
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert {"training/loss", "validation/bits_per_byte"} <= set(events.Tags()["scalars"])
+    assert [e.step for e in events.Scalars("training/loss")] == [1, 2, 3, 4]
+
+
+def test_files_to_validate_on_are_named(tmp_path):
+    file, other = labelled(tmp_path), tmp_path / "other.csv"
+    text = file.read_text().splitlines()
+    other.write_text("\n".join([text[0], *text[1:11], *(f"new {line}" for line in text[1:31])]))
+    told = Told()
+    result = train(
+        "classify", file, valid=[other], run=tmp_path / "run", steps=2, device="cpu", tell=told,
+        settings=["model.dim=8", "model.heads=1", "model.depth=1"],
+    )  # fmt: skip
+    assert result["examples"] == 40
+    assert "200 texts to learn from, 40 to validate on" in told.lines
+    assert any(line.startswith("10 of the validation texts are among") for line in told.lines)
+    pairs = tmp_path / "p.tsv"
+    pairs.write_text(paired(tmp_path).read_text())
+    small = ["model.dim=8", "model.heads=1", "model.depth=1", "model.hidden=8"]
+    result = train("translate", pairs, valid=[pairs], run=tmp_path / "t", steps=1, settings=small,
+                   device="cpu", tell=told)  # fmt: skip
+    assert result["examples"] == 625
+    assert any(line.startswith("625 of the validation sources are among") for line in told.lines)
+    text = tmp_path / "b.txt"
+    text.write_text("other words are here to be read\n" * 9)
+    book = tmp_path / "book.txt"
+    book.write_text("the cat sat on the mat. " * 100)
+    result = train("generate", book, valid=text, run=tmp_path / "g", steps=1, settings=TINY,
+                   device="cpu", tell=told)  # fmt: skip
+    assert result["bytes"] == text.stat().st_size

@@ -211,12 +211,16 @@ def as_row(place: str, record: object, bad: Bad) -> Iterator[Row]:
 
 def parquet_records(path: Path) -> Iterator[Row]:
     try:
-        from pyarrow import parquet  # type: ignore[import-not-found,unused-ignore]
+        import pyarrow as arrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         raise GlassError(f"{path}: parquet needs pip install 'glassformer[data]'") from None
     number = 0
-    for batch in parquet.ParquetFile(path).iter_batches():
-        for record in batch.to_pylist():
-            number += 1
-            values = {str(k): "" if v is None else str(v) for k, v in record.items()}
-            yield Row(f"{path}, record {number}", values)
+    try:
+        for batch in parquet.ParquetFile(path).iter_batches():
+            for record in batch.to_pylist():
+                number += 1
+                values = {str(k): "" if v is None else str(v) for k, v in record.items()}
+                yield Row(f"{path}, record {number}", values)
+    except arrow.ArrowException as error:
+        raise GlassError(f"{path} is damaged: {error}") from None

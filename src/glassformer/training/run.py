@@ -22,6 +22,7 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path, self.cache = path, path / "cache"
+        self.board: Any = None  # TensorBoard's writer, if it is wanted
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False) -> Run:
@@ -56,6 +57,22 @@ class Run:
         """A line of metrics.jsonl."""
         with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(figures) + "\n")
+        if self.board:
+            part = "validation" if "seconds" in figures else "training"
+            for name, value in figures.items():
+                if isinstance(value, float):
+                    self.board.add_scalar(f"{part}/{name}", value, figures["step"])
+            self.board.flush()
+
+    def open_board(self) -> None:
+        """Write every figure for TensorBoard too, from here on."""
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise GlassError(
+                "train.tensorboard needs pip install 'glassformer[tensorboard]'"
+            ) from None
+        self.board = SummaryWriter(str(self.path / "tensorboard"))  # type: ignore[no-untyped-call,unused-ignore]
 
     def metrics(self) -> list[dict[str, Any]]:
         file = self.path / "metrics.jsonl"

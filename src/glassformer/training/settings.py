@@ -30,6 +30,7 @@ class Training:
     save_every: int | None = None
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     checkpointing: bool = False  # blocks are computed again on the way back, to save memory
+    tensorboard: bool = False  # figures for TensorBoard as well
     device: str = "auto"
     threads: int | None = None
     seed: int = 0

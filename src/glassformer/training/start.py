@@ -120,6 +120,8 @@ def begin(
         "train": to_dict(learning),
     }
     run.describe(tables, task.tokenizer)
+    if learning.tensorboard:
+        run.open_board()
     size = sum(p.numel() for p in network.parameters())
     tell(f"{architecture}: {size:,} parameters; {learning.steps:,} steps; run folder {run.path}")
     return Trainer(network, task, learning, run, tell)
@@ -148,6 +150,8 @@ def resume(path: Path, tell: Live | None = None) -> dict[str, Any]:
     assert tokenizer is not None
     task = TASKS[facts.pop("name")](tokenizer, facts, run.cache)  # type: ignore[call-arg]
     task.start(learning.batch, getattr(network.config, "context", 0), learning.seed)
+    if learning.tensorboard:
+        run.open_board()
     trainer = Trainer(network, task, learning, run, tell)
     trainer.restore()
     tell(f"going on after step {trainer.state.step:,} of {learning.steps:,}")
@@ -174,7 +178,7 @@ def finish(trainer: Trainer, tell: Live) -> dict[str, Any]:
     if task.figure in figures:
         ours, simple = figures[task.figure], baseline[task.figure]
         wins = ours > simple if task.higher else ours < simple
-        verdict = "better than" if wins else "NOT better than"
+        verdict = "better than" if wins else "as good as" if ours == simple else "NOT better than"
         what = task.figure.replace("_", " ")
         tell(f"{what} {ours:.4g}, {verdict} a simple count's {simple:.4g}")
     tell(f"use it: glass {task.name} {run.path}   measure it: glass evaluate {run.path}")

@@ -1,0 +1,53 @@
+"""What takes long to show: a text of 1 GB learnt from in less than 1 GB of memory.
+
+    make soak
+
+Needs no data: the text is made of the paragraphs of Python's own documentation, in random order.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from glassformer.data.sample import documentation
+
+GLASS = [sys.executable, "-c", "from glassformer.cli import main; main()"]
+
+
+def large_text(path: Path, size: int) -> None:
+    paragraphs = [p for topic in documentation() for p in topic.split("\n\n") if p]
+    choose, written = random.Random(0), 0
+    with path.open("w", encoding="utf-8") as file:
+        while written < size:
+            text = f"{choose.choice(paragraphs)} {choose.randrange(10**6)}\n\n"
+            written += len(text.encode())
+            file.write(text)
+
+
+def soak_large_text(folder: Path, size: int = 10**9) -> None:
+    """The most memory that training on the text takes, tokenizer, encoding and steps together."""
+    file = folder / "large.txt"
+    large_text(file, size)
+    start = time.monotonic()
+    command = ["train", "generate", str(file), "--run", str(folder / "run"), "--steps", "300"]
+    done = subprocess.run([*GLASS, *command, "--json"], stdout=subprocess.PIPE, check=True)
+    taken = time.monotonic() - start
+    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
+    figure = json.loads(done.stdout)["bits_per_byte"]
+    print(
+        f"{size / 1e9:.2f} GB of text, 300 steps: {most:.2f} GB of memory at the most, "
+        f"{taken:.0f} s, {figure:.3f} bits per byte"
+    )
+    assert most < 1, "more than 1 GB"
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as scratch:
+        soak_large_text(Path(scratch), int(float(sys.argv[1]) * 1e9) if sys.argv[1:] else 10**9)
