@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from cases import CASES, ids
 from glassformer import GlassError, load
 from glassformer.api import Model
-from glassformer.folder import inside, new_folder, verify
+from glassformer.folder import exchange, inside, new_folder, recover, verify
 from glassformer.text.plain import Bytes
 
 FILES = {"config.toml", "tokenizer.json", "model.safetensors", "manifest.json"}
@@ -68,21 +68,55 @@ def test_what_is_no_model_is_never_overwritten(tmp_path, folder):
     assert (thesis / "chapter1.txt").exists()
 
 
-def test_an_interrupted_rename_loses_nothing(folder, monkeypatch):
+@pytest.mark.parametrize("swap", [True, False])
+def test_an_interrupted_exchange_loses_nothing(folder, monkeypatch, swap):
     rename = Path.rename
 
     def interrupted(self, target):
-        if self.name == "new":
+        if self.name.endswith(".new"):
             raise KeyboardInterrupt
         return rename(self, target)
 
     model = load(folder)
-    monkeypatch.setattr(Path, "rename", interrupted)
+    if swap:
+        monkeypatch.setattr("glassformer.folder.exchange", interrupted)
+    else:
+        monkeypatch.setattr("glassformer.folder.ctypes.CDLL", lambda *_args, **_more: object())
+        monkeypatch.setattr(Path, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.save(folder, overwrite=True)
     monkeypatch.undo()
     load(folder)
     assert list(folder.parent.iterdir()) == [folder]
+
+
+@pytest.mark.parametrize("swap", [True, False])
+def test_folders_change_places(tmp_path, monkeypatch, swap):
+    if not swap:
+        monkeypatch.setattr("glassformer.folder.ctypes.CDLL", lambda *_args, **_more: object())
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text(name)
+    exchange(tmp_path / "a", tmp_path / "b")
+    assert [(tmp_path / name / "x").read_text() for name in ("a", "b")] == ["b", "a"]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_folder_left_aside_is_put_back(tmp_path):
+    (tmp_path / ".last.old").mkdir()
+    recover(tmp_path / "last")
+    assert [p.name for p in tmp_path.iterdir()] == ["last"]
+    (tmp_path / ".last.old").mkdir()
+    recover(tmp_path / "last")
+    assert [p.name for p in tmp_path.iterdir()] == ["last"]
+
+
+def test_what_a_killed_process_left_is_swept_away(tmp_path):
+    (tmp_path / ".m.new").mkdir()
+    (tmp_path / ".m.new" / "half").write_text("...")
+    Model(CASES["generator"].network).save(tmp_path / "m")
+    assert [p.name for p in tmp_path.iterdir()] == ["m"]
+    assert not (tmp_path / "m" / "half").exists()
 
 
 def test_two_savers_do_not_replace_each_other(tmp_path):
@@ -93,9 +127,20 @@ def test_two_savers_do_not_replace_each_other(tmp_path):
             (late / "x").write_text("late")
             model.save(tmp_path / "m")
 
+    with pytest.raises(GlassError, match="being written by another process"):
+        save_late()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_appears_in_between_is_not_replaced(tmp_path):
+    def save_late():
+        with new_folder(tmp_path / "m"):
+            (tmp_path / "m").mkdir()
+            (tmp_path / "m" / "work").write_text("mine")
+
     with pytest.raises(OSError, match="not empty"):
         save_late()
-    load(tmp_path / "m")
+    assert (tmp_path / "m" / "work").read_text() == "mine"
 
 
 def test_a_failed_save_leaves_what_was_there(folder, monkeypatch):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import fcntl
 import hashlib
 import json
 import os
-import tempfile
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,23 +26,71 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
             raise GlassError(f"{path} exists already: choose another name, or ask to overwrite it")
         if not any((path / name).is_file() for name in (MANIFEST, "config.json")):
             raise GlassError(f"{path} is not a model's folder, so it is not overwritten")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as hidden:
-        whole, old = Path(hidden) / "new", Path(hidden) / "old"
-        whole.mkdir()
-        yield whole
-        for file in whole.iterdir():
-            sync(file)
-        sync(whole)
+    new = path.with_name(f".{path.name}.new")
+    new.mkdir(parents=True, exist_ok=True)
+    with locked(new, f"{path} is being written by another process"):
         try:
+            for left in new.iterdir():  # by a process that was killed
+                left.unlink()
+            yield new
+            for file in new.iterdir():
+                sync(file)
+            sync(new)
             if overwrite and path.exists():
-                path.rename(old)
-            whole.rename(path)
-        except BaseException:
-            if old.exists() and not path.exists():
-                old.rename(path)
-            raise
-        sync(path.parent)
+                exchange(new, path)
+            else:
+                new.rename(path)
+            sync(path.parent)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+def exchange(new: Path, old: Path) -> None:
+    """Swap two folders in one step, so that there is always one of them; else in three."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename and rename(here, os.fsencode(new), here, os.fsencode(old), swap) == 0:
+        return
+    aside = old.with_name(f".{old.name}.old")
+    old.rename(aside)
+    try:
+        new.rename(old)
+    except BaseException:
+        aside.rename(old)
+        raise
+    aside.rename(new)
+
+
+def recover(path: Path) -> None:
+    """Put a folder back that a killed process left aside in the middle of an exchange."""
+    aside = path.with_name(f".{path.name}.old")
+    if aside.exists():
+        shutil.rmtree(aside) if path.exists() else aside.rename(path)
+
+
+@contextlib.contextmanager
+def locked(path: Path, otherwise: str) -> Iterator[None]:
+    """Hold a folder for this process alone; the lock dies with the process."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise GlassError(otherwise) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        sync(new)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:
