@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from glassformer import checkpoint, config, models
-from glassformer.convert import huggingface, llama2c
+from glassformer.convert import huggingface
 from glassformer.data.batches import padded
 from glassformer.errors import GlassError
 from glassformer.generate.beam import beam_search
@@ -268,24 +268,8 @@ def load(
     >>> load("runs/classify-1")
     <glassformer.Model classifier: 24,194 parameters, tokenizer: words>
     """
-    path = Path(path)
-    if path.is_file():
-        return Model(*llama2c.load(path, Path(tokenizer) if tokenizer else None))
-    if not path.is_dir():
-        raise GlassError(f"there is no folder {path}")
-    if tokenizer is not None:
-        raise GlassError(f"{path} is a folder; a tokenizer is given only with a llama2.c file")
-    if ignore and not (path / huggingface.CONFIG).exists():
-        raise GlassError(f"{path} is a folder of ours: in it nothing is ignored")
-    for name in (checkpoint.BEST, checkpoint.LAST):
-        if (path / name).is_dir():
-            return Model(*checkpoint.load(path / name))
-    if (path / checkpoint.CONFIG).exists():
-        return Model(*checkpoint.load(path))
-    if (path / huggingface.CONFIG).exists():
-        return Model(*huggingface.load(path, ignore))
-    wanted = f"{checkpoint.CONFIG} (ours) or {huggingface.CONFIG} (Hugging Face)"
-    raise GlassError(f"{path} holds no model: it has no {wanted}")
+    words = None if tokenizer is None else Path(tokenizer)
+    return Model(*checkpoint.open_folder(Path(path), ignore, tokenizer=words))
 
 
 def train(task: str | None = None, *data: str | Path, **options: Any) -> Model:

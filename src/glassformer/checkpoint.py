@@ -1,20 +1,43 @@
-"""A folder that holds a model: config, tokenizer, weights, and a manifest of the three."""
+"""A folder that holds a model: config, tokenizer, weights, and a manifest of the three.
+
+Where only an adapter was trained, the weights are those of the adapter, and the config says where
+the model is that it was trained for.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from glassformer import config, models, text, weights
+from glassformer.convert import huggingface, llama2c
 from glassformer.errors import GlassError
-from glassformer.folder import inside, new_folder, verify, write_manifest
+from glassformer.folder import digest, inside, new_folder, verify, write_manifest
+from glassformer.nn.lora import add_lora, merge_lora
 from glassformer.text.tokenizer import Tokenizer
 
-CONFIG, TOKENIZER = "config.toml", "tokenizer.json"
+CONFIG, TOKENIZER, ADAPTER = "config.toml", "tokenizer.json", "adapter.safetensors"
 BEST, LAST = "best", "last"  # of a run: the weights to use, and those to go on from
+TABLES = (  # tensors with a row for each token or place
+    *("token.weight", "source_token.weight", "position.weight"),
+    *("masked.offset", "head.weight", "head.bias"),
+)
+
+Opened = tuple[nn.Module, Tokenizer | None, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What was trained beside a model that stays as it is."""
+
+    rank: int
+    base: str  # the model's folder
+    sha256: str  # of its weights
 
 
 def save(
@@ -23,28 +46,38 @@ def save(
     tokenizer: Tokenizer | None,
     *,
     task: dict[str, Any] | None = None,
+    adapter: tuple[Adapter, Sequence[str]] | None = None,
     more: Callable[[Path], None] = lambda _: None,
     overwrite: bool = False,
 ) -> None:
-    """Write the folder, whole or not at all; `more` may write further files into it."""
+    """Write the folder, whole or not at all; `more` may write further files into it.
+
+    Of a network with an adapter only the named tensors are written.
+    """
     settings = {"name": models.name_of(network), **config.to_dict(network.config)}
-    tables = {"model": settings} | ({"task": task} if task else {})
+    tables: dict[str, Any] = {"model": settings} | ({"task": task} if task else {})
+    state, file = network.state_dict(), weights.FILE
+    if adapter is not None:
+        tables["adapter"] = asdict(adapter[0])
+        state, file = {name: state[name] for name in adapter[1]}, ADAPTER
     with new_folder(path, overwrite=overwrite) as folder:
         (folder / CONFIG).write_text(config.write(tables), encoding="utf-8")
         if tokenizer is not None:
             (folder / TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
-        weights.write(network.state_dict(), folder / weights.FILE)
+        weights.write(state, folder / file)
         more(folder)
         write_manifest(folder)
 
 
-def load(path: Path) -> tuple[nn.Module, Tokenizer | None, dict[str, Any]]:
+def load(path: Path, *, merged: bool = True) -> Opened:
     """Read the folder, after each of its files was found to be what was saved.
 
-    Gives the network, the tokenizer, and what the task that it was trained for needs to know.
+    Gives the network, the tokenizer, and what the task that it was trained for needs to know. An
+    adapter becomes part of the network's weights, unless it is to stay beside them.
     """
     names = verify(path)
-    for needed in (CONFIG, weights.FILE):
+    file = ADAPTER if ADAPTER in names else weights.FILE
+    for needed in (CONFIG, file):
         if needed not in names:
             raise GlassError(f"{path} is damaged: its manifest does not list {needed}")
     tables = config.read(inside(path, CONFIG))
@@ -52,7 +85,108 @@ def load(path: Path) -> tuple[nn.Module, Tokenizer | None, dict[str, Any]]:
     if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
         raise GlassError(f"{path / CONFIG} names no model")
     name = settings.pop("name")
-    state = weights.read(inside(path, weights.FILE))
-    network = weights.fill(lambda: models.build(name, settings), state, path / weights.FILE)
+    state = weights.read(inside(path, file))
+    if file == ADAPTER and (adapter := adapter_of(path)):
+        network = on_base(adapter, name, settings, state, path)
+        if merged:
+            merge_lora(network)
+    else:
+        network = weights.fill(lambda: models.build(name, settings), state, path / weights.FILE)
     tokenizer = text.load(inside(path, TOKENIZER)) if TOKENIZER in names else None
     return network, tokenizer, task
+
+
+def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> None:
+    """Write a model whose weights are the mean of those in `last/` of runs, or of folders."""
+    opened = [load(path / LAST if (path / LAST).is_dir() else path) for path in paths]
+    network, tokenizer, task = opened[0]
+    first = network.state_dict()
+    for path, (other, words, _) in zip(paths, opened, strict=True):
+        if other.config != network.config or models.name_of(other) != models.name_of(network):
+            raise GlassError(f"{path} holds another model than {paths[0]}: they have no mean")
+        if (words and words.to_json()) != (tokenizer and tokenizer.to_json()):
+            raise GlassError(f"{path} has another tokenizer than {paths[0]}")
+    states = [other.state_dict() for other, _, _ in opened]
+    mean = {name: torch.stack([s[name].double() for s in states]).mean(dim=0) for name in first}
+    network.load_state_dict({name: value.to(first[name].dtype) for name, value in mean.items()})
+    save(out, network, tokenizer, task=task, overwrite=overwrite)
+
+
+def adapter_of(path: Path) -> Adapter | None:
+    """The adapter that a folder holds, if it holds one."""
+    table = config.read(path / CONFIG).get("adapter")
+    return None if table is None else config.make(Adapter, table, "adapter.")
+
+
+def on_base(
+    adapter: Adapter, name: str, settings: dict[str, Any], state: weights.State, path: Path
+) -> nn.Module:
+    """The network that an adapter was trained for, with the adapter beside its weights."""
+    base = Path(adapter.base)
+    if not base.exists():
+        raise GlassError(f"{path} is an adapter for the model in {base}, which is not there")
+    if fingerprint(base) != adapter.sha256:
+        raise GlassError(f"{path} is an adapter for the model that was in {base}, which changed")
+    network = models.build(name, settings)
+    inherit(network, open_folder(base)[0].state_dict())
+    add_lora(network, adapter.rank)
+    wanted = network.state_dict()
+    for key, value in state.items():
+        if key not in wanted or wanted[key].shape != value.shape:
+            raise GlassError(f"{path / ADAPTER}: {key} has no place in the model")
+    network.load_state_dict(state, strict=False)
+    for key, parameter in network.named_parameters():
+        parameter.requires_grad_(key in state)
+    return network.eval()
+
+
+def fingerprint(path: Path) -> str:
+    """What tells a model's weights from any others."""
+    files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+    return " ".join(map(digest, files))
+
+
+@torch.no_grad()
+def inherit(network: nn.Module, state: weights.State, *, but: Sequence[str] = ()) -> list[str]:
+    """Take over every tensor that fits, `but` some; give back the names of those that start anew.
+
+    Of tables of tokens and places the common rows are taken over; further rows start from their
+    mean.
+    """
+    anew = []
+    for name, value in network.state_dict().items():
+        old = None if name in but else state.get(name)
+        if old is not None and old.shape == value.shape:
+            value.copy_(old)
+        elif old is not None and name in TABLES and old.shape[1:] == value.shape[1:]:
+            value.copy_(old.mean(dim=0).expand_as(value))
+            common = min(len(old), len(value))
+            value[:common] = old[:common]
+        else:
+            anew.append(name)
+    return anew
+
+
+def open_folder(path: Path, ignore: Sequence[str] = (), *, tokenizer: Path | None = None) -> Opened:
+    """Any model: a run or folder of ours, a Hugging Face folder, or a llama2.c file."""
+    if path.is_file():
+        return *llama2c.load(path, tokenizer), {}
+    if not path.is_dir():
+        raise GlassError(f"there is no folder {path}")
+    if tokenizer is not None:
+        raise GlassError(f"{path} is a folder; a tokenizer is given only with a llama2.c file")
+    if ignore and not (path / huggingface.CONFIG).exists():
+        raise GlassError(f"{path} is a folder of ours: in it nothing is ignored")
+    for name, other in ((BEST, LAST), (LAST, BEST)):
+        if (path / name).is_dir():
+            try:
+                return load(path / name)
+            except GlassError as error:
+                also = f"; {path / other} may be whole" if (path / other).is_dir() else ""
+                raise GlassError(f"{error}{also}") from None
+    if (path / CONFIG).exists():
+        return load(path)
+    if (path / huggingface.CONFIG).exists():
+        return *huggingface.load(path, ignore), {}
+    wanted = f"{CONFIG} (ours) or {huggingface.CONFIG} (Hugging Face)"
+    raise GlassError(f"{path} holds no model: it has no {wanted}")

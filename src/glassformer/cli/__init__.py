@@ -8,6 +8,8 @@ import sys
 import click
 
 from glassformer import __version__
+from glassformer.cli.average import average
+from glassformer.cli.check import check
 from glassformer.cli.check_data import check_data
 from glassformer.cli.classify import classify
 from glassformer.cli.convert import convert
@@ -28,7 +30,7 @@ GROUPS = {
     "Train": [check_data, train, resume, evaluate, runs],
     "Use": [generate, classify, translate, fill_mask, embed],
     "Look inside": [demo],
-    "Keep": [convert, models, info],
+    "Keep": [check, average, convert, models, info],
 }
 
 

@@ -1,6 +1,7 @@
 """`glass resume`: go on with a run that was stopped."""
 
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -19,3 +20,5 @@ def resume(run: str, as_json: bool) -> None:
 
     result = go_on(Path(run))
     click.echo(json.dumps(result) if as_json else result["run"])
+    if "seconds" not in result:  # it was stopped again
+        sys.exit(130)

@@ -19,13 +19,11 @@ def runs(folder: str, as_json: bool) -> None:
     glass runs elsewhere --json
     """
     from glassformer.config import read
+    from glassformer.training.run import Run
 
     for config in sorted(Path(folder).glob("*/config.toml"), key=lambda p: p.stat().st_mtime):
-        tables, metrics = read(config), config.parent / "metrics.jsonl"
-        lines = metrics.read_text(encoding="utf-8").splitlines() if metrics.exists() else []
-        last: dict[str, Any] = next(
-            (m for m in map(json.loads, reversed(lines)) if "seconds" in m), {}
-        )
+        tables, metrics = read(config), Run(config.parent).metrics()
+        last: dict[str, Any] = next((m for m in reversed(metrics) if "seconds" in m), {})
         names = ("bits_per_byte", "accuracy", "loss")
         figure = next((name for name in names if name in last), None)
         row = {
@@ -34,7 +32,7 @@ def runs(folder: str, as_json: bool) -> None:
             "model": tables.get("model", {}).get("name"),
             "figure": figure,
             "value": last.get(figure) if figure else None,
-            "hours": round((time.time() - config.stat().st_mtime) / 3600, 2),
+            "hours": round(max(time.time() - config.stat().st_mtime, 0) / 3600, 2),
         }
         if as_json:
             click.echo(json.dumps(row))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import click
@@ -16,6 +17,10 @@ from glassformer.cli.columns import columns
 @click.option("--config", type=click.Path(exists=True), help="A recipe: task, data, model, train.")
 @click.option("--run", type=click.Path(), help="The run folder.  [default: runs/TASK-1, -2, ...]")
 @click.option("--model", help="The architecture; every task has a good default.")
+@click.option("--from", "base", type=click.Path(exists=True), help="A model to start from.")
+@click.option("--lora", type=int, metavar="RANK", help="Train a small adapter beside --from.")
+@click.option("--freeze", multiple=True, metavar="PATTERN", help="Weights that stay as they are.")
+@click.option("--extend", is_flag=True, help="Add unknown tokens to the tokenizer of --from.")
 @click.option("--minutes", type=float, help="Budget in time (5 unless another budget is given).")
 @click.option("--steps", type=int, help="Budget in steps.")
 @click.option("--epochs", type=float, help="Budget in passes over the data.")
@@ -31,6 +36,7 @@ from glassformer.cli.columns import columns
 @click.option("--device", help="cpu, cuda, mps.  [default: the best there is]")
 @click.option("--save-every", type=int, metavar="STEPS", help="Save so often.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting.")
+@click.option("--fit", is_flag=True, help="If memory runs out, cut batches into pieces.")
 @click.option("--skip-bad", is_flag=True, help="Note bad rows in skipped.jsonl and go on.")
 @click.option("--overwrite", is_flag=True, help="Replace the run folder if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result for a program to read.")
@@ -47,6 +53,7 @@ def train(task: str | None, data: tuple[str, ...], **options: Any) -> None:
     glass train translate --source a.de --target a.en
     glass train fill-mask corpus.txt --set model.depth=6
     glass train --config recipes/shakespeare.toml input.txt
+    glass train classify reviews.csv --from runs/fill-mask-1 --lora 8
     glass train generate
     """
     from glassformer.training.start import train as start
@@ -61,3 +68,5 @@ def train(task: str | None, data: tuple[str, ...], **options: Any) -> None:
     asked = {n: v for n, v in options.items() if v is not None and v is not False and v != ()}
     result = start(task, *data, **asked)
     click.echo(json.dumps(result) if as_json else result["run"])
+    if "seconds" not in result:  # it was stopped
+        sys.exit(130)

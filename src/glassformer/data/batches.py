@@ -75,6 +75,13 @@ def some_of(size: int, most: int | None) -> NDArray[np.int64]:
     return np.sort(np.random.default_rng(0).permutation(size)[:most])
 
 
+def pieces_of(batch: dict[str, Tensor], pieces: int) -> list[dict[str, Tensor]]:
+    """A batch cut into so many parts, or into its rows if they are fewer."""
+    rows = len(next(iter(batch.values())))
+    parts = {name: value.tensor_split(min(pieces, rows)) for name, value in batch.items()}
+    return [dict(zip(parts, part, strict=True)) for part in zip(*parts.values(), strict=True)]
+
+
 def padded(rows: list[NDArray[np.int64]], fill: int = 0) -> tuple[Tensor, Tensor]:
     """Rows of different length as one tensor, b t, and where it is real."""
     longest = max(map(len, rows))

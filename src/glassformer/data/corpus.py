@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from glassformer.data.files import TABLES, Bad, Quiet, kind_of, lines, rows
 from glassformer.data.store import Writer
 from glassformer.errors import GlassError
-from glassformer.live import Bar
+from glassformer.live import Bar, Live
 from glassformer.text import TOKENIZERS
-from glassformer.text.plain import UNKNOWN
+from glassformer.text.plain import UNKNOWN, Listed
 from glassformer.text.subword import BERT_SPECIALS, Subwords
 from glassformer.text.tokenizer import Tokenizer
 
@@ -108,6 +108,25 @@ def learn_tokenizer(
     if specials or name != "bpe":
         options["specials"] = (*own, *specials)
     tokenizer: Tokenizer = TOKENIZERS[name].train(sample, **options)
+    return tokenizer
+
+
+def ready_tokenizer(
+    tokenizer: Tokenizer, sample: list[str], *, extend: bool, tell: Live
+) -> Tokenizer:
+    """A tokenizer that there is, with what it does not know added if asked, or told."""
+    if extend:
+        if not isinstance(tokenizer, Listed):
+            raise GlassError(f"a tokenizer of the kind {tokenizer.kind} cannot learn more tokens")
+        old = tokenizer.vocab
+        tokenizer = tokenizer.extended(sample)
+        tell(f"the tokenizer has {tokenizer.vocab - old:,} tokens more")
+    unknown = [tokenizer.specials[m] for m in (UNKNOWN, "[UNK]") if m in tokenizer.specials]
+    ids = [i for text in sample[:1000] for i in tokenizer.encode(text[:10_000])]
+    share = sum(i in unknown for i in ids) / max(len(ids), 1)
+    if share > 0.001:
+        way = "; --extend adds them" if isinstance(tokenizer, Listed) else ""
+        tell(f"{share:.1%} of the tokens are unknown to the model's tokenizer{way}")
     return tokenizer
 
 

@@ -12,6 +12,7 @@ from glassformer.models.bert import Bert
 from glassformer.models.classifier import Classifier
 from glassformer.models.generator import Generator
 from glassformer.models.gpt2 import GPT2
+from glassformer.models.gpt2_classifier import GPT2Classifier
 from glassformer.models.llama import Llama
 from glassformer.models.translator import Translator
 
@@ -21,6 +22,7 @@ MODELS: dict[str, Any] = {
     "translator": Translator,
     "bert": Bert,
     "gpt2": GPT2,
+    "gpt2_classifier": GPT2Classifier,
     "llama": Llama,
 }
 

@@ -70,11 +70,16 @@ class GPT2(nn.Module):
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """Scores for the token after each of ids: b t -> b t v."""
+        return F.linear(self.read(ids, keep, cache), self.token.weight)  # the head is the embedding
+
+    def read(self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None) -> Tensor:
+        """What the last block says of each token: b t -> b t d."""
         span = Span.of(ids, keep, cache)
         x = self.dropout(self.token(ids) + self.position(span))  # b t d
         for i, block in enumerate(self.blocks):
             x = block(x, span, cache.pasts[i] if cache else None)
-        return F.linear(self.norm(x), self.token.weight)  # the head is the embedding
+        features: Tensor = self.norm(x)
+        return features
 
     def cache(self, capacity: int) -> Cache:
         return Cache(len(self.blocks), capacity)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from glassformer.data.batches import Buckets, group, padded, some_of
-from glassformer.data.corpus import LEARN, learn_tokenizer
+from glassformer.data.corpus import LEARN, learn_tokenizer, ready_tokenizer
 from glassformer.data.files import Bad, Quiet
 from glassformer.data.labelled import check_labels, first_rows, guess_columns, table_rows
 from glassformer.data.sample import passages
@@ -33,7 +33,8 @@ Example = tuple[str, tuple[str, ...], str, str]  # place, texts, label, part
 
 class Classify:
     name: ClassVar[str] = "classify"
-    models: ClassVar[tuple[str, ...]] = ("classifier", "bert")
+    models: ClassVar[tuple[str, ...]] = ("classifier", "bert", "gpt2_classifier")
+    built_on: ClassVar[dict[str, str]] = {"gpt2": "gpt2_classifier"}
     settings: ClassVar[dict[str, Any]] = {
         "context": 256,
         "dim": 128,
@@ -72,7 +73,7 @@ class Classify:
         unknown = [label for label in counts if label not in labels]
         if unknown:
             raise GlassError(f"the model does not know the label {unknown[0]!r}; it knows {labels}")
-        tokenizer = given.ready or make_tokenizer(given, sample)
+        tokenizer = make_tokenizer(given, sample, tell)
 
         parts = {
             name: Writer(folder / f"{name}.ids", tokenizer.vocab) for name in ("train", "valid")
@@ -87,7 +88,7 @@ class Classify:
         for name, writer in parts.items():
             writer.close()
             np.save(folder / f"{name}.labels.npy", np.array(answers[name], dtype=np.int64))
-            if not answers[name] and given.ready is None:
+            if not answers[name] and given.share < 1:
                 raise GlassError(
                     f"{sum(counts.values())} texts are too few: none is left to {name}"
                 )
@@ -179,8 +180,10 @@ class Classify:
         return "\n".join(rows)
 
 
-def make_tokenizer(given: Given, sample: list[str]) -> Tokenizer:
+def make_tokenizer(given: Given, sample: list[str], tell: Live) -> Tokenizer:
     """Words, or for BERT its word pieces; whatever it is, it has the marks that are needed."""
+    if given.ready:
+        return ready_tokenizer(given.ready, sample, extend=given.extend, tell=tell)
     bert = given.model == "bert"
     kind = given.tokenizer or ("wordpiece" if bert else "words")
     marks = () if kind == "wordpiece" else (FIRST, LAST) if bert else (SEPARATOR,)
@@ -194,12 +197,16 @@ def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
     if FIRST in marks:
         ids = [marks[FIRST], *first, marks[LAST]]
         return ids + [i for rest in second for i in (*rest, marks[LAST])]
-    return first + [i for rest in second for i in (marks[SEPARATOR], *rest)]
+    mark = separator(tokenizer)
+    if second and mark < 0:
+        raise GlassError("the tokenizer has no mark to put between two texts")
+    return first + [i for rest in second for i in (mark, *rest)]
 
 
 def separator(tokenizer: Tokenizer) -> int:
     """The id of the mark between two texts."""
-    return tokenizer.specials.get(LAST, tokenizer.specials.get(SEPARATOR, -1))
+    marks = (LAST, SEPARATOR, "<|endoftext|>")
+    return next((tokenizer.specials[m] for m in marks if m in tokenizer.specials), -1)
 
 
 def shortened(ids: NDArray[np.int64], most: int, mark: int) -> NDArray[np.int64]:

@@ -24,6 +24,7 @@ HIDDEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all tokens; of those: as [MASK], a
 class FillMask:
     name: ClassVar[str] = "fill-mask"
     models: ClassVar[tuple[str, ...]] = ("bert",)
+    built_on: ClassVar[dict[str, str]] = {}
     settings: ClassVar[dict[str, Any]] = {
         "context": 128,
         "dim": 192,

@@ -35,7 +35,9 @@ def prepare_corpus(
     extent = corpus.measure(read(given.files, given.bad))
     tell(f"{extent.bytes:,} bytes of text")
     if given.ready is not None:
-        tokenizer = given.ready
+        tokenizer = corpus.ready_tokenizer(
+            given.ready, extent.sample, extend=given.extend, tell=tell
+        )
     else:
         name = given.tokenizer or kind(extent)
         vocab = given.vocab or default_vocab(name, extent)
@@ -86,6 +88,7 @@ def default_vocab(name: str, extent: corpus.Extent) -> int | None:
 class Generate:
     name: ClassVar[str] = "generate"
     models: ClassVar[tuple[str, ...]] = ("gpt2", "generator", "llama")
+    built_on: ClassVar[dict[str, str]] = {}
     settings: ClassVar[dict[str, Any]] = {
         "context": 128,
         "dim": 192,

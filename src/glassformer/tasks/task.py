@@ -43,8 +43,9 @@ class Given(Data):
     seed: int = 0
     bad: Bad = field(default_factory=Bad)
     model: str | None = None  # the architecture that will learn from it
-    ready: Tokenizer | None = None  # of a trained model, whose data this is to judge
-    labels: tuple[str, ...] = ()  # of that model
+    ready: Tokenizer | None = None  # of a trained model, which reads this data
+    extend: bool = False  # whether that tokenizer may learn what it does not know
+    labels: tuple[str, ...] = ()  # of a model that is judged on this data
 
     def sides(self) -> tuple[tuple[tuple[Path, ...], str | None], ...]:
         """Files with the part that they are for; None: a part of them is kept for validation."""
@@ -60,6 +61,7 @@ class Given(Data):
 class Task(Protocol):
     name: ClassVar[str]
     models: ClassVar[tuple[str, ...]]  # the architectures that can do it; the first is the default
+    built_on: ClassVar[dict[str, str]]  # the architecture that another one becomes for this task
     settings: ClassVar[dict[str, Any]]  # of the default
     training: ClassVar[dict[str, Any]]  # settings of training that suit the task
     figure: ClassVar[str]  # what decides which weights are best

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.data.batches import Buckets, group, padded, some_of
-from glassformer.data.corpus import LEARN, learn_tokenizer
+from glassformer.data.corpus import LEARN, learn_tokenizer, ready_tokenizer
 from glassformer.data.files import Bad, Quiet
 from glassformer.data.labelled import aligned, first_rows, table_rows
 from glassformer.data.sample import numbers
@@ -35,6 +35,7 @@ Pair = tuple[str, str, str, str]  # place, source, target, part
 class Translate:
     name: ClassVar[str] = "translate"
     models: ClassVar[tuple[str, ...]] = ("translator",)
+    built_on: ClassVar[dict[str, str]] = {}
     settings: ClassVar[dict[str, Any]] = {
         "dim": 192,
         "depth": 2,
@@ -58,6 +59,8 @@ class Translate:
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         self.tokenizer, self.facts = tokenizer, facts
+        if not {START, END} <= tokenizer.specials.keys():
+            raise GlassError(f"translate needs a tokenizer with {START} and {END}")
         self.begin, self.end = tokenizer.specials[START], tokenizer.specials[END]
         self.parts = {
             name: (Store(folder / f"{name}.source.ids"), Store(folder / f"{name}.target.ids"))
@@ -77,9 +80,7 @@ class Translate:
                 sample += (source, target)
         if not sample:
             raise GlassError("there are no pairs to learn from")
-        kind = given.tokenizer or ("bpe" if given.files else "characters")
-        vocab = None if kind == "characters" else given.vocab or 8192
-        tokenizer = given.ready or learn_tokenizer(kind, sample, vocab=vocab, specials=(START, END))
+        tokenizer = make_tokenizer(given, sample, tell)
 
         sides = ("source", "target")
         writers = {
@@ -102,7 +103,7 @@ class Translate:
                 writers[part, side].add(one)
         for writer in writers.values():
             writer.close()
-        if not counts["valid"] or not (counts["train"] or given.ready):
+        if not counts["valid"] or not (counts["train"] or given.share == 1):
             raise GlassError(f"{count} pairs are too few to learn from and to validate on")
         tell(f"{counts['train']:,} pairs to learn from, {counts['valid']:,} to validate on")
         if both := overlap.count():
@@ -206,6 +207,15 @@ class Translate:
         return "\n".join(
             f"{decode(source[i].tolist())}  ->  {decode(one)}" for i, one in enumerate(said)
         )
+
+
+def make_tokenizer(given: Given, sample: list[str], tell: Live) -> Tokenizer:
+    """Byte-level BPE for both languages together; the sample is read by characters."""
+    if given.ready:
+        return ready_tokenizer(given.ready, sample, extend=given.extend, tell=tell)
+    kind = given.tokenizer or ("bpe" if given.files else "characters")
+    vocab = None if kind in ("characters", "bytes") else given.vocab or 8192
+    return learn_tokenizer(kind, sample, vocab=vocab, specials=(START, END))
 
 
 def reader(given: Given, tell: Live) -> Callable[[Bad], Iterator[Pair]]:

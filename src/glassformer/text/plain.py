@@ -49,6 +49,12 @@ class Listed:
         room = None if vocab is None else max(vocab - len(specials), 0)
         return cls([token for token in common[:room] if counts[token] >= least], specials)
 
+    def extended(self, texts: Iterable[str]) -> Self:
+        """The same list with what else occurs in the texts behind it, commonest first."""
+        counts = Counter(token for text in texts for token in self.split(text))
+        new = sorted(counts.keys() - self._ids.keys(), key=lambda token: (-counts[token], token))
+        return type(self)([*self._ids, *new], list(self.specials))
+
     def encode(self, text: str) -> list[int]:
         return [self._ids.get(token, self.unknown) for token in self.split(text)]
 

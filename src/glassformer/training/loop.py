@@ -16,12 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from glassformer import checkpoint, weights
-from glassformer.checkpoint import BEST, LAST
+from glassformer.checkpoint import BEST, LAST, Adapter
+from glassformer.data.batches import pieces_of
 from glassformer.errors import GlassError
 from glassformer.folder import read_json
-from glassformer.live import Live, Silent
+from glassformer.live import Live
 from glassformer.nn.block import checkpointed
 from glassformer.tasks.task import Batch, Task
+from glassformer.training.memory import TooLongError, is_memory_error, shorter
 from glassformer.training.optimiser import (
     Average,
     make_optimiser,
@@ -33,7 +35,8 @@ from glassformer.training.settings import Training, rate_at
 from glassformer.training.show import describe
 
 TENSORS, STATE = "training.safetensors", "training.json"
-MINUTES = 5.0  # the budget where none is given
+PATIENCE = 3  # steps in a row whose gradient is not finite
+LOWER = 0.3  # of the rate, after that
 
 
 @dataclass
@@ -44,6 +47,8 @@ class State:
     best: float | None = None
     waited: int = 0  # evaluations since the best
     seconds: float = 0.0
+    skipped: int = 0  # steps in a row that were not taken: their gradient was not finite
+    scale: float = 1.0  # of the rate
 
 
 class Trainer:
@@ -55,6 +60,7 @@ class Trainer:
         self.device = torch.device(settings.device)
         self.network, self.task, self.settings = network.to(self.device), task, settings
         self.run, self.live, self.state = run, live, State()
+        self.adapter: Adapter | None = None
         if settings.checkpointing:
             checkpointed(self.network)
         self.optimiser = make_optimiser(self.network, settings)
@@ -71,63 +77,87 @@ class Trainer:
 
     def train(self) -> dict[str, Any]:
         """Run to the end of the budget; give back the figures of the best weights."""
-        steps = self.settings.steps or 1
-        every = self.settings.evaluate_every or max(steps // 10, 1)
-        save = self.settings.save_every or every
-        self.network.train()
         with self.interruptible():
-            start, before = time.monotonic(), self.state.seconds
-            while self.state.step < steps and not self.stopping:
-                loss, norm, count = self.step()
-                self.state.seconds = before + time.monotonic() - start
-                done = self.state.step
-                self.report(loss, norm, count, steps)
-                if done % every == 0 or done == steps:
-                    self.judge()
-                    if self.settings.patience and self.state.waited >= self.settings.patience:
-                        self.live(f"no better figure in {self.state.waited} evaluations: done")
-                        break
-                if done % save == 0 and done < steps:
-                    self.save()
-            self.save()
+            try:
+                self.loop(self.settings.steps or 1)
+            except OSError as error:
+                raise GlassError(f"{error}; {self.kept()}") from None
         if self.stopping:
             self.live(f"stopped and saved; go on with: glass resume {self.run.path}")
             return {}
         return self.conclude()
 
+    def loop(self, steps: int) -> None:
+        every = self.settings.evaluate_every or max(steps // 10, 1)
+        save = self.settings.save_every or every
+        start, before = time.monotonic(), self.state.seconds
+        self.network.train()
+        while self.state.step < steps and not self.stopping:
+            try:
+                loss, norm, count = self.step()
+            except (RuntimeError, MemoryError) as error:
+                if not is_memory_error(error):
+                    raise
+                self.make_room()
+                continue
+            self.state.seconds = before + time.monotonic() - start
+            done = self.state.step
+            if self.state.skipped >= PATIENCE:
+                self.go_back()
+                continue
+            if self.state.skipped:
+                continue
+            self.report(loss, norm, count, steps)
+            if done % every == 0 or done == steps:
+                self.judge()
+                if self.settings.patience and self.state.waited >= self.settings.patience:
+                    self.live(f"no better figure in {self.state.waited} evaluations: done")
+                    break
+            if done % save == 0 and done < steps:
+                self.save()
+        self.save()
+
+    # --- a step -----------------------------------------------------------------------------------
+
     def step(self) -> tuple[float, float, int]:
         """One update; its loss, the norm of its gradient and how many predictions it learnt from.
 
-        Every batch of the step is weighed by its predictions, so that several small ones are the
-        same as one large one.
+        It is not taken where the gradient is not finite.
         """
         settings, at = self.settings, self.state.step
-        rate = rate_at(at, settings.steps or 1, settings)
+        rate = rate_at(at, settings.steps or 1, settings) * self.state.scale
         for group in self.optimiser.param_groups:
-            group["lr"] = rate
-        batches = [
-            self.task.batch(at * settings.accumulate + i) for i in range(settings.accumulate)
-        ]
-        count = sum(map(self.task.count, batches))
-        total = 0.0
-        for batch in batches:
-            loss = self.loss(batch)
-            self.scaler.scale(loss / count).backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
+            group["lr"] = rate * group["scale"]
+        loss, count = self.gradients(self.task.batch(at), settings.accumulate)
         self.scaler.unscale_(self.optimiser)
-        norm = float(nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip))
-        if not math.isfinite(norm) and not self.scaler.is_enabled():
-            raise GlassError(
-                f"step {at + 1}: the loss or its gradient is not finite; the last checkpoint is "
-                f"whole: try a smaller rate (--set train.rate={settings.rate / 3:.1e})"
-            )
-        self.scaler.step(self.optimiser)
-        self.scaler.update()
+        learning = [p for p in self.network.parameters() if p.grad is not None]
+        norm = float(nn.utils.get_total_norm([p.grad for p in learning if p.grad is not None]))
+        wrong = None if self.scaler.is_enabled() else self.not_finite(loss, norm)
+        if wrong is None:
+            nn.utils.clip_grads_with_norm_(learning, settings.clip, torch.tensor(norm))
+            self.scaler.step(self.optimiser)
+            self.scaler.update()
+            self.state.skipped = 0
+        else:
+            self.skip(wrong)
         self.optimiser.zero_grad(set_to_none=True)
         self.state.step += 1
-        if self.average:
+        if self.average and wrong is None:
             self.average.update(self.network, self.state.step)
-        return total / count, norm, count
+        return loss, norm, count
+
+    def gradients(self, batch: Batch, pieces: int) -> tuple[float, int]:
+        """The mean loss of a batch and its number of predictions, the gradient being added up.
+
+        The batch is read in pieces, each weighed by its predictions, so that the result is that of
+        the whole.
+        """
+        count, total = self.task.count(batch), 0.0
+        for piece in pieces_of(batch, pieces):
+            loss = self.loss(piece)
+            self.scaler.scale(loss / count).backward()  # type: ignore[no-untyped-call]
+            total += float(loss.detach())
+        return total / count, count
 
     def loss(self, batch: Batch) -> Tensor:
         there = {name: value.to(self.device) for name, value in batch.items()}
@@ -135,6 +165,97 @@ class Trainer:
         dtype = getattr(torch, self.settings.precision) if half else None
         with torch.autocast(self.device.type, dtype=dtype, enabled=half):
             return self.task.loss(self.network, there, self.settings.smoothing)
+
+    # --- what can go wrong ------------------------------------------------------------------------
+
+    def not_finite(self, loss: float, norm: float) -> str | None:
+        """What is infinite or no number, if anything is: where it began."""
+        if math.isfinite(loss) and math.isfinite(norm):
+            return None
+        for name, parameter in self.network.named_parameters():
+            if not parameter.isfinite().all():
+                return f"the weight {name}"
+        if not math.isfinite(loss):
+            return "the loss"
+        for name, parameter in self.network.named_parameters():
+            if parameter.grad is not None and not parameter.grad.isfinite().all():
+                return f"the gradient of {name}"
+        return "the norm of the gradient"
+
+    def skip(self, wrong: str) -> None:
+        self.state.skipped += 1
+        step = self.state.step + 1
+        line = f"step {step:,} is not taken: {wrong} is not finite"
+        self.live(line)
+        self.run.log(line)
+        self.run.note(step=step, skipped=wrong)
+
+    def go_back(self) -> None:
+        """Take up the last checkpoint with a smaller rate, once."""
+        failed, rate = self.state.step, self.settings.rate * self.state.scale
+        if self.state.scale < 1:
+            raise GlassError(
+                f"step {failed}: {PATIENCE} steps in a row were not finite, with a smaller rate "
+                f"too; {self.kept()}. Try a smaller rate from the start "
+                f"(--set train.rate={rate / 3:.1e}), more warm-up (--set train.warmup=0.2) or "
+                "--set train.precision=float32"
+            )
+        self.reload()
+        self.state.scale, self.state.skipped = LOWER, 0
+        self.save()
+        line = (
+            f"{PATIENCE} steps in a row were not finite: back to step {self.state.step:,}, with "
+            f"a rate of {rate * LOWER:.1e}"
+        )
+        self.live(line)
+        self.run.log(line)
+
+    def make_room(self) -> None:
+        """After memory ran out: go on from the last checkpoint, with batches in more pieces."""
+        self.settings = self.with_room()
+        self.run.redecide(accumulate=self.settings.accumulate)
+        self.reload()
+
+    def with_room(self) -> Training:
+        """The settings that fit into memory, found by trying."""
+        batch, pieces = self.task.batch(self.state.step), self.settings.accumulate
+        rows, length = next(iter(batch.values())).shape
+        while pieces < rows:
+            pieces = min(2 * pieces, rows)
+            if self.fits(batch, pieces):
+                break
+        else:
+            raise TooLongError(length, shorter(batch, lambda cut: self.fits(cut, rows)))
+        asked = f"a batch of {rows} x {length} tokens needs more memory than there is"
+        if not self.settings.fit:
+            raise GlassError(
+                f"{asked}; in {pieces} pieces it fits, with the same result: --fit does so, or "
+                f"--set train.accumulate={pieces}; {self.kept()}"
+            )
+        self.live(f"{asked}: it is read in {pieces} pieces, with the same result")
+        return replace(self.settings, accumulate=pieces)
+
+    def fits(self, batch: Batch, pieces: int) -> bool:
+        self.optimiser.zero_grad(set_to_none=True)
+        try:
+            self.gradients(batch, pieces)
+        except (RuntimeError, MemoryError) as error:
+            if not is_memory_error(error):
+                raise
+            return False
+        finally:
+            self.optimiser.zero_grad(set_to_none=True)
+        return True
+
+    def kept(self) -> str:
+        """What is left when a run cannot go on."""
+        file = self.run.path / LAST / STATE
+        if not file.exists():
+            return "there is no checkpoint"
+        step = read_json(file)["step"]
+        return f"the checkpoint of step {step:,} is whole: glass resume {self.run.path}"
+
+    # --- what a person sees -----------------------------------------------------------------------
 
     def report(self, loss: float, norm: float, count: int, steps: int) -> None:
         state, rate = self.state, self.optimiser.param_groups[0]["lr"]
@@ -149,6 +270,8 @@ class Trainer:
 
     def conclude(self) -> dict[str, Any]:
         """Measure the best weights on all that was kept for validation, or much of it."""
+        if not (self.run.path / BEST).exists():
+            raise GlassError(f"no figure was finite; {self.kept()}")
         network, _, _ = checkpoint.load(self.run.path / BEST)
         figures = self.task.evaluate(network.to(self.device), self.task.whole)
         seconds = round(self.state.seconds, 1)
@@ -162,7 +285,9 @@ class Trainer:
         text = self.task.sample(self.judged)
         self.network.train()
         figure, sign = figures[self.task.figure], 1 if self.task.higher else -1
-        better = self.state.best is None or sign * figure > sign * self.state.best
+        better = math.isfinite(figure) and (
+            self.state.best is None or sign * figure > sign * self.state.best
+        )
         self.state.waited = 0 if better else self.state.waited + 1
         if better:
             self.state.best = figure
@@ -175,14 +300,23 @@ class Trainer:
         if self.live.terminal:
             self.live(f"  {text[:300]!r}")
 
+    # --- saving and going on ----------------------------------------------------------------------
+
     def keep(self, name: str, **more: Any) -> None:
         network = self.judged if name == BEST else self.network
         facts = {"name": self.task.name, **self.task.facts}
-        self.run.save(name, network, self.task.tokenizer, facts, **more)
-
-    # --- saving and going on ----------------------------------------------------------------------
+        learnt = [n for n, p in self.network.named_parameters() if p.requires_grad]
+        try:
+            checkpoint.save(
+                self.run.path / name, network, self.task.tokenizer, task=facts, overwrite=True,
+                adapter=(self.adapter, learnt) if self.adapter else None, **more,
+            )  # fmt: skip
+        except (OSError, GlassError) as error:
+            raise GlassError(f"could not save: {error}; {self.kept()}") from None
 
     def save(self) -> None:
+        """Write the state of this step, unless it is worth nothing."""
+
         def more(folder: Path) -> None:
             tensors = {f"optimiser.{k}": v for k, v in optimiser_tensors(self.optimiser).items()}
             tensors["random"] = torch.get_rng_state()
@@ -192,7 +326,11 @@ class Trainer:
             weights.write(tensors, folder / TENSORS)
             (folder / STATE).write_text(json.dumps(asdict(self.state)), encoding="utf-8")
 
+        if not all(p.isfinite().all() for p in self.network.parameters()):
+            self.live(f"step {self.state.step:,} is not saved: a weight is not finite")
+            return
         self.keep(LAST, more=more)
+        self.run.seal()
 
     def restore(self) -> None:
         """Take up the state in `last/`, whose weights the network already has."""
@@ -207,6 +345,14 @@ class Trainer:
         restore_optimiser(self.optimiser, parts["optimiser"])
         if self.average:
             self.average.network.load_state_dict(parts["average"])
+        self.run.forget_after(self.state.step)
+
+    def reload(self) -> None:
+        """Go back to `last/`, weights and all."""
+        file = checkpoint.ADAPTER if self.adapter else weights.FILE
+        state = weights.read(self.run.path / LAST / file)
+        self.network.load_state_dict(state, strict=self.adapter is None)
+        self.restore()
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
@@ -228,47 +374,3 @@ class Trainer:
         finally:
             for kind, handler in zip(kinds, before, strict=False):
                 signal.signal(kind, handler)
-
-
-def decide(network: nn.Module, task: Task, settings: Training, run: Run, tell: Live) -> Training:
-    """Measure what is left open, once, before the first step: device, precision, steps."""
-    device = settings.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    settings = replace(settings, device=device, threads=settings.threads or torch.get_num_threads())
-    if settings.steps is None and settings.epochs is not None:
-        steps = math.ceil(settings.epochs * task.epoch() / settings.accumulate)
-        settings = replace(settings, steps=max(steps, 1), epochs=None)
-
-    trial = replace(settings, steps=10, minutes=None, precision="float32")
-    if settings.precision == "auto":
-        times = {
-            name: pace(network, task, replace(trial, precision=name), run, rounds=2)
-            for name in ("float32", "bfloat16")
-        }
-        half = times["bfloat16"] < 0.9 * times["float32"]
-        settings = replace(settings, precision="bfloat16" if half else "float32")
-        shown = ", ".join(f"{seconds:.3f} s in {name}" for name, seconds in times.items())
-        tell(f"precision {settings.precision}: a step takes {shown}")
-    if settings.steps is None:
-        seconds = pace(network, task, replace(trial, precision=settings.precision), run)
-        budget = (settings.minutes or MINUTES) * 60 * 0.9  # the rest is for evaluation
-        settings = replace(settings, steps=max(round(budget / seconds), 20), minutes=None)
-    return settings
-
-
-def pace(network: nn.Module, task: Task, settings: Training, run: Run, rounds: int = 6) -> float:
-    """Seconds a step, measured on steps whose result is thrown away."""
-    state = {name: value.clone() for name, value in network.state_dict().items()}
-    random = torch.get_rng_state()
-    trainer = Trainer(network, task, settings, run, Silent())
-    network.train()
-    times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        trainer.step()
-        times.append(time.perf_counter() - start)
-    network.load_state_dict(state)
-    torch.set_rng_state(random)
-    fastest = sorted(times)[: max(rounds * 2 // 3, 1)]
-    return sum(fastest) / len(fastest)

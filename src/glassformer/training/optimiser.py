@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 import copy
+from fnmatch import fnmatchcase
 
 import torch
 from torch import Tensor, nn
 
+from glassformer.config import nearest
+from glassformer.errors import GlassError
 from glassformer.training.settings import Training
 
 
 def make_optimiser(network: nn.Module, settings: Training) -> torch.optim.AdamW:
-    """AdamW; matrices decay, biases and scales do not."""
-    matrices = [p for p in network.parameters() if p.ndim >= 2]
-    others = [p for p in network.parameters() if p.ndim < 2]
-    groups = [
-        {"params": matrices, "weight_decay": settings.decay},
-        {"params": others, "weight_decay": 0.0},
+    """AdamW; matrices decay, biases and scales do not, and what is frozen is left out."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    frozen = dict.fromkeys(settings.freeze, 0)
+    for name, parameter in network.named_parameters():
+        hits = [pattern for pattern in frozen if fnmatchcase(name, pattern)]
+        for pattern in hits:
+            frozen[pattern] += 1
+        if hits:
+            parameter.requires_grad_(False)
+        elif parameter.requires_grad:
+            scale = settings.layer_rate ** blocks_behind(network, name)
+            decay = settings.decay if parameter.ndim >= 2 else 0.0
+            groups.setdefault((scale, decay), []).append(parameter)
+    for pattern, count in frozen.items():
+        if not count:
+            names = [name for name, _ in network.named_parameters()]
+            raise GlassError(f"no weight is called {pattern!r}{nearest(pattern, names)}")
+    if not groups:
+        raise GlassError("every weight is frozen: nothing is left to learn")
+    tables = [
+        {"params": these, "scale": scale, "weight_decay": decay}
+        for (scale, decay), these in groups.items()
     ]
-    return torch.optim.AdamW(groups, lr=settings.rate, betas=(0.9, settings.beta2), fused=True)
+    return torch.optim.AdamW(tables, lr=settings.rate, betas=(0.9, settings.beta2), fused=True)
+
+
+def blocks_behind(network: nn.Module, name: str) -> int:
+    """How many blocks stand between a weight and the end of the network."""
+    first, _, rest = name.partition(".")
+    stack = getattr(network, first, None)
+    if isinstance(stack, nn.ModuleList):
+        return len(stack) - 1 - int(rest.split(".")[0])
+    deepest = [len(m) for m in network.children() if isinstance(m, nn.ModuleList)]
+    before = ("token", "source_token", "position", "segment")
+    return max(deepest, default=0) if first in before else 0
 
 
 class Average:

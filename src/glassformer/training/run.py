@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import shutil
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from glassformer import checkpoint, config
+from glassformer.checkpoint import BEST, LAST
 from glassformer.errors import GlassError
+from glassformer.folder import (
+    MANIFEST,
+    digest,
+    locked,
+    read_json,
+    read_text,
+    recover,
+    verify,
+    write_file,
+)
 from glassformer.text.tokenizer import Tokenizer
+
+METRICS, LOG, ENVIRONMENT, CHECKSUMS = "metrics.jsonl", "train.log", "env.json", "checksums.json"
+GROWING = (METRICS, LOG, "skipped.jsonl")
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers may depend on."""
+    return {
+        "glassformer": version("glassformer"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "threads": torch.get_num_threads(),
+    }
 
 
 class Run:
@@ -23,39 +49,54 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.path, self.cache = path, path / "cache"
         self.board: Any = None  # TensorBoard's writer, if it is wanted
+        self.known: dict[tuple[str, int, int], str] = {}  # SHA-256 by name, size and time
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False) -> Run:
+        run = cls(path)
         if path.exists() and any(path.iterdir()):
             if not overwrite:
                 raise GlassError(f"{path} exists already: choose another --run, or --overwrite it")
             if not (path / checkpoint.CONFIG).exists() and not (path / "cache").exists():
                 raise GlassError(f"{path} is no run, so it is not overwritten")
-            shutil.rmtree(path)
-        run = cls(path)
+            with run.held():
+                shutil.rmtree(path)
         run.cache.mkdir(parents=True)
         return run
 
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else trains here; what a killed process left half done is put right."""
+        with locked(self.path, f"another process is training in {self.path}"):
+            for name in (BEST, LAST):
+                recover(self.path / name)
+            yield
+
     def describe(self, tables: dict[str, Any], tokenizer: Tokenizer) -> None:
         """Write down what was decided, before the first step."""
-        (self.path / checkpoint.CONFIG).write_text(config.write(tables), encoding="utf-8")
-        (self.path / checkpoint.TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
-        facts = {
-            "glassformer": version("glassformer"),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "system": platform.platform(),
-            "threads": torch.get_num_threads(),
-        }
-        (self.path / "env.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        write_file(self.path / checkpoint.TOKENIZER, tokenizer.to_json())
+        write_file(self.path / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
+        write_file(self.path / checkpoint.CONFIG, config.write(tables))
+
+    def changed(self) -> list[tuple[str, Any]]:
+        """What the numbers may depend on and is not as it was, with what it was."""
+        then, now = read_json(self.path / ENVIRONMENT), environment()
+        return [(name, then[name]) for name in now if then.get(name) != now[name]]
+
+    def redecide(self, **changed: Any) -> None:
+        """Write down settings of training that had to change on the way."""
+        tables = config.read(self.path / checkpoint.CONFIG)
+        tables["train"] |= changed
+        write_file(self.path / checkpoint.CONFIG, config.write(tables))
+        self.seal()
 
     def log(self, line: str) -> None:
-        with (self.path / "train.log").open("a", encoding="utf-8") as file:
+        with (self.path / LOG).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
     def note(self, **figures: Any) -> None:
         """A line of metrics.jsonl."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        with (self.path / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(figures) + "\n")
         if self.board:
             part = "validation" if "seconds" in figures else "training"
@@ -75,14 +116,86 @@ class Run:
         self.board = SummaryWriter(str(self.path / "tensorboard"))  # type: ignore[no-untyped-call,unused-ignore]
 
     def metrics(self) -> list[dict[str, Any]]:
-        file = self.path / "metrics.jsonl"
-        text = file.read_text(encoding="utf-8") if file.exists() else ""
-        return [json.loads(line) for line in text.splitlines()]
+        """Every figure so far; a last line that was cut short by a kill counts not."""
+        file = self.path / METRICS
+        text = read_text(file) if file.exists() else ""
+        lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise GlassError(f"{file} is damaged: {error}") from None
 
-    def save(
-        self, name: str, network: nn.Module, tokenizer: Tokenizer, task: dict[str, Any], **more: Any
-    ) -> None:
-        checkpoint.save(self.path / name, network, tokenizer, task=task, overwrite=True, **more)
+    def forget_after(self, step: int) -> None:
+        """Take back the figures of steps that will be gone through again."""
+        kept = [figures for figures in self.metrics() if figures["step"] <= step]
+        write_file(self.path / METRICS, "".join(json.dumps(figures) + "\n" for figures in kept))
+        self.seal()
+
+    # --- damage -----------------------------------------------------------------------------------
+
+    def seal(self) -> None:
+        """Note what every file but the weights is; one that grows is noted up to here."""
+        notes = {}
+        for file in sorted(self.path.rglob("*")):
+            name = file.relative_to(self.path).as_posix()
+            hidden = name.startswith(".") or name.split("/")[0] in (BEST, LAST, CHECKSUMS)
+            if file.is_file() and not hidden:
+                stat = file.stat()
+                key = (name, stat.st_size, stat.st_mtime_ns)
+                if key not in self.known:
+                    self.known[key] = digest(file, stat.st_size)
+                notes[name] = {"bytes": stat.st_size, "sha256": self.known[key]}
+        write_file(self.path / CHECKSUMS, json.dumps({"files": notes}, indent=2) + "\n")
+
+    def damage(self, only: tuple[str, ...] = ()) -> list[str]:
+        """What is wrong with the files that were noted, or with some of them, a line for each."""
+        try:
+            noted = read_json(self.path / CHECKSUMS)
+        except GlassError as error:
+            return [str(error)]
+        match noted:
+            case {"files": dict(notes)}:
+                pass
+            case _:
+                return [f"{self.path / CHECKSUMS} is damaged: it lists no files"]
+        found = []
+        for name, note in notes.items():
+            if only and not name.startswith(only):
+                continue
+            file = self.path / name
+            match note:
+                case {"bytes": int(size), "sha256": str(sha256)}:
+                    pass
+                case _:
+                    found.append(f"{self.path / CHECKSUMS} is damaged at {name}")
+                    continue
+            if not file.resolve().is_relative_to(self.path.resolve()):
+                found.append(f"{self.path / CHECKSUMS} is damaged: {name!r} leads out of the run")
+                continue
+            grows = name in GROWING or name.startswith("tensorboard/")
+            if not file.is_file():
+                found.append(f"{file} is missing")
+            elif file.stat().st_size != size and not (grows and file.stat().st_size > size):
+                found.append(f"{file} is damaged: {file.stat().st_size} bytes, not {size}")
+            elif digest(file, size) != sha256:
+                found.append(f"{file} is damaged: its content is not what was written")
+        return found
+
+
+def damage(path: Path) -> list[str]:
+    """What is wrong with a run, or with a folder that holds a model: a line for each file."""
+    inner = [path / name for name in (BEST, LAST) if (path / name).is_dir()]
+    found = Run(path).damage() if (path / CHECKSUMS).exists() else []
+    if not inner and not (path / MANIFEST).exists():
+        raise GlassError(f"{path} is neither a run nor a model of ours")
+    if inner and not (path / CHECKSUMS).exists():
+        found.append(f"{path / CHECKSUMS} is missing")
+    for folder in inner or [path]:
+        try:
+            verify(folder)
+        except GlassError as error:
+            found.append(str(error))
+    return found
 
 
 def next_run(folder: Path, task: str) -> Path:

@@ -15,12 +15,16 @@ class Training:
     epochs: float | None = None
     minutes: float | None = None
     batch: int = 32  # windows of a text, or thousands of tokens with padding
-    accumulate: int = 1  # batches to a step: the same result in less memory
+    accumulate: int = 1  # pieces that a batch is read in: the same result in less memory
+    fit: bool = False  # whether to do so by itself when memory runs out
     rate: float = 1e-3
     warmup: float = 0.05  # of the steps
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     floor: float = 0.1  # of the rate, at the end; a constant rate falls to it in the last fifth
     decay: float = 0.1  # of the weights
+    freeze: tuple[str, ...] = ()  # patterns of the names of weights that stay as they are
+    layer_rate: float = 1.0  # of the rate, for each block further from the end
+    lora: int = 0  # the rank of what is trained beside weights that stay; 0: all weights learn
     beta2: float = 0.99
     clip: float = 1.0  # the largest norm of a gradient
     smoothing: float = 0.0  # of the labels
@@ -43,7 +47,7 @@ class Training:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise GlassError(f"{name} must be above 0, not {value}")
-        for name in ("warmup", "floor", "smoothing", "average", "beta2"):
+        for name in ("warmup", "floor", "smoothing", "average", "beta2", "layer_rate"):
             if not 0 <= getattr(self, name) <= 1:
                 raise GlassError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
         if sum(b is not None for b in (self.steps, self.epochs, self.minutes)) > 1:

@@ -1,0 +1,456 @@
+"""Whatever happens to a run, nothing is lost."""
+
+import contextlib
+import errno
+import json
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from glassformer import GlassError, Trace, folder, load
+from glassformer.checkpoint import BEST, LAST
+from glassformer.live import Silent
+from glassformer.tasks.check import Told
+from glassformer.tasks.generate import Generate
+from glassformer.training import memory, start
+from glassformer.training.loop import Trainer
+from glassformer.training.run import Run, damage
+from kills import COMMAND, hashes, killed_until_done
+
+TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
+EXACT = {"device": "cpu", "precision": "float32", "threads": 1}
+
+
+@pytest.fixture
+def book(tmp_path):
+    file = tmp_path / "book.txt"
+    file.write_text("the cat sat on the mat and the dog sat on the log. " * 200)
+    return file
+
+
+def train(book, run, **options):
+    options = {"steps": 12, "save_every": 3, "evaluate_every": 4, "tell": Silent(), **options}
+    return start.train("generate", book, run=run, settings=TINY, **EXACT, **options)
+
+
+# --- killed ---------------------------------------------------------------------------------------
+
+
+def test_a_killed_run_ends_with_the_same_weights(tmp_path):
+    kills, same = killed_until_done(tmp_path, kills=3, seed=0)
+    assert kills == 3
+    assert same
+
+
+@pytest.mark.parametrize("more", [{}, {"average": 0.9, "accumulate": 2}])
+def test_a_run_in_five_pieces_equals_one_run(tmp_path, book, monkeypatch, more):
+    train(book, tmp_path / "whole", **more)
+    step, stops = Trainer.step, iter((2, 5, 7, 11))
+    at = next(stops)
+
+    def stopping(self):
+        done = step(self)
+        self.stopping = self.state.step == at
+        return done
+
+    monkeypatch.setattr(Trainer, "step", stopping)
+    result = train(book, tmp_path / "pieces", **more)
+    assert "seconds" not in result
+    for following in (*stops, 99):
+        assert json.loads((tmp_path / "pieces/last/training.json").read_text())["step"] == at
+        at = following
+        start.resume(tmp_path / "pieces", Silent())
+    assert hashes(tmp_path / "pieces") == hashes(tmp_path / "whole")
+    figures = [
+        [{k: v for k, v in line.items() if k != "seconds"} for line in Run(tmp_path / n).metrics()]
+        for n in ("whole", "pieces")
+    ]
+    assert figures[0] == figures[1]
+
+
+def test_a_run_that_had_not_begun_begins_again(tmp_path, book, monkeypatch):
+    def killed(*_args):
+        os._exit(9)
+
+    whole = tmp_path / "whole"
+    train(book, whole)
+    process = os.fork()
+    if process == 0:
+        monkeypatch.setattr(start, "prepare", killed)
+        train(book, tmp_path / "run")
+    os.waitpid(process, 0)
+    assert not (tmp_path / "run" / "config.toml").exists()
+    told = Told()
+    start.resume(tmp_path / "run", told)
+    assert "it begins again" in told.lines[0]
+    assert hashes(tmp_path / "run") == hashes(whole)
+
+
+def test_a_change_of_version_is_told(tmp_path, book):
+    train(book, tmp_path / "run")
+    file = tmp_path / "run" / "env.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"torch": "1.0"}))
+    told = Told()
+    start.resume(tmp_path / "run", told)
+    assert "torch was 1.0: the last bits of the numbers may differ" in told.lines
+
+
+def test_two_at_once_are_refused(tmp_path, book):
+    train(book, tmp_path / "run")
+    with Run(tmp_path / "run").held():
+        for attempt in (
+            lambda: start.resume(tmp_path / "run", Silent()),
+            lambda: train(book, tmp_path / "run", overwrite=True),
+        ):
+            with pytest.raises(GlassError, match="another process is training in"):
+                attempt()
+        code = "from glassformer.cli import main; main()"
+        line = [sys.executable, "-c", code, "resume", str(tmp_path / "run")]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        assert (done.returncode, "another process" in done.stderr) == (1, True)
+    start.resume(tmp_path / "run", Silent())
+
+
+# --- the disk -------------------------------------------------------------------------------------
+
+
+class DiskFullError(Exception):
+    pass
+
+
+def named(attempt):
+    try:
+        attempt()
+    except (GlassError, OSError) as error:
+        if "No space left" in str(error):
+            raise DiskFullError from None
+        raise
+
+
+class Full:
+    """A disk that is full from the n-th write on, wherever that write is."""
+
+    def __init__(self, monkeypatch, after):
+        self.left = after
+        self.hit = False
+        for owner, name in (
+            (folder, "sync"), (folder, "exchange"), (Path, "write_text"), (Path, "open"),
+            (Path, "rename"), (Path, "replace"), (Path, "mkdir"), (Run, "note"), (Run, "log"),
+        ):  # fmt: skip
+            monkeypatch.setattr(owner, name, self.counted(getattr(owner, name), name))
+        monkeypatch.setattr(
+            "glassformer.weights.save_file",
+            self.counted(sys.modules["glassformer.weights"].save_file, "save"),
+        )
+
+    def counted(self, function, name):
+        def run(*args, **more):
+            reads = (
+                name == "open" and (args[1] if len(args) > 1 else more.get("mode", "r"))[0] == "r"
+            )
+            if not reads:
+                self.left -= 1
+                if self.left < 0:
+                    self.hit = True
+                    raise OSError(errno.ENOSPC, "No space left on device")
+            return function(*args, **more)
+
+        return run
+
+
+def test_a_disk_that_is_full_at_any_write_loses_nothing(tmp_path, book):
+    """From the first checkpoint on, whichever write fails."""
+    train(book, tmp_path / "whole")
+    failures = 0
+    for n in range(0, 400, 9):
+        run = tmp_path / "run"
+        with pytest.MonkeyPatch.context() as patch:
+            begin = start.begin
+
+            def filled(*args, patch=patch, begin=begin, n=n):
+                trainer = begin(*args)
+                patch.full = Full(patch, n)
+                return trainer
+
+            patch.setattr(start, "begin", filled)
+            with contextlib.suppress(DiskFullError):
+                named(partial(train, book, run))
+            hit = patch.full.hit
+            failures += hit
+        left = {p.name for p in run.iterdir()}
+        assert not {name for name in left if name.startswith(".")}, n
+        load(run / LAST)
+        if (run / BEST).exists():
+            load(run / BEST)
+        start.resume(run, Silent())
+        assert hashes(run) == hashes(tmp_path / "whole"), n
+        assert damage(run) == []
+        shutil.rmtree(run)
+        if not hit:
+            break
+    assert failures > 10
+    assert not hit
+
+
+def test_a_file_that_may_not_grow_is_told_with_what_is_left(tmp_path, book):
+    train(book, tmp_path / "run", steps=6)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+    line = [*COMMAND, "resume", "run"]
+    config = (tmp_path / "run" / "config.toml").read_text()
+    (tmp_path / "run" / "config.toml").write_text(config.replace("steps = 6", "steps = 9"))
+    Run(tmp_path / "run").seal()
+    done = subprocess.run(
+        line, cwd=tmp_path, capture_output=True, text=True, check=False, preexec_fn=limit
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "the checkpoint of step 6 is whole: glass resume run" in done.stderr
+    start.resume(tmp_path / "run", Silent())
+    assert json.loads((tmp_path / "run/last/training.json").read_text())["step"] == 9
+
+
+def test_a_folder_that_is_taken_away_is_named(tmp_path, book, monkeypatch):
+    step = Trainer.step
+
+    def taking(self):
+        done = step(self)
+        if self.state.step == 5:
+            shutil.rmtree(self.run.path)
+        return done
+
+    monkeypatch.setattr(Trainer, "step", taking)
+    with pytest.raises(GlassError, match=r"No such file or directory.*run.*there is no checkpoint"):
+        train(book, tmp_path / "run")
+
+
+def test_a_run_cannot_be_where_a_file_is(tmp_path, book):
+    with pytest.raises(OSError, match="Not a directory"):
+        train(book, book / "run")
+
+
+# --- damage ---------------------------------------------------------------------------------------
+
+
+def test_every_flipped_bit_is_found_and_named(tmp_path, book):
+    run = tmp_path / "run"
+    train(book, run)
+    assert damage(run) == []
+    choose = random.Random(0)
+    files = [p for p in sorted(run.rglob("*")) if p.is_file()]
+    for i in range(200):
+        file = files[i % len(files)]
+        content = file.read_bytes()
+        if not content:
+            continue
+        at = choose.randrange(len(content))
+        flipped = bytearray(content)
+        flipped[at] ^= 1 << choose.randrange(8)
+        file.write_bytes(flipped)
+        found = damage(run)
+        named = file if file.name not in ("manifest.json", "checksums.json") else file.parent
+        assert any(str(named) in line for line in found), (file, at)
+        file.write_bytes(content)
+    assert damage(run) == []
+
+
+def test_a_damaged_checkpoint_points_to_the_other(tmp_path, book):
+    run = tmp_path / "run"
+    train(book, run)
+    file = run / BEST / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(GlassError, match=r"best.*is damaged.*run/last may be whole"):
+        load(run)
+    assert load(run / LAST)
+    with (run / "cache" / "train.ids").open("r+b") as store:
+        store.write(b"xx")
+    with pytest.raises(GlassError, match=r"train\.ids is damaged"):
+        start.resume(run, Silent())
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def nan_in_loss(trainer):
+    loss = trainer.task.loss
+    trainer.task.loss = lambda *args: loss(*args) * float("nan")
+
+
+def nan_in_gradient(trainer):
+    weight = trainer.network.blocks[0].attention.query.weight
+    weight.register_hook(lambda gradient: gradient * float("nan"))
+
+
+def nan_in_weight(trainer):
+    with torch.no_grad():
+        trainer.network.norm.weight[0] = float("nan")
+
+
+def nan_in_data(trainer):
+    loss = trainer.task.loss
+
+    def poisoned(network, batch, smoothing):
+        with Trace(network, edit={"token": lambda x: x * float("nan")}):
+            return loss(network, batch, smoothing)
+
+    trainer.task.loss = poisoned
+
+
+@pytest.mark.parametrize(
+    ("inject", "named"),
+    [
+        (nan_in_loss, "the loss"),
+        (nan_in_gradient, "the gradient of blocks.0.attention.query.weight"),
+        (nan_in_weight, "the weight norm.weight"),
+        (nan_in_data, "the loss"),
+    ],
+)
+def test_what_is_not_finite_changes_no_weight_and_is_named(tmp_path, book, inject, named):
+    told, seen = Told(), []
+
+    class EnoughError(Exception):
+        pass
+
+    def stopped(trainer, _tell):
+        for _ in range(3):
+            trainer.step()
+        inject(trainer)
+        before = {n: v.clone() for n, v in trainer.network.state_dict().items()}
+        moments = [v.clone() for s in trainer.optimiser.state.values() for v in s.values()]
+        for _ in range(2):
+            trainer.step()
+        after = trainer.network.state_dict()
+        assert all(torch.equal(before[n], after[n]) or "norm.weight" in n for n in before)
+        now = [v for s in trainer.optimiser.state.values() for v in s.values()]
+        assert all(torch.equal(a, b) for a, b in zip(moments, now, strict=True))
+        seen.append(trainer.state.skipped)
+        raise EnoughError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(start, "finish", stopped)
+        with pytest.raises(EnoughError):
+            train(book, tmp_path / "run", tell=told)
+    assert seen == [2]
+    assert any(f"step 4 is not taken: {named} is not finite" in line for line in told.lines)
+
+
+def test_three_bad_steps_go_back_with_a_smaller_rate_and_then_stop(tmp_path, book, monkeypatch):
+    loss, bad = Generate.loss, set(range(5, 8))
+    told, rates = Told(), {}
+
+    def poisoned(self, network, batch, smoothing=0.0):
+        value = loss(self, network, batch, smoothing)
+        return value * float("nan") if self.asked in bad else value
+
+    batch, note = Generate.batch, Run.note
+
+    def asked(self, step):
+        self.asked = step
+        return batch(self, step)
+
+    def noted(self, **figures):
+        if "rate" in figures:
+            rates[figures["step"]] = figures["rate"]
+            if figures["step"] == 12:
+                bad.clear()
+        note(self, **figures)
+        if figures.get("skipped") and figures["step"] == 8 and healed:
+            bad.clear()
+
+    healed = True
+    monkeypatch.setattr(Generate, "batch", asked)
+    monkeypatch.setattr(Generate, "loss", poisoned)
+    monkeypatch.setattr(Run, "note", noted)
+    train(book, tmp_path / "healed", tell=told)
+    assert any("back to step 3, with a rate of" in line for line in told.lines)
+    state = json.loads((tmp_path / "healed/last/training.json").read_text())
+    assert (state["step"], state["scale"]) == (12, 0.3)
+    healed, bad = False, set(range(5, 12))
+    with pytest.raises(GlassError, match=r"smaller rate too; the checkpoint of step 3.*rate"):
+        train(book, tmp_path / "ill")
+    assert load(tmp_path / "ill" / LAST)
+
+
+def test_a_weight_that_is_not_finite_is_not_saved(tmp_path, book, monkeypatch):
+    told, step = Told(), Trainer.step
+
+    def poisoned(self):
+        done = step(self)
+        if self.state.step == 6 and self.state.scale == 1:
+            nan_in_weight(self)
+        return done
+
+    monkeypatch.setattr(Trainer, "step", poisoned)
+    train(book, tmp_path / "run", tell=told)
+    assert "step 6 is not saved: a weight is not finite" in told.lines
+    assert any("back to step 3" in line for line in told.lines)
+    assert all(p.isfinite().all() for p in load(tmp_path / "run").network.parameters())
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def small_memory(monkeypatch, tokens):
+    """Memory for so many tokens at once, and not more."""
+    loss = Generate.loss
+
+    def limited(self, network, batch, smoothing=0.0):
+        if batch["ids"].numel() > tokens:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
+        return loss(self, network, batch, smoothing)
+
+    monkeypatch.setattr(Generate, "loss", limited)
+
+
+def test_a_batch_that_is_too_large_is_cut_into_pieces(tmp_path, book, monkeypatch):
+    train(book, tmp_path / "whole")
+    small_memory(monkeypatch, 40)
+    with pytest.raises(GlassError, match=r"batch of 4 x 33 tokens .* in 4 pieces it fits.*--fit"):
+        train(book, tmp_path / "refused")
+    told = Told()
+    train(book, tmp_path / "run", fit=True, tell=told)
+    assert any("read in 4 pieces, with the same result" in line for line in told.lines)
+    assert "accumulate = 4" in (tmp_path / "run" / "config.toml").read_text()
+    for ours, theirs in zip(
+        load(tmp_path / "run").network.parameters(),
+        load(tmp_path / "whole").network.parameters(), strict=True,
+    ):  # fmt: skip
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_memory_that_runs_out_on_the_way_goes_on_from_the_last_checkpoint(
+    tmp_path, book, monkeypatch
+):
+    step = Trainer.step
+
+    def later(self):
+        if self.state.step == 7 and self.settings.accumulate == 1:
+            small_memory(monkeypatch, 80)
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "step", later)
+    result = train(book, tmp_path / "run", fit=True)
+    assert result["steps"] == 12
+    assert "accumulate = 2" in (tmp_path / "run" / "config.toml").read_text()
+
+
+def test_a_context_that_is_too_long_is_named_or_made_shorter(tmp_path, book, monkeypatch):
+    small_memory(monkeypatch, 20)
+    with pytest.raises(GlassError, match=r"one text of 33 tokens.*16 do: --set model.context=16"):
+        train(book, tmp_path / "refused", minutes=0.01, steps=None)
+    assert not (tmp_path / "refused").exists()
+    small_memory(monkeypatch, 20)
+    train(book, tmp_path / "run", fit=True)
+    assert load(tmp_path / "run").config.context == 16
+    assert memory.is_memory_error(MemoryError())
+    assert not memory.is_memory_error(RuntimeError("another"))
