@@ -65,6 +65,9 @@ CASES = {
         "bert", {**WITH_CONTEXT, "masked": False, "classes": 3}, READS | {"pooled", "first"}
     ),
     "gpt2": Case("gpt2", WITH_CONTEXT, WRITES),
+    "gpt2_classifier": Case(
+        "gpt2_classifier", {**WITH_CONTEXT, "classes": 3}, frozenset({"padded", "pooled", "learns"})
+    ),
     "llama": Case("llama", {**WITH_CONTEXT, "key_heads": 2, "hidden": 48}, WRITES),
     "wide llama": Case("llama", {**WITH_CONTEXT, "width": 16, "hidden": 48, "tied": True}, WRITES),
 }

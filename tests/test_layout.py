@@ -88,6 +88,7 @@ def test_the_public_list_is_what_it_says():
         "translator",
         "bert",
         "gpt2",
+        "gpt2_classifier",
         "llama",
     ]
     assert all(model.Config for model in glassformer.MODELS.values())

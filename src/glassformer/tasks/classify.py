@@ -36,15 +36,15 @@ class Classify:
     models: ClassVar[tuple[str, ...]] = ("classifier", "bert", "gpt2_classifier")
     built_on: ClassVar[dict[str, str]] = {"gpt2": "gpt2_classifier"}
     settings: ClassVar[dict[str, Any]] = {
-        "context": 256,
-        "dim": 128,
-        "depth": 2,
-        "heads": 4,
-        "dropout": 0.1,
+        "context": 512,
+        "dim": 64,
+        "depth": 1,
+        "heads": 2,
+        "dropout": 0.3,
         "masked": False,
         "pooled": True,
     }
-    training: ClassVar[dict[str, Any]] = {"batch": 8, "rate": 5e-4, "decay": 0.05}
+    training: ClassVar[dict[str, Any]] = {"batch": 8, "rate": 1.5e-3, "decay": 0.05}
     figure: ClassVar[str] = "accuracy"
     peek: ClassVar[int] = 1_000
     whole: ClassVar[int | None] = None

@@ -1,0 +1,253 @@
+"""Training on from what one has: other data, other tasks, other labels."""
+
+import shutil
+
+import pytest
+import torch
+
+from cases import CASES, ids, source
+from glassformer import MODELS, GlassError, Model, load
+from glassformer.checkpoint import ADAPTER, BEST, average, inherit
+from glassformer.live import Silent
+from glassformer.nn.lora import LoRA, add_lora, merge_lora
+from glassformer.tasks.check import Told
+from glassformer.text.plain import Characters, Words
+from glassformer.training import start
+from glassformer.training.optimiser import blocks_behind, make_optimiser
+from glassformer.training.settings import Training
+
+TINY = ["model.dim=32", "model.depth=2", "model.heads=2", "train.rate=3e-3"]
+EXACT = {"device": "cpu", "precision": "float32", "threads": 1}
+SMALL = [*TINY, "model.context=32", "train.batch=4"]
+
+
+def go(task, *data, **options):
+    return start.train(task, *data, **{"steps": 20, "tell": Silent(), **EXACT, **options})
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finetune")
+    (folder / "book.txt").write_text("the cat sat on the mat and the dog sat on the log. " * 200)
+    kinds = [("cat", "animal"), ("mat", "thing")]
+    rows = [f"{i % 7} the {kinds[i % 2][0]} sat {i},{kinds[i % 2][1]}" for i in range(120)]
+    (folder / "labels.csv").write_text("text,label\n" + "\n".join(rows))
+    rows = [f"the {w} {i},{w}" for i in range(30) for w in ("cat", "dog", "log")]
+    (folder / "three.csv").write_text("text,label\n" + "\n".join(rows))
+    words, other = "one two three".split(), "eins zwei drei".split()
+    said = lambda names, i: f"{names[i % 3]} {names[i // 3 % 3]} {i}"
+    pairs = [f"{said(words, i)}\t{said(other, i)}" for i in range(120)]
+    (folder / "pairs.tsv").write_text("\n".join(pairs))
+    for task in ("generate", "fill-mask"):
+        go(task, folder / "book.txt", run=folder / task, settings=SMALL)
+    go("classify", folder / "labels.csv", run=folder / "classify", settings=TINY)
+    more = [*TINY, "model.hidden=64"]
+    go("translate", folder / "pairs.tsv", run=folder / "translate", settings=more)
+    return folder
+
+
+# --- LoRA -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "translator", "llama"])
+def test_an_adapter_in_the_weights_gives_what_it_gave_beside_them(name):
+    case = CASES[name]
+    network = MODELS[case.name](case.network.config).eval()
+    network.load_state_dict(case.network.state_dict())
+    text = ids()
+    read = (text, source(len(text))) if name == "translator" else (text,)
+    before = network(*read)
+    add_lora(network, 4)
+    torch.testing.assert_close(network(*read), before)
+    learns = {n for n, p in network.named_parameters() if p.requires_grad}
+    assert learns
+    assert all(n.endswith((".up", ".down")) for n in learns)
+    with torch.no_grad():
+        for module in network.modules():
+            if isinstance(module, LoRA):
+                module.up.normal_(std=0.1)
+    beside = network(*read)
+    assert not torch.allclose(beside, before)
+    merge_lora(network)
+    assert not any(isinstance(m, LoRA) for m in network.modules())
+    torch.testing.assert_close(network(*read), beside, atol=1e-6, rtol=1e-5)
+    assert network.state_dict().keys() == case.network.state_dict().keys()
+
+
+def test_an_adapter_is_small_and_stands_on_its_base(home, tmp_path):
+    base, run = tmp_path / "base", tmp_path / "run"
+    shutil.copytree(home / "fill-mask" / BEST, base)
+    result = go("classify", home / "labels.csv", base=base, lora=2, run=run, rate=1e-2, steps=60)
+    assert result["accuracy"] > 0.9
+    names = {p.name for p in (run / BEST).iterdir()}
+    assert ADAPTER in names
+    assert "model.safetensors" not in names
+    assert (run / BEST / ADAPTER).stat().st_size < (base / "model.safetensors").stat().st_size
+    model = load(run)
+    assert next(iter(model.classify(["the cat sat 5"])[0])) == "animal"
+    frozen, ours = load(base).network.state_dict(), model.network.state_dict()
+    assert torch.equal(frozen["token.weight"], ours["token.weight"])
+    assert not torch.equal(
+        frozen["blocks.0.attention.query.weight"], ours["blocks.0.attention.query.weight"]
+    )
+    model.save(tmp_path / "merged")
+    assert load(tmp_path / "merged").classify(["the cat"]) == model.classify(["the cat"])
+
+    (run / "config.toml").write_text(
+        (run / "config.toml").read_text().replace("steps = 60", "steps = 66")
+    )
+    start.Run(run).seal()
+    assert start.resume(run, Silent())["steps"] == 66
+
+    base.rename(tmp_path / "moved")
+    with pytest.raises(GlassError, match=r"adapter for the model in .*base, which is not there"):
+        load(run)
+    shutil.copytree(home / "generate" / BEST, base)
+    with pytest.raises(GlassError, match="which changed"):
+        load(run)
+
+
+def test_an_adapter_needs_a_model_to_stand_on(home, tmp_path):
+    with pytest.raises(GlassError, match="name it with --from"):
+        go("classify", home / "labels.csv", lora=2, run=tmp_path / "run")
+
+
+# --- from one task to another ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "model", "kept"),
+    [("fill-mask", "bert", "token.weight"), ("generate", "gpt2_classifier", "token.weight")],
+)
+def test_what_read_text_learns_to_sort_it(home, tmp_path, base, model, kept):
+    told = Told()
+    go("classify", home / "labels.csv", base=home / base, run=tmp_path / "run", steps=1,
+       freeze=["token*"], tell=told)  # fmt: skip
+    ours, theirs = load(tmp_path / "run"), load(home / base)
+    assert ours.name == model
+    assert ours.tokenizer.to_json() == theirs.tokenizer.to_json()
+    assert torch.equal(ours.network.state_dict()[kept], theirs.network.state_dict()[kept])
+    anew = next(line for line in told.lines if line.startswith("starts from"))
+    assert "head.weight" in anew
+    assert "blocks" not in anew
+
+
+def test_labels_that_are_the_same_keep_their_head(home, tmp_path):
+    told = Told()
+    go("classify", home / "labels.csv", base=home / "classify", run=tmp_path / "same", tell=told)
+    assert not any("anew" in line for line in told.lines)
+    told = Told()
+    go("classify", home / "three.csv", base=home / "classify", run=tmp_path / "other", tell=told)
+    assert any("anew: head.weight, head.bias" in line for line in told.lines)
+    assert load(tmp_path / "other").task["labels"] == ["cat", "dog", "log"]
+    assert any("unknown to the model's tokenizer; --extend adds them" in x for x in told.lines)
+
+
+def test_a_translator_goes_on_with_other_pairs(home, tmp_path):
+    last = start.Run(home / "translate").metrics()[-1]
+    told = Told()
+    first = go("translate", home / "pairs.tsv", base=home / "translate", run=tmp_path / "r",
+               rate=1e-9, steps=1, tell=told)  # fmt: skip
+    assert not any("anew" in line for line in told.lines)
+    assert first["loss"] == pytest.approx(last["loss"], abs=1e-3)
+
+
+def test_unknown_words_are_added_when_asked(home, tmp_path):
+    told = Told()
+    go("classify", home / "three.csv", base=home / "classify", run=tmp_path / "run", extend=True,
+       freeze=["token.weight"], tell=told)  # fmt: skip
+    ours, theirs = load(tmp_path / "run"), load(home / "classify")
+    old = theirs.tokenizer.vocab
+    assert ours.tokenizer.vocab > old
+    assert ours.tokenizer.tokens[:old] == theirs.tokenizer.tokens
+    table = ours.network.state_dict()["token.weight"]
+    assert torch.equal(table[:old], theirs.network.state_dict()["token.weight"])
+    assert any("tokens more" in line for line in told.lines)
+    with pytest.raises(GlassError, match="kind wordpiece cannot learn more"):
+        go("classify", home / "three.csv", base=home / "fill-mask", run=tmp_path / "x", extend=True)
+    assert Characters.train(["ab"]).extended(["abc"]).decode([1, 2, 3]) == "abc"
+    assert Words.train(["a b"]).extended(["a b"]).vocab == Words.train(["a b"]).vocab
+
+
+def test_a_hugging_face_folder_is_trained_on(home, tmp_path):
+    model = load(home / "fill-mask")
+    model.save(tmp_path / "theirs", format="huggingface")
+    result = go("classify", home / "labels.csv", base=tmp_path / "theirs", run=tmp_path / "run",
+                steps=60, rate=1e-2)  # fmt: skip
+    assert result["model"] == "bert"
+    assert result["accuracy"] > 0.9
+
+
+def test_what_cannot_become_the_other_is_refused(home, tmp_path):
+    for task, base, message in (
+        ("generate", "classify", "generate is done by"),
+        ("translate", "generate", "translate is done by"),
+        ("fill-mask", "generate", "fill-mask is done by"),
+    ):
+        with pytest.raises(GlassError, match=message):
+            go(task, home / "book.txt", base=home / base, run=tmp_path / task)
+    with pytest.raises(GlassError, match="becomes bert, not classifier"):
+        go("classify", base=home / "fill-mask", model="classifier", run=tmp_path / "y")
+    Model(CASES["bert"].network).save(tmp_path / "mute")
+    with pytest.raises(GlassError, match="has no tokenizer"):
+        go("classify", home / "labels.csv", base=tmp_path / "mute", run=tmp_path / "z")
+
+
+def test_rows_that_are_new_start_from_the_mean():
+    make = lambda **sizes: MODELS["gpt2"](MODELS["gpt2"].Config(**sizes))
+    sizes = {"dim": 8, "depth": 1, "heads": 2, "dropout": 0.0}
+    small = make(vocab=10, context=4, **sizes)
+    large = make(vocab=12, context=6, **sizes)
+    assert inherit(large, small.state_dict()) == []
+    assert torch.equal(large.token.weight[:10], small.token.weight)
+    torch.testing.assert_close(large.token.weight[11], small.token.weight.mean(dim=0))
+    assert torch.equal(large.position.weight[:4], small.position.weight)
+
+
+# --- freezing and rates ---------------------------------------------------------------------------
+
+
+def test_what_is_frozen_does_not_change_by_a_bit(home, tmp_path):
+    go("generate", home / "book.txt", base=home / "generate", run=tmp_path / "run",
+       freeze=["token.*", "blocks.0.*"], decay=0.5, average=0.5)  # fmt: skip
+    ours, theirs = (load(x).network.state_dict() for x in (tmp_path / "run", home / "generate"))
+    for name in ours:
+        frozen = name.startswith(("token.", "blocks.0."))
+        assert torch.equal(ours[name], theirs[name]) == frozen, name
+    for freeze, message in ((["tokn*"], "no weight is called 'tokn"), (["*"], "every weight is")):
+        with pytest.raises(GlassError, match=message):
+            go("generate", home / "book.txt", base=home / "generate", run=tmp_path / "x",
+               freeze=freeze)  # fmt: skip
+
+
+def test_blocks_nearer_the_text_learn_slower():
+    network = CASES["gpt2"].network
+    assert [blocks_behind(network, n) for n in (
+        "token.weight", "blocks.0.attention.query.weight", "blocks.1.norm1.weight", "norm.weight",
+    )] == [2, 1, 0, 0]  # fmt: skip
+    groups = make_optimiser(network, Training(layer_rate=0.5)).param_groups
+    scales = {id(p): g["scale"] for g in groups for p in g["params"]}
+    assert scales[id(network.token.weight)] == 0.25
+    assert scales[id(network.blocks[0].attention.query.weight)] == 0.5
+    assert scales[id(network.norm.weight)] == 1.0
+
+
+# --- averaging ------------------------------------------------------------------------------------
+
+
+def test_runs_are_averaged(home, tmp_path):
+    for seed in (1, 2):
+        go("generate", home / "book.txt", base=home / "generate", run=tmp_path / f"r{seed}",
+           seed=seed)  # fmt: skip
+    runs = [tmp_path / "r1", tmp_path / "r2"]
+    average(runs, tmp_path / "mean")
+    mean, *both = (
+        load(p).network.state_dict() for p in (tmp_path / "mean", *(r / "last" for r in runs))
+    )
+    for name in mean:
+        torch.testing.assert_close(mean[name], (both[0][name] + both[1][name]) / 2)
+    assert load(tmp_path / "mean").task["name"] == "generate"
+    with pytest.raises(GlassError, match="holds another model"):
+        average([runs[0], home / "classify"], tmp_path / "x")
+    with pytest.raises(GlassError, match="exists already"):
+        average(runs, tmp_path / "mean")
