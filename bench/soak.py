@@ -1,4 +1,4 @@
-"""What takes long to show: a text of 1 GB learnt from in less than 1 GB of memory.
+"""What takes long to show: a text of 1 GB in less than 1 GB of memory, and a hundred kills.
 
     make soak
 
@@ -17,6 +17,9 @@ import time
 from pathlib import Path
 
 from glassformer.data.sample import documentation
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from kills import killed_until_done
 
 GLASS = [sys.executable, "-c", "from glassformer.cli import main; main()"]
 
@@ -48,6 +51,15 @@ def soak_large_text(folder: Path, size: int = 10**9) -> None:
     assert most < 1, "more than 1 GB"
 
 
+def soak_kills(folder: Path, kills: int = 100) -> None:
+    """A run that is killed again and again ends with the weights of one that was left alone."""
+    hit, same = killed_until_done(folder, kills=kills, seed=1)
+    print(f"{hit} kills at random moments: the weights are {'the same' if same else 'OTHERS'}")
+    assert same
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        soak_large_text(Path(scratch), int(float(sys.argv[1]) * 1e9) if sys.argv[1:] else 10**9)
+        soak_large_text(Path(scratch))
+    with tempfile.TemporaryDirectory() as scratch:
+        soak_kills(Path(scratch))

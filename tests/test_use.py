@@ -246,6 +246,23 @@ def test_commands_answer_in_the_order_of_the_input(home):
     assert command(*run, "-", "-n", "3", text="the cat").startswith("the cat")
 
 
+def test_a_file_goes_in_and_a_table_comes_out(home, tmp_path):
+    answer = command("classify", home / "classify", "--file", home / "reviews.csv", "--csv")
+    rows = answer.splitlines()
+    assert len(rows) == 100
+    right = [line.split(",")[1] == ("pos" if "lovely" in line else "neg") for line in rows[1:]]
+    assert sum(right) > 90
+    (tmp_path / "lines.txt").write_text("one\ntwo two\n")
+    answer = command("translate", home / "translate", "--file", tmp_path / "lines.txt", "--json")
+    assert [json.loads(s)["text"] for s in answer.splitlines()] == ["one", "two two"]
+    both = command("classify", home / "classify", "x", "--file", home / "reviews.csv", code=2)
+    assert "not both" in both
+    error = command(
+        "classify", home / "classify", "--file", home / "reviews.csv", "--text", "nope", code=1
+    )
+    assert "there is no 'nope'; have ['text', 'label']" in error
+
+
 @pytest.mark.parametrize("name", ["generate", "classify", "translate", "fill-mask"])
 def test_a_text_has_one_vector_whatever_stands_beside_it(home, name):
     model = load(home / name)
@@ -353,8 +370,9 @@ def test_a_recipe_is_a_file(home, tmp_path):
 
 
 def test_every_recipe_of_ours_can_be_read():
+    from glassformer.training.begin import make_config
     from glassformer.training.recipe import read_recipe
-    from glassformer.training.start import make_config, sort_options
+    from glassformer.training.request import sort_options
 
     recipes = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
     assert recipes

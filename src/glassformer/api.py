@@ -265,8 +265,8 @@ def load(
     `ignore` names settings and tensors of a Hugging Face folder to pass over; `tokenizer` is the
     tokenizer file of a llama2.c model. Nothing in the files is run.
 
-    >>> load("runs/classify-1")
-    <glassformer.Model classifier: 24,194 parameters, tokenizer: words>
+    >>> load("runs/classify-1").name
+    'classifier'
     """
     words = None if tokenizer is None else Path(tokenizer)
     return Model(*checkpoint.open_folder(Path(path), ignore, tokenizer=words))

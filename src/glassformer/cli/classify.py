@@ -3,31 +3,35 @@
 import csv
 import json
 import sys
+from typing import Any
 
 import click
+
+from glassformer.cli.inputs import given_texts, inputs
 
 
 @click.command()
 @click.argument("run", type=click.Path(exists=True))
-@click.argument("texts", nargs=-1)
+@inputs
 @click.option("--csv", "as_csv", is_flag=True, help="A table with a column for each label.")
 @click.option("--json", "as_json", is_flag=True, help="An object a line.")
-def classify(run: str, texts: tuple[str, ...], as_csv: bool, as_json: bool) -> None:
-    """Label TEXTS, or the lines of standard input, with the model in RUN.
+def classify(run: str, as_csv: bool, as_json: bool, **given: Any) -> None:
+    """Label TEXTS, a file, or the lines of standard input, with the model in RUN.
 
     \b
     glass classify runs/classify-1 "What a wonderful film" "I fell asleep"
-    glass classify runs/classify-1 --csv < reviews.txt > labels.csv
+    glass classify runs/classify-1 --file reviews.csv --csv > labels.csv
     """
     from glassformer.api import load
 
     model = load(run)
-    given = list(texts) or [line.rstrip("\n") for line in sys.stdin]
+    given["text"] = given["text"] or tuple(model.task.get("text", ()))
+    texts = given_texts(**given)
     table = csv.writer(sys.stdout)
     if as_csv:
         table.writerow(["text", "label", *model.task.get("labels", ())])
-    for text, labels in zip(given, model.classify(given), strict=True):
-        best = next(iter(labels))
+    for text, labels in zip(texts, model.classify(texts), strict=True):
+        best, text = next(iter(labels)), text if isinstance(text, str) else " | ".join(text)
         if as_csv:
             table.writerow([text, best, *(f"{labels[name]:.4f}" for name in model.task["labels"])])
         elif as_json:

@@ -1,18 +1,20 @@
 """`glass fill-mask`: guess what a [MASK] hides."""
 
 import json
-import sys
+from typing import Any
 
 import click
+
+from glassformer.cli.inputs import given_texts, inputs
 
 
 @click.command("fill-mask")
 @click.argument("run", type=click.Path(exists=True))
-@click.argument("texts", nargs=-1)
+@inputs
 @click.option("--top", type=click.IntRange(1), default=5, show_default=True, help="Guesses.")
 @click.option("--json", "as_json", is_flag=True, help="An object a line.")
-def fill_mask(run: str, texts: tuple[str, ...], top: int, as_json: bool) -> None:
-    """Guess each [MASK] in TEXTS, or in the lines of standard input, with the model in RUN.
+def fill_mask(run: str, top: int, as_json: bool, **given: Any) -> None:
+    """Guess each [MASK] in TEXTS, a file, or lines of standard input, with the model in RUN.
 
     \b
     glass fill-mask runs/fill-mask-1 "The [MASK] of the function is a list."
@@ -20,7 +22,7 @@ def fill_mask(run: str, texts: tuple[str, ...], top: int, as_json: bool) -> None
     from glassformer.api import load
 
     model = load(run)
-    for text in list(texts) or [line.rstrip("\n") for line in sys.stdin]:
+    for text in given_texts(**given):
         masks = model.fill_mask(text, top=top)
         if as_json:
             guesses = [[{"token": t, "probability": p} for t, p in row] for row in masks]

@@ -1,28 +1,29 @@
 """`glass translate`: say texts in another language."""
 
 import json
-import sys
 from typing import Any
 
 import click
 
+from glassformer.cli.inputs import given_texts, inputs
+
 
 @click.command()
 @click.argument("run", type=click.Path(exists=True))
-@click.argument("texts", nargs=-1)
+@inputs
 @click.option("--beam", type=click.IntRange(1, 64), default=4, show_default=True, help="Width.")
 @click.option("--penalty", default=0.6, show_default=True, help="Above 0 favours longer answers.")
 @click.option("--alignment", is_flag=True, help="What each token read of the source.")
 @click.option("--json", "as_json", is_flag=True, help="An object a line.")
 def translate(
-    run: str, texts: tuple[str, ...], beam: int, penalty: float, alignment: bool, as_json: bool
+    run: str, beam: int, penalty: float, alignment: bool, as_json: bool, **given: Any
 ) -> None:
-    """Translate TEXTS, or the lines of standard input, with the model in RUN.
+    """Translate TEXTS, a file, or the lines of standard input, with the model in RUN.
 
     \b
     glass translate runs/translate-1 "三百二十一"
     glass translate runs/translate-1 "三百二十一" --alignment
-    glass translate runs/translate-1 --beam 1 < lines.txt
+    glass translate runs/translate-1 --beam 1 --file lines.txt
     """
     from rich.console import Console
 
@@ -30,8 +31,8 @@ def translate(
     from glassformer.cli.grid import grid
 
     model = load(run)
-    given = list(texts) or [line.rstrip("\n") for line in sys.stdin]
-    for text, said in zip(given, model.translate(given, beam=beam, penalty=penalty), strict=True):
+    texts = given_texts(**given)
+    for text, said in zip(texts, model.translate(texts, beam=beam, penalty=penalty), strict=True):
         pair: dict[str, Any] = {"text": text, "translation": said}
         read = model.align(text, said) if alignment else None
         if read and as_json:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import signal
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from glassformer.folder import read_json
 from glassformer.live import Live
 from glassformer.nn.block import checkpointed
 from glassformer.tasks.task import Batch, Task
+from glassformer.training.interrupt import interruptible
 from glassformer.training.memory import TooLongError, is_memory_error, shorter
 from glassformer.training.optimiser import (
     Average,
@@ -77,7 +75,7 @@ class Trainer:
 
     def train(self) -> dict[str, Any]:
         """Run to the end of the budget; give back the figures of the best weights."""
-        with self.interruptible():
+        with interruptible(self.stop):
             try:
                 self.loop(self.settings.steps or 1)
             except OSError as error:
@@ -354,23 +352,9 @@ class Trainer:
         self.network.load_state_dict(state, strict=self.adapter is None)
         self.restore()
 
-    @contextlib.contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """The first Ctrl-C (or SIGTERM) lets the step finish and saves; the second leaves."""
-
-        def stop(number: int, _frame: object) -> None:
-            if self.stopping:
-                raise KeyboardInterrupt
-            self.stopping = True
+    def stop(self) -> bool:
+        """Stop after this step; whether that was not asked before."""
+        first, self.stopping = not self.stopping, True
+        if first:
             self.live("stopping after this step; once more to leave at once")
-
-        kinds = (signal.SIGINT, signal.SIGTERM)
-        try:
-            before = [signal.signal(kind, stop) for kind in kinds]
-        except ValueError:  # not the main thread, where no signal arrives
-            before = []
-        try:
-            yield
-        finally:
-            for kind, handler in zip(kinds, before, strict=False):
-                signal.signal(kind, handler)
+        return first

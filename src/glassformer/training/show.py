@@ -22,6 +22,28 @@ def describe(
     )
 
 
+def mark_trouble(axes: Any, learnt: list[dict[str, Any]], skipped: list[int]) -> None:
+    """Show where the loss leapt, and steps that were not taken."""
+    leaps = [learnt[i] for i in spikes([m["loss"] for m in learnt])]
+    if leaps:
+        steps, values = [m["step"] for m in leaps], [m["loss"] for m in leaps]
+        axes.plot(steps, values, "v", color="tab:red", label="a leap of the loss")
+    for i, step in enumerate(skipped):
+        label = "not finite, not taken" if i == 0 else None
+        axes.axvline(step, color="tab:red", linewidth=0.8, alpha=0.5, label=label)
+
+
+def spikes(losses: list[float], before: int = 20) -> list[int]:
+    """Where a loss is far above those just before it: by six times as much as they differ."""
+    found = []
+    for i in range(before, len(losses)):
+        last = sorted(losses[i - before : i])
+        middle, spread = last[before // 2], last[-before // 10] - last[before // 10]
+        if losses[i] > middle + 6 * max(spread / 2, 0.01 * abs(middle)):
+            found.append(i)
+    return found
+
+
 def plot_confusion(counts: NDArray[np.int64], labels: list[str], file: Path) -> None:
     """Which label was said for which, in percent of each true label."""
     import matplotlib as mpl
@@ -61,6 +83,8 @@ def plot(metrics: list[dict[str, Any]], figure: str, baseline: float | None, fol
         chart, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
         if name in ("loss", "rate"):
             axes.plot([m["step"] for m in learnt], [m[name] for m in learnt], label="training")
+        if name == "loss":
+            mark_trouble(axes, learnt, [m["step"] for m in metrics if "skipped" in m])
         if name == "loss" or name == figure:
             steps, values = [m["step"] for m in judged], [m[name] for m in judged]
             axes.plot(steps, values, marker="o", label="validation")

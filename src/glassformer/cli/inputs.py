@@ -1,0 +1,48 @@
+"""Texts for a command: its arguments, a file, or the lines of standard input."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from glassformer.cli.columns import F
+
+
+def inputs(command: F) -> F:
+    """Add TEXTS, --file and --text."""
+    for option in (
+        click.option("--text", multiple=True, help="A column of the file; twice for pairs."),
+        click.option("--file", type=click.Path(exists=True, path_type=Path), help="Read this."),
+        click.argument("texts", nargs=-1),
+    ):
+        command = option(command)
+    return command
+
+
+def given_texts(texts: tuple[str, ...], file: Path | None, text: tuple[str, ...] = ()) -> list[Any]:
+    """What to work on: texts, or pairs of texts where two columns are named."""
+    from glassformer.data.corpus import guess_column
+    from glassformer.data.files import TABLES, Bad, kind_of, lines, rows
+    from glassformer.errors import GlassError
+
+    if file is None:
+        for name in texts:
+            if len(name) < 200 and Path(name).is_file():
+                click.echo(f"{name} is taken as a text; --file {name} reads the file", err=True)
+        return list(texts) or [line.rstrip("\n") for line in sys.stdin]
+    if texts:
+        raise click.UsageError("give texts or --file, not both")
+    if kind_of(file) not in TABLES:
+        return [line.rstrip("\n") for _, line in lines(file, Bad())]
+    columns = text or (guess_column([file]) or "",)
+    found: list[Any] = []
+    for row in rows(file, Bad()):
+        missing = [name for name in columns if name not in row.values]
+        if missing:
+            raise GlassError(f"{row.place}: there is no {missing[0]!r}; have {list(row.values)}")
+        values = tuple(row.values[name] for name in columns)
+        found.append(values if len(values) > 1 else values[0])
+    return found

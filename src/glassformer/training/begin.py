@@ -1,0 +1,137 @@
+"""From a request to a trainer at its first step: build, take over, decide, write down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from glassformer import checkpoint, models
+from glassformer.checkpoint import BEST, Adapter
+from glassformer.config import make, override, to_dict
+from glassformer.errors import GlassError
+from glassformer.live import Live
+from glassformer.nn.lora import add_lora
+from glassformer.tasks.task import Task
+from glassformer.text.tokenizer import Tokenizer
+from glassformer.training.decide import decide
+from glassformer.training.loop import Trainer
+from glassformer.training.memory import TooLongError
+from glassformer.training.request import Request
+from glassformer.training.run import Run
+from glassformer.training.settings import Training
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a run starts from: an architecture, its settings, and perhaps another model."""
+
+    architecture: str
+    shape: Any
+    base: Path | None = None
+    network: nn.Module | None = None
+    tokenizer: Tokenizer | None = None
+    facts: dict[str, Any] = field(default_factory=dict)  # of the task that the model was made for
+
+    @classmethod
+    def of(cls, request: Request, base: str | Path | None, model: str | None) -> Start:
+        kind, table, settings = request.kind, dict(request.table), request.settings
+        named = table.pop("name", None)
+        if base is None:
+            architecture = model or named or kind.models[0]
+            return cls(architecture, make_config(architecture, kind, table, settings))
+        path = Path(base)
+        path = path / BEST if (path / BEST).is_dir() else path
+        network, tokenizer, facts = checkpoint.open_folder(path)
+        if tokenizer is None:
+            raise GlassError(f"{path} has no tokenizer, so that nothing can be read with it")
+        old = models.name_of(network)
+        architecture = kind.built_on.get(old, old)
+        if (model or architecture) != architecture:
+            raise GlassError(f"{path} holds a model that becomes {architecture}, not {model}")
+        known = models.MODELS[architecture].Config.__dataclass_fields__
+        kept: dict[str, Any] = to_dict(network.config)
+        for name in ("masked", "pooled", "dropout"):
+            kept |= {name: kind.settings[name]} if name in kind.settings else {}
+        kept |= table
+        kept = {name: value for name, value in kept.items() if name in known}
+        shape = make_config(architecture, kind, kept, settings)
+        return cls(architecture, shape, path, network, tokenizer, facts)
+
+    def build(self, task: Task, learning: Training, tell: Live) -> nn.Module:
+        """The network, with what it takes over from another."""
+        torch.manual_seed(learning.seed)
+        network: nn.Module = models.MODELS[self.architecture](self.shape)
+        if self.network is None:
+            return network
+        same = self.facts.get("labels") == task.facts.get("labels")
+        head = [] if same else ["head.weight", "head.bias"]
+        anew = checkpoint.inherit(network, self.network.state_dict(), but=head)
+        tell(f"starts from {self.base}" + (f"; anew: {', '.join(anew)}" if anew else ""))
+        if learning.lora:
+            add_lora(network, learning.lora)
+            for name, parameter in network.named_parameters():
+                parameter.requires_grad_(parameter.requires_grad or name in anew)
+        return network
+
+    def adapter(self, learning: Training) -> Adapter | None:
+        if not learning.lora:
+            return None
+        if self.base is None:
+            raise GlassError("lora trains beside a model that there is: name it with --from")
+        base = self.base.absolute()
+        return Adapter(learning.lora, str(base), checkpoint.fingerprint(base))
+
+
+def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) -> Trainer:
+    """Build the network, decide what is open, and write all of it down."""
+    if learning.threads:
+        torch.set_num_threads(learning.threads)
+    start = replace(start, shape=replace(start.shape, **task.sizes()))
+    adapter = start.adapter(learning)
+    network = start.build(task, learning, tell)
+    context = getattr(start.shape, "context", 0)
+    task.start(learning.batch, context, learning.seed)
+    if cut := getattr(task, "cut", 0):
+        tell(f"{cut:,} texts are longer than the context of {context} and are cut")
+    try:
+        learning = decide(network, task, learning, run, tell)
+    except TooLongError as error:
+        if not learning.fit or not error.fits or not context:
+            raise
+        tell(f"a context of {error.fits} in place of {context} fits into memory")
+        smaller = replace(start, shape=replace(start.shape, context=error.fits))
+        return begin(smaller, task, learning, run, tell)
+    trainer = Trainer(network, task, learning, run, tell)
+    trainer.adapter = adapter
+    trainer.save()
+    tables = {
+        "task": {"name": task.name, **task.facts},
+        "model": {"name": start.architecture, **to_dict(start.shape)},
+        "train": to_dict(learning),
+    }
+    run.describe(tables, task.tokenizer)
+    run.seal()
+    if learning.tensorboard:
+        run.open_board()
+    size = sum(p.numel() for p in network.parameters())
+    learns = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    part = "" if learns == size else f", of which {learns:,} learn"
+    what = f"{start.architecture}: {size:,} parameters{part}"
+    tell(f"{what}; {learning.steps:,} steps; run folder {run.path}")
+    return trainer
+
+
+def make_config(
+    architecture: str, kind: type[Task], table: dict[str, Any], settings: list[str]
+) -> Any:
+    """The architecture's settings: what suits the task, what a recipe says, and what is set."""
+    if architecture not in kind.models:
+        choice = ", ".join(kind.models)
+        raise GlassError(f"{kind.name} is done by {choice}, not by {architecture!r}")
+    shape = models.MODELS[architecture].Config
+    known = {k: v for k, v in kind.settings.items() if k in shape.__dataclass_fields__}
+    return override(make(shape, {**known, **table}, "model."), *settings)

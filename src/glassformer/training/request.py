@@ -1,0 +1,86 @@
+"""What a person asks for, from a command, a recipe or Python, sorted and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from glassformer.config import make, nearest, override
+from glassformer.errors import GlassError
+from glassformer.tasks import TASKS
+from glassformer.tasks.task import Data, Given, Task
+from glassformer.training.recipe import Recipe, read_recipe
+from glassformer.training.settings import Training
+
+BUDGETS = ("steps", "epochs", "minutes")
+
+
+@dataclass(frozen=True)
+class Request:
+    """Data, how to learn, and settings of the model: a recipe's, and those of `--set`."""
+
+    kind: type[Task]
+    given: Given
+    learning: Training
+    table: dict[str, Any]
+    settings: list[str]
+
+    @classmethod
+    def of(
+        cls, task: str | None, data: Iterable[str | Path], config: str | Path | None,
+        settings: Iterable[str], options: dict[str, Any],
+    ) -> Request:  # fmt: skip
+        """`options` are `valid`, `extend` and any setting of the data or of training."""
+        data, settings, options = list(data), list(settings), dict(options)
+        if config and task is not None and task not in TASKS:
+            data, task = [task, *data], None
+        recipe = read_recipe(Path(config)) if config else Recipe(task or "")
+        if task not in (None, recipe.task):
+            raise GlassError(f"{config} is a recipe for {recipe.task}, not for {task}")
+        if recipe.task not in TASKS:
+            raise GlassError(f"there is no task {recipe.task!r}{nearest(recipe.task, TASKS)}")
+        kind = TASKS[recipe.task]
+        valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
+        learning, reading = sort_options(kind, recipe, options)
+        learning = override(learning, *chosen(settings, "train."))
+        given = Given(
+            **vars(reading), files=existing(data), valid=existing(valid), extend=extend,
+            seed=learning.seed,
+        )  # fmt: skip
+        return cls(kind, given, learning, dict(recipe.model), chosen(settings, "model."))
+
+
+def sort_options(
+    kind: type[Task], recipe: Recipe, options: dict[str, Any]
+) -> tuple[Training, Data]:
+    """What was asked for, over what the recipe says, over what suits the task."""
+    names = (Training.__dataclass_fields__, Data.__dataclass_fields__)
+    for name in options:
+        if name not in names[0] and name not in names[1]:
+            raise GlassError(f"there is no setting {name!r}{nearest(name, [*names[0], *names[1]])}")
+    given = {name: value for name, value in options.items() if value is not None}
+    mine, told = ({n: v for n, v in given.items() if n in those} for those in names)
+    said = {**kind.training, **recipe.train}
+    if any(name in mine for name in BUDGETS):
+        said = {n: v for n, v in said.items() if n not in BUDGETS}
+    learning = make(Training, {**said, **mine}, "train.")
+    return learning, make(Data, {**recipe.data, **told}, "data.")
+
+
+def existing(names: Iterable[str | Path]) -> tuple[Path, ...]:
+    """Names as paths that there are; - is standard input."""
+    paths = tuple(map(Path, [names] if isinstance(names, str | Path) else names))
+    for path in paths:
+        if str(path) != "-" and not path.exists():
+            raise GlassError(f"there is no file {path}")
+    return paths
+
+
+def chosen(settings: Iterable[str], prefix: str) -> list[str]:
+    """The settings of one table, without its name."""
+    for setting in settings:
+        if not setting.startswith(("model.", "train.")):
+            raise GlassError(f"{setting!r} must start with model. or train.")
+    return [s.removeprefix(prefix) for s in settings if s.startswith(prefix)]
