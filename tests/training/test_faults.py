@@ -37,8 +37,8 @@ def book(tmp_path):
 
 
 def train(book, run, **options):
-    options = {"steps": 12, "save_every": 3, "evaluate_every": 4, "tell": Silent(), **options}
-    return start.train("generate", book, run=run, settings=TINY, **EXACT, **options)
+    usual = {"steps": 12, "save_every": 3, "evaluate_every": 4, "tell": Silent(), **EXACT}
+    return start.train("generate", book, run=run, settings=TINY, **{**usual, **options})
 
 
 # --- killed ---------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path):
     assert same
 
 
-@pytest.mark.parametrize("more", [{}, {"average": 0.9, "accumulate": 2}])
+@pytest.mark.parametrize("more", [{}, {"average": 0.9, "accumulate": 2}, {"precision": "float16"}])
 def test_a_run_in_five_pieces_equals_one_run(tmp_path, book, monkeypatch, more):
     train(book, tmp_path / "whole", **more)
     step, stops = Trainer.step, iter((2, 5, 7, 11))

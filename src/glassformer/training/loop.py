@@ -317,12 +317,13 @@ class Trainer:
 
         def more(folder: Path) -> None:
             tensors = {f"optimiser.{k}": v for k, v in optimiser_tensors(self.optimiser).items()}
-            tensors["random"] = torch.get_rng_state()
+            tensors |= {f"random.{where}": state for where, state in self.random().items()}
             if self.average:
                 mean = self.average.network.state_dict()
                 tensors |= {f"average.{k}": v for k, v in mean.items()}
             weights.write(tensors, folder / TENSORS)
-            (folder / STATE).write_text(json.dumps(asdict(self.state)), encoding="utf-8")
+            state = {**asdict(self.state), "scaler": self.scaler.state_dict()}
+            (folder / STATE).write_text(json.dumps(state), encoding="utf-8")
 
         if not all(p.isfinite().all() for p in self.network.parameters()):
             self.live(f"step {self.state.step:,} is not saved: a weight is not finite")
@@ -330,16 +331,26 @@ class Trainer:
         self.keep(LAST, more=more)
         self.run.seal()
 
+    def random(self) -> dict[str, Tensor]:
+        """Where the streams of random numbers are: the processor's, and that of another device."""
+        states = {"cpu": torch.get_rng_state()}
+        if self.device.type != "cpu":
+            states[self.device.type] = torch.get_device_module(self.device).get_rng_state()
+        return states
+
     def restore(self) -> None:
         """Take up the state in `last/`, whose weights the network already has."""
         folder = self.run.path / LAST
-        tensors = weights.read(folder / TENSORS)
-        self.state = State(**read_json(folder / STATE))
-        torch.set_rng_state(tensors.pop("random"))
-        parts: dict[str, dict[str, Tensor]] = {"optimiser": {}, "average": {}}
+        tensors, state = weights.read(folder / TENSORS), read_json(folder / STATE)
+        self.scaler.load_state_dict(state.pop("scaler"))
+        self.state = State(**state)
+        parts: dict[str, dict[str, Tensor]] = {"optimiser": {}, "average": {}, "random": {}}
         for name, value in tensors.items():
             part, _, rest = name.partition(".")
             parts[part][rest] = value
+        torch.set_rng_state(parts["random"]["cpu"])
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).set_rng_state(parts["random"][self.device.type])
         restore_optimiser(self.optimiser, parts["optimiser"])
         if self.average:
             self.average.network.load_state_dict(parts["average"])
