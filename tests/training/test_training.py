@@ -10,6 +10,7 @@ import time
 
 import pytest
 import torch
+from torch.optim import lr_scheduler as schedulers
 
 from cases import CASES, ids
 from glassformer import MODELS, GlassError, load
@@ -107,6 +108,30 @@ def test_adamw_is_torchs_and_only_matrices_decay(tmp_path, book):
     assert optimiser.defaults["fused"]
 
 
+def test_adamw_is_what_its_paper_says():
+    """Five steps of the optimiser against the formulas, written out."""
+    network = torch.nn.Linear(3, 2)
+    settings = Training(rate=0.1, decay=0.2, beta2=0.95)
+    optimiser = make_optimiser(network, settings)
+    mine = {name: p.detach().double().clone() for name, p in network.named_parameters()}
+    first = {name: torch.zeros_like(value) for name, value in mine.items()}
+    second = {name: torch.zeros_like(value) for name, value in mine.items()}
+    for step in range(1, 6):
+        torch.manual_seed(step)
+        for name, p in network.named_parameters():
+            g = torch.randn_like(p)
+            p.grad = g
+            g = g.double()
+            decay = 0.2 if p.ndim >= 2 else 0.0
+            first[name] = 0.9 * first[name] + 0.1 * g
+            second[name] = 0.95 * second[name] + 0.05 * g**2
+            mean, square = first[name] / (1 - 0.9**step), second[name] / (1 - 0.95**step)
+            mine[name] -= 0.1 * (decay * mine[name] + mean / (square.sqrt() + 1e-8))
+        optimiser.step()
+    for name, p in network.named_parameters():
+        torch.testing.assert_close(p.double(), mine[name], atol=1e-6, rtol=1e-5)
+
+
 def test_the_gradient_is_clipped(tmp_path, book):
     trainer = small_trainer(tmp_path, book, clip=0.01, decay=0.0)
     seen = []
@@ -136,6 +161,23 @@ def test_averaged_weights_follow_slowly():
 
 
 # --- settings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "theirs"),
+    [
+        ("cosine", lambda o: schedulers.CosineAnnealingLR(o, 100, eta_min=0.2)),
+        ("linear", lambda o: schedulers.LinearLR(o, 1.0, 0.1, 100)),
+    ],
+)
+def test_schedules_are_those_of_torch(schedule, theirs):
+    settings = Training(rate=2.0, warmup=0.0, schedule=schedule, floor=0.1)
+    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
+    reference = theirs(optimiser)
+    for step in range(100):
+        assert rate_at(step, 100, settings) == pytest.approx(optimiser.param_groups[0]["lr"])
+        optimiser.step()
+        reference.step()
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
@@ -358,6 +400,12 @@ def test_bert_learns_to_fill_masks(tmp_path, book):
         device="cpu",
     )
     assert result["loss"] < result["baseline"]["loss"]
+
+
+def test_only_hidden_tokens_are_guessed_and_the_guess_is_the_same():
+    network, text = CASES["bert"].network, ids()
+    asked = torch.rand(text.shape) < 0.3
+    torch.testing.assert_close(network.read(text, asked=asked).tokens, network(text)[asked])
 
 
 def test_tokens_are_hidden_as_bert_hides_them(tmp_path, book):

@@ -90,16 +90,25 @@ class Bert(nn.Module):
         return next(answer for answer in answers if answer is not None)
 
     def read(
-        self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
+        self,
+        ids: Tensor,
+        *,
+        segments: Tensor | None = None,
+        keep: Tensor | None = None,
+        asked: Tensor | None = None,
     ) -> Reading:
-        """All of its results; segments, b t, tell the first sentence (0) from the second (1)."""
+        """All of its results; segments, b t, tell the first sentence (0) from the second (1).
+
+        Where `asked`, b t, is given, tokens are guessed only where it is true: n v.
+        """
         span = Span.of(ids, keep)
         segments = torch.zeros_like(ids) if segments is None else segments
         x = self.token(ids) + self.position(span) + self.segment(segments)  # b t d
         x = self.dropout(self.norm(x))
         for block in self.blocks:
             x = block(x, span)
-        tokens = self.masked(x, self.token.weight) if self.masked else None
+        hidden = x if asked is None else x[asked]
+        tokens = self.masked(hidden, self.token.weight) if self.masked else None
         pooled = self.pooler(x, span.keep) if self.pooler else None
         classes = self.head(self.dropout(pooled)) if self.head else None
         return Reading(x, tokens, pooled, classes)

@@ -83,9 +83,16 @@ class FillMask:
         return int((batch["answers"] >= 0).sum())
 
     def loss(self, network: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        logits = network(batch["ids"]).flatten(0, 1).float()
-        answers = batch["answers"].flatten()
-        return F.cross_entropy(logits, answers, reduction="sum", label_smoothing=smoothing)
+        asked = batch["answers"] >= 0
+        logits = self.guess(network, batch["ids"], asked)
+        return F.cross_entropy(
+            logits, batch["answers"][asked], reduction="sum", label_smoothing=smoothing
+        )
+
+    def guess(self, network: Any, ids: Tensor, asked: Tensor) -> Tensor:
+        """Scores for the hidden tokens alone, n v: those of the others are not needed."""
+        tokens: Tensor = network.read(ids, asked=asked).tokens
+        return tokens.float()
 
     @torch.inference_mode()
     def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, float]:
@@ -102,7 +109,7 @@ class FillMask:
             hidden = self.hide(part, np.random.default_rng((self.seed, i, 2)))
             ids, answers = hidden["ids"].to(device), hidden["answers"].to(device)
             asked = answers >= 0
-            logits = network(ids)[asked].float()
+            logits = self.guess(network, ids, asked)
             total += float(F.cross_entropy(logits, answers[asked], reduction="sum"))
             right += int((logits.argmax(-1) == answers[asked]).sum())
             count += int(asked.sum())

@@ -15,6 +15,7 @@ from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.settings import Training
 
 BUDGETS = ("steps", "epochs", "minutes")
+GENTLE = 0.2  # of the rate, for weights that have learnt already
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,12 @@ class Request:
     @classmethod
     def of(
         cls, task: str | None, data: Iterable[str | Path], config: str | Path | None,
-        settings: Iterable[str], options: dict[str, Any],
+        settings: Iterable[str], options: dict[str, Any], *, anew: bool = True,
     ) -> Request:  # fmt: skip
-        """`options` are `valid`, `extend` and any setting of the data or of training."""
+        """`options` are `valid`, `extend` and any setting of the data or of training.
+
+        What does not start anew learns at a smaller rate, unless another is asked for.
+        """
         data, settings, options = list(data), list(settings), dict(options)
         if config and task is not None and task not in TASKS:
             data, task = [task, *data], None
@@ -43,7 +47,7 @@ class Request:
             raise GlassError(f"there is no task {recipe.task!r}{nearest(recipe.task, TASKS)}")
         kind = TASKS[recipe.task]
         valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
-        learning, reading = sort_options(kind, recipe, options)
+        learning, reading = sort_options(kind, recipe, options, anew=anew)
         learning = override(learning, *chosen(settings, "train."))
         given = Given(
             **vars(reading), files=existing(data), valid=existing(valid), extend=extend,
@@ -53,7 +57,7 @@ class Request:
 
 
 def sort_options(
-    kind: type[Task], recipe: Recipe, options: dict[str, Any]
+    kind: type[Task], recipe: Recipe, options: dict[str, Any], *, anew: bool = True
 ) -> tuple[Training, Data]:
     """What was asked for, over what the recipe says, over what suits the task."""
     names = (Training.__dataclass_fields__, Data.__dataclass_fields__)
@@ -62,7 +66,10 @@ def sort_options(
             raise GlassError(f"there is no setting {name!r}{nearest(name, [*names[0], *names[1]])}")
     given = {name: value for name, value in options.items() if value is not None}
     mine, told = ({n: v for n, v in given.items() if n in those} for those in names)
-    said = {**kind.training, **recipe.train}
+    suits = dict(kind.training)
+    if not anew:
+        suits["rate"] *= GENTLE
+    said = {**suits, **recipe.train}
     if any(name in mine for name in BUDGETS):
         said = {n: v for n, v in said.items() if n not in BUDGETS}
     learning = make(Training, {**said, **mine}, "train.")

@@ -51,7 +51,8 @@ def train(
     training.
     """
     tell = tell or Live()
-    request = Request.of(task, data, config, settings, options)
+    anew = base is None or bool(options.get("lora"))
+    request = Request.of(task, data, config, settings, options, anew=anew)
     start = Start.of(request, base, model)
     path = Path(run) if run else next_run(Path("runs"), request.kind.name)
     given = replace(
