@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -95,6 +96,13 @@ def measure(content: Iterable[str]) -> Extent:
     if total == 0:
         raise GlassError("there is no text to learn from: the files are empty")
     return Extent(total, sample)
+
+
+def default_vocab(name: str, size: int) -> int | None:
+    """Larger texts can teach more tokens: about one for each 400 bytes, as a power of two."""
+    if name in ("characters", "bytes"):
+        return None
+    return int(2 ** min(max(round(math.log2(max(size / 400, 1))), 9), 13))
 
 
 def learn_tokenizer(

@@ -40,7 +40,7 @@ def prepare_corpus(
         )
     else:
         name = given.tokenizer or kind(extent)
-        vocab = given.vocab or default_vocab(name, extent)
+        vocab = given.vocab or corpus.default_vocab(name, extent.bytes)
         tokenizer = corpus.learn_tokenizer(name, extent.sample, vocab=vocab)
     pieces = parted(given, read, extent.bytes, given.bad if given.valid else Quiet())
     facts: dict[str, Any] = corpus.encode_corpus(
@@ -76,13 +76,6 @@ def parted(given: Given, read: Read, total: int, bad: Bad) -> Iterator[tuple[str
         else:
             again = Quiet() if part == "train" else bad
             yield from ((part, piece) for piece in read(files, again))
-
-
-def default_vocab(name: str, extent: corpus.Extent) -> int | None:
-    """Larger texts can teach more tokens: about one for each 400 bytes, as a power of two."""
-    if name in ("characters", "bytes"):
-        return None
-    return int(2 ** min(max(round(math.log2(max(extent.bytes / 400, 1))), 9), 13))
 
 
 class Generate:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.data.batches import Buckets, group, padded, some_of
-from glassformer.data.corpus import LEARN, learn_tokenizer, ready_tokenizer
+from glassformer.data.corpus import LEARN, default_vocab, learn_tokenizer, ready_tokenizer
 from glassformer.data.files import Bad, Quiet
 from glassformer.data.labelled import aligned, first_rows, table_rows
 from glassformer.data.sample import numbers
@@ -214,7 +214,8 @@ def make_tokenizer(given: Given, sample: list[str], tell: Live) -> Tokenizer:
     if given.ready:
         return ready_tokenizer(given.ready, sample, extend=given.extend, tell=tell)
     kind = given.tokenizer or ("bpe" if given.files else "characters")
-    vocab = None if kind in ("characters", "bytes") else given.vocab or 8192
+    size = sum(len(text.encode("utf-8", "replace")) for text in sample)
+    vocab = None if kind == "characters" else given.vocab or default_vocab(kind, size)
     return learn_tokenizer(kind, sample, vocab=vocab, specials=(START, END))
 
 
