@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["MODELS", "TOKENIZERS", "GlassError", "Model", "Trace", "load", "train"]
 __version__ = version("glassformer")
+
+# Threads that wait sleep: beside another busy program a step is then not ten times slower. OpenMP
+# reads this when torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 _HOME = {
     "MODELS": "models",
