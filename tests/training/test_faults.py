@@ -206,17 +206,14 @@ def test_a_file_that_may_not_grow_is_told_with_what_is_left(tmp_path, book):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 
-    line = [*COMMAND, "resume", "run"]
-    config = (tmp_path / "run" / "config.toml").read_text()
-    (tmp_path / "run" / "config.toml").write_text(config.replace("steps = 6", "steps = 9"))
-    Run(tmp_path / "run").seal()
+    line = [*COMMAND, "resume", "run", "--steps", "9"]
     done = subprocess.run(
         line, cwd=tmp_path, capture_output=True, text=True, check=False, preexec_fn=limit
     )
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert "the checkpoint of step 6 is whole: glass resume run" in done.stderr
-    start.resume(tmp_path / "run", Silent())
+    start.resume(tmp_path / "run", Silent(), steps=9)
     assert json.loads((tmp_path / "run/last/training.json").read_text())["step"] == 9
 
 

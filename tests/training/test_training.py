@@ -20,6 +20,7 @@ from glassformer.tasks import TASKS
 from glassformer.tasks.check import Told
 from glassformer.tasks.task import Given
 from glassformer.text.plain import Characters
+from glassformer.training import decide
 from glassformer.training.loop import Trainer
 from glassformer.training.optimiser import Average, make_optimiser
 from glassformer.training.run import Run, next_run
@@ -290,14 +291,24 @@ def test_patience_ends_a_run_that_no_longer_learns(tmp_path, book):
     assert result["steps"] == 15
 
 
-def test_minutes_become_steps_before_the_first(tmp_path, book):
+@pytest.mark.parametrize("slower", [0.0, 0.05])
+def test_minutes_are_a_clock(tmp_path, book, monkeypatch, slower):
+    """However fast the steps turn out to be after they were measured."""
+    plan = decide.pace
+    monkeypatch.setattr(decide, "pace", lambda *args, **more: 0.01 + 0 * plan(*args, **more))
+    step = Trainer.step
+    monkeypatch.setattr(Trainer, "step", lambda self: (time.sleep(slower), step(self))[1])
+    start = time.monotonic()
     result = train(
-        "generate", book, run=tmp_path / "run", settings=TINY, minutes=0.02, device="cpu"
+        "generate", book, run=tmp_path / "run", settings=TINY, minutes=0.08, device="cpu",
+        precision="float32", evaluate_every=10**6,
     )  # fmt: skip
-    text = (tmp_path / "run" / "config.toml").read_text()
-    assert f"steps = {result['steps']}" in text
-    assert "minutes" not in text
-    assert result["steps"] >= 20
+    assert 3.5 < result["seconds"] < 5.5
+    assert time.monotonic() - start < 9
+    assert "minutes = 0.08" in (tmp_path / "run" / "config.toml").read_text()
+    more = resume(tmp_path / "run", Silent(), minutes=0.02)
+    assert more["steps"] > result["steps"]
+    assert more["seconds"] - result["seconds"] < 3
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, book):

@@ -9,16 +9,19 @@ import click
 
 @click.command()
 @click.argument("run", type=click.Path(exists=True, file_okay=False))
+@click.option("--steps", type=click.IntRange(1), help="Go on to this step.")
+@click.option("--minutes", type=float, help="Go on for so long.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result for a program to read.")
-def resume(run: str, as_json: bool) -> None:
-    """Go on with the training in the folder RUN.
+def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) -> None:
+    """Go on with the training in the folder RUN; with a new budget also beyond its end.
 
     \b
     glass resume runs/generate-1
+    glass resume runs/generate-1 --minutes 10
     """
     from glassformer.training.start import resume as go_on
 
-    result = go_on(Path(run))
+    result = go_on(Path(run), steps=steps, minutes=minutes)
     click.echo(json.dumps(result) if as_json else result["run"])
     if "seconds" not in result:  # it was stopped again
         sys.exit(130)

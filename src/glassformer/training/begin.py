@@ -98,7 +98,7 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
     if cut := getattr(task, "cut", 0):
         tell(f"{cut:,} texts are longer than the context of {context} and are cut")
     try:
-        learning = decide(network, task, learning, run, tell)
+        learning, steps = decide(network, task, learning, run, tell)
     except TooLongError as error:
         if not learning.fit or not error.fits or not context:
             raise
@@ -106,7 +106,7 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
         smaller = replace(start, shape=replace(start.shape, context=error.fits))
         return begin(smaller, task, learning, run, tell)
     trainer = Trainer(network, task, learning, run, tell)
-    trainer.adapter = adapter
+    trainer.adapter, trainer.state.steps = adapter, steps
     trainer.save()
     tables = {
         "task": {"name": task.name, **task.facts},
@@ -121,7 +121,8 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
     learns = sum(p.numel() for p in network.parameters() if p.requires_grad)
     part = "" if learns == size else f", of which {learns:,} learn"
     what = f"{start.architecture}: {size:,} parameters{part}"
-    tell(f"{what}; {learning.steps:,} steps; run folder {run.path}")
+    plan = f"{steps:,} steps" + (" at this pace" if learning.minutes else "")
+    tell(f"{what}; {plan}; run folder {run.path}")
     return trainer
 
 

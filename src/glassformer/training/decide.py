@@ -9,9 +9,10 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from glassformer.errors import GlassError
 from glassformer.live import Live, Silent
 from glassformer.tasks.task import Task
-from glassformer.training.loop import Trainer
+from glassformer.training.loop import RESERVED, Trainer
 from glassformer.training.memory import is_memory_error
 from glassformer.training.run import Run
 from glassformer.training.settings import Training
@@ -19,11 +20,11 @@ from glassformer.training.settings import Training
 MINUTES = 5.0  # the budget where none is given
 
 
-def decide(network: nn.Module, task: Task, settings: Training, run: Run, tell: Live) -> Training:
-    """Measure what is left open, once, before the first step: device, precision, steps."""
-    device = settings.device
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+def decide(
+    network: nn.Module, task: Task, settings: Training, run: Run, tell: Live
+) -> tuple[Training, int]:
+    """Measure what is left open, before the first step; give back how many steps that makes."""
+    device = find_device(settings.device)
     settings = replace(settings, device=device, threads=settings.threads or torch.get_num_threads())
     if settings.steps is None and settings.epochs is not None:
         steps = math.ceil(settings.epochs * task.epoch())
@@ -34,14 +35,31 @@ def decide(network: nn.Module, task: Task, settings: Training, run: Run, tell: L
     except (RuntimeError, MemoryError) as error:
         if not is_memory_error(error):
             raise
-        trial = replace(settings, steps=10, minutes=None, precision="float32")
+        trial = replace(settings, precision="float32")
         roomy = Trainer(network, task, trial, run, tell).with_room()
         settings = replace(settings, accumulate=roomy.accumulate)
         return decide(network, task, settings, run, tell)
 
 
-def measure(network: nn.Module, task: Task, settings: Training, run: Run, tell: Live) -> Training:
-    trial = replace(settings, steps=10, minutes=None, precision="float32")
+def find_device(name: str) -> str:
+    """The device of that name, or the best that there is."""
+    there = torch.accelerator.current_accelerator(check_available=True)
+    best = "cpu" if there is None else there.type
+    if name == "auto":
+        return best
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", best):
+        raise GlassError(f"there is no device {name!r} here; there is {best}")
+    return name
+
+
+def measure(
+    network: nn.Module, task: Task, settings: Training, run: Run, tell: Live
+) -> tuple[Training, int]:
+    trial = replace(settings, precision="float32")
     if settings.fit:
         pace(network, task, trial, run, rounds=1)
     if settings.precision == "auto":
@@ -53,11 +71,12 @@ def measure(network: nn.Module, task: Task, settings: Training, run: Run, tell: 
         settings = replace(settings, precision="bfloat16" if half else "float32")
         shown = ", ".join(f"{seconds:.3f} s in {name}" for name, seconds in times.items())
         tell(f"precision {settings.precision}: a step takes {shown}")
-    if settings.steps is None:
-        seconds = pace(network, task, replace(trial, precision=settings.precision), run)
-        budget = (settings.minutes or MINUTES) * 60 * 0.9  # the rest is for evaluation
-        settings = replace(settings, steps=max(round(budget / seconds), 20), minutes=None)
-    return settings
+    if settings.steps is not None:
+        return settings, settings.steps
+    settings = replace(settings, minutes=settings.minutes or MINUTES)
+    seconds = pace(network, task, replace(trial, precision=settings.precision), run)
+    budget = (settings.minutes or MINUTES) * 60 * (1 - RESERVED)
+    return settings, max(round(budget / seconds), 1)
 
 
 def pace(network: nn.Module, task: Task, settings: Training, run: Run, rounds: int = 6) -> float:
@@ -65,6 +84,7 @@ def pace(network: nn.Module, task: Task, settings: Training, run: Run, rounds: i
     state = {name: value.clone() for name, value in network.state_dict().items()}
     random = torch.get_rng_state()
     trainer = Trainer(network, task, settings, run, Silent())
+    trainer.state.steps = rounds
     network.train()
     times = []
     for _ in range(rounds):

@@ -35,6 +35,7 @@ from glassformer.training.show import describe
 TENSORS, STATE = "training.safetensors", "training.json"
 PATIENCE = 3  # steps in a row whose gradient is not finite
 LOWER = 0.3  # of the rate, after that
+RESERVED = 0.1  # of a budget in minutes, for the evaluation at the end
 
 
 @dataclass
@@ -42,6 +43,7 @@ class State:
     """What a run must remember, beside weights, to go on as if it had not stopped."""
 
     step: int = 0
+    steps: int = 1  # to go through; with a budget in minutes the clock may change it
     best: float | None = None
     waited: int = 0  # evaluations since the best
     seconds: float = 0.0
@@ -67,6 +69,7 @@ class Trainer:
             self.device.type, enabled=settings.precision == "float16"
         )  # type: ignore[no-untyped-call,unused-ignore]
         self.stopping = False
+        self.planned = (0, 0.0)  # the step and the seconds at which the number of steps was set
 
     @property
     def judged(self) -> nn.Module:
@@ -77,7 +80,7 @@ class Trainer:
         """Run to the end of the budget; give back the figures of the best weights."""
         with interruptible(self.stop):
             try:
-                self.loop(self.settings.steps or 1)
+                self.loop()
             except OSError as error:
                 raise GlassError(f"{error}; {self.kept()}") from None
         if self.stopping:
@@ -85,12 +88,11 @@ class Trainer:
             return {}
         return self.conclude()
 
-    def loop(self, steps: int) -> None:
-        every = self.settings.evaluate_every or max(steps // 10, 1)
-        save = self.settings.save_every or every
+    def loop(self) -> None:
         start, before = time.monotonic(), self.state.seconds
+        self.planned = (self.state.step, before)
         self.network.train()
-        while self.state.step < steps and not self.stopping:
+        while self.state.step < self.state.steps and not self.stopping:
             try:
                 loss, norm, count = self.step()
             except (RuntimeError, MemoryError) as error:
@@ -105,15 +107,43 @@ class Trainer:
                 continue
             if self.state.skipped:
                 continue
-            self.report(loss, norm, count, steps)
-            if done % every == 0 or done == steps:
+            self.report(loss, norm, count)
+            self.replan()
+            every = self.settings.evaluate_every or max(self.state.steps // 10, 1)
+            if done % every == 0 or done == self.state.steps:
                 self.judge()
                 if self.settings.patience and self.state.waited >= self.settings.patience:
                     self.live(f"no better figure in {self.state.waited} evaluations: done")
                     break
-            if done % save == 0 and done < steps:
+            if done % (self.settings.save_every or every) == 0 and done < self.state.steps:
                 self.save()
         self.save()
+
+    def replan(self) -> None:
+        """With a budget in minutes: as many steps as fit into what is left, at the pace of late."""
+        if self.settings.minutes is None:
+            return
+        budget = self.settings.minutes * 60 * (1 - RESERVED)
+        step, seconds = self.planned
+        if self.state.seconds - seconds < budget / 20:
+            return
+        pace = (self.state.seconds - seconds) / (self.state.step - step)
+        left = max(budget - self.state.seconds, 0)
+        self.state.steps = self.state.step + round(left / pace)
+        self.planned = (self.state.step, self.state.seconds)
+
+    def extend(self, steps: int | None, minutes: float | None) -> None:
+        """Set another end: a number of steps in all, or so many minutes from now."""
+        state = self.state
+        if steps is not None:
+            self.settings = replace(self.settings, steps=steps, minutes=None)
+            state.steps = steps
+        elif minutes is not None:
+            spent = state.seconds / 60 / (1 - RESERVED)
+            self.settings = replace(self.settings, steps=None, minutes=spent + minutes)
+            left = minutes * 60 * (1 - RESERVED)
+            state.steps = state.step + round(left * max(state.step, 1) / max(state.seconds, 1))
+        self.run.redecide(steps=self.settings.steps, minutes=self.settings.minutes)
 
     # --- a step -----------------------------------------------------------------------------------
 
@@ -123,7 +153,7 @@ class Trainer:
         It is not taken where the gradient is not finite.
         """
         settings, at = self.settings, self.state.step
-        rate = rate_at(at, settings.steps or 1, settings) * self.state.scale
+        rate = rate_at(at, self.state.steps, settings) * self.state.scale
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group["scale"]
         loss, count = self.gradients(self.task.batch(at), settings.accumulate)
@@ -255,8 +285,9 @@ class Trainer:
 
     # --- what a person sees -----------------------------------------------------------------------
 
-    def report(self, loss: float, norm: float, count: int, steps: int) -> None:
+    def report(self, loss: float, norm: float, count: int) -> None:
         state, rate = self.state, self.optimiser.param_groups[0]["lr"]
+        steps = state.steps
         pace = state.seconds / state.step
         left = pace * (steps - state.step)
         speed = f"{count / pace:,.0f} {self.task.unit}"

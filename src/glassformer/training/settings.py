@@ -57,6 +57,8 @@ class Training:
 def rate_at(step: int, steps: int, settings: Training) -> float:
     """The learning rate of a step: it rises to `rate`, then falls as the schedule says."""
     warm = round(steps * settings.warmup)
+    if settings.warmup:
+        warm = max(warm, min(steps // 5, 10))  # a few steps would be a leap
     if step < warm:
         return settings.rate * (step + 1) / (warm + 1)
     done = (step - warm) / max(steps - warm, 1)

@@ -92,8 +92,17 @@ def prepare(kind: type[Task], given: Given, run: Run, tell: Live) -> Task:
     return task
 
 
-def resume(path: Path, tell: Live | None = None) -> dict[str, Any]:
-    """Go on with a run that was stopped, or begin again with one that had not begun to learn."""
+def resume(
+    path: Path,
+    tell: Live | None = None,
+    *,
+    steps: int | None = None,
+    minutes: float | None = None,
+) -> dict[str, Any]:
+    """Go on with a run that was stopped, or begin again with one that had not begun to learn.
+
+    `steps` in all, or so many `minutes` more, let a run go on beyond its end.
+    """
     tell, run = tell or Live(), Run(path)
     if not (path / checkpoint.CONFIG).exists():
         return again(path, tell)
@@ -116,9 +125,12 @@ def resume(path: Path, tell: Live | None = None) -> dict[str, Any]:
         trainer = Trainer(network, task, learning, run, tell)
         trainer.adapter = checkpoint.adapter_of(path / LAST)
         trainer.restore()
-        tell(f"going on after step {trainer.state.step:,} of {learning.steps:,}")
-        if trainer.state.step >= (learning.steps or 0):
-            tell(f"all steps are done; to learn more: glass train {task.name} DATA --from {path}")
+        if steps or minutes:
+            trainer.extend(steps, minutes)
+        state = trainer.state
+        tell(f"going on after step {state.step:,} of {state.steps:,}")
+        if state.step >= state.steps:
+            tell(f"all steps are done; to learn more: glass resume {path} --minutes 5")
         return finish(trainer, tell)
 
 
