@@ -147,6 +147,16 @@ def test_labels_come_with_their_probabilities_in_order(home):
     assert model.classify([("a pair", "of texts")])
 
 
+def test_one_text_has_one_answer(home):
+    """Not one for each of its letters."""
+    labels = load(home / "classify").classify("a lovely film")
+    assert labels == load(home / "classify").classify(["a lovely film"])[0]
+    model = load(home / "translate")
+    assert model.translate("one two 5") == model.translate(["one two 5"])[0]
+    assert model.translate(["one", " ", ""])[1:] == ["", ""]
+    assert load(home / "generate").embed("the cat").shape == (32,)
+
+
 def test_a_beam_of_one_is_what_greedy_says(home):
     model = load(home / "translate")
     texts = ["one two 5", "three", ""]
@@ -298,6 +308,13 @@ def test_commands_list_runs_models_and_figures(home):
 
 
 def test_train_says_what_is_wrong_with_exit_code_1_or_2(home):
+    wrong = command("train", "generate", home / "book.txt", "--device", "gpu", code=1)
+    assert "there is no device 'gpu' here; there is" in wrong
+    pair = ("--source", home / "book.txt", "--target", home / "book.txt")
+    wrong = command("train", "translate", *pair, "--valid", home / "book.txt", code=1)
+    assert "is no table: name two files" in wrong
+    wrong = command("train", "classify", home / "reviews.csv", "--model", "clasifier", code=1)
+    assert "did you mean 'classifier'" in wrong
     assert "there is no file" in command("train", "generate", home / "nothing.txt", code=1)
     assert "go together" in command("train", "translate", "--source", home / "book.txt", code=2)
     assert "one budget" in command("train", "generate", "--steps", 3, "--minutes", 1, code=1)
@@ -320,7 +337,14 @@ def test_data_is_looked_at_before_it_is_trained_on(home, tmp_path):
     told = command("check-data", "classify", file, code=None)
     assert "1 bad rows; --skip-bad passes over them" in told
     assert "66.1%" in told
-    assert "4 lines" in command("check-data", "generate", write(tmp_path, "a\nb\n\nb\nlast"))
+    small = ("check-data", "generate", write(tmp_path, "a\nb\n\nb\nlast"), "--json")
+    report = json.loads(command(*small, code=None))
+    assert (report["examples"], report["bytes"], report["empty"]) == (5, 11, 1)
+    assert "too few for a window" in report["refused"]
+    file.write_text("text,label\n" + "\n".join(f"text {i},same" for i in range(60)))
+    done = command("check-data", "classify", file, code=None)
+    assert "would refuse this: every text has the label 'same'" in done
+    assert "read as: text 0  ->  same" in done
     assert "text: text; label: label" in command("check-data", "classify", home / "reviews.csv")
     assert "6,000 examples" in command("check-data", "translate")
 

@@ -88,8 +88,10 @@ class Model:
             return "".join(self.stream(prompts, **options))
         return ["".join(self.stream(prompt, **options)) for prompt in prompts]
 
-    def classify(self, texts: Sequence[str | tuple[str, str]]) -> list[dict[str, float]]:
+    def classify(self, texts: str | Sequence[str | tuple[str, str]]) -> Any:
         """For each text, or pair of texts, its labels with their probabilities, likeliest first.
+
+        For one text alone its own answer, here and in `translate` and `embed`.
 
         >>> for labels in load("runs/classify-1").classify(["a lovely film", "an awful one"]):
         ...     print(*labels)
@@ -98,6 +100,8 @@ class Model:
         """
         if "labels" not in self.task:
             raise GlassError("this model was not trained to classify")
+        if isinstance(texts, str):
+            return self.classify([texts])[0]
         tokenizer, labels = self.words(), self.task["labels"]
         rows = [(t,) if isinstance(t, str) else t for t in texts]
         mark = separator(tokenizer)
@@ -115,8 +119,10 @@ class Model:
                 out.append(dict(ranked))
         return out
 
-    def translate(self, texts: Sequence[str], *, beam: int = 4, penalty: float = 0.6) -> list[str]:
+    def translate(self, texts: str | Sequence[str], *, beam: int = 4, penalty: float = 0.6) -> Any:
         """The best translation of each text; a beam of 1 takes the likeliest word each time.
+
+        Nothing is the translation of nothing.
 
         >>> model = load("runs/translate-1")
         >>> len(model.translate(["one two", "three"], beam=2))
@@ -124,7 +130,9 @@ class Model:
         """
         if not isinstance(self.network, models.MODELS["translator"]):
             raise GlassError("this model was not trained to translate")
-        tokenizer, out = self.words(), []
+        if isinstance(texts, str):
+            return self.translate([texts], beam=beam, penalty=penalty)[0]
+        tokenizer, out = self.words(), list[str]()
         begin, end = (tokenizer.specials[name] for name in (START, END))
         for at in range(0, len(texts), 16):
             rows = [tokenizer.encode(text) or [end] for text in texts[at : at + 16]]
@@ -135,7 +143,8 @@ class Model:
                 self.network, first, most, end=end, width=beam, penalty=penalty,
                 source=ids, source_keep=keep,
             )  # fmt: skip
-            out += [tokenizer.decode(answers[0][1]) for answers in found]
+            said = [tokenizer.decode(answers[0][1]) for answers in found]
+            out += [s if text.strip() else "" for s, text in zip(said, texts[at:], strict=False)]
         return out
 
     def align(self, text: str, translation: str) -> Alignment:
@@ -177,12 +186,15 @@ class Model:
             for row, chances in zip(best.indices.tolist(), best.values.tolist(), strict=True)
         ]
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """A vector for each text: the mean of what the last block says of its tokens.
 
         >>> load("runs/fill-mask-1").embed(["the cat", "the dog", "a log"]).shape
         (3, 32)
         """
+        if isinstance(texts, str):
+            one: NDArray[np.float32] = self.embed([texts])[0]
+            return one
         tokenizer, out = self.words(), []
         marks = [tokenizer.specials[m] for m in ("[CLS]", "[SEP]") if m in tokenizer.specials]
         most = getattr(self.config, "context", 10**9) - len(marks)
@@ -276,8 +288,8 @@ def train(task: str | None = None, *data: str | Path, **options: Any) -> Model:
     """Train a model for a task on files, and open the best of it.
 
     Without files there is a sample for each task. Options are those of `glass train`: run, model,
-    config (a recipe), minutes, steps or epochs, text, label, valid, seed, settings, overwrite, and
-    any other setting of training by its name.
+    base (a model to start from), config (a recipe), minutes, steps or epochs, text, label, valid,
+    seed, settings, overwrite, and any other setting of training by its name.
 
     >>> model = train("classify", "reviews.csv", steps=20, settings=["model.dim=32"])
     >>> sorted(model.classify(["a lovely film"])[0])

@@ -53,7 +53,8 @@ class Bar:
         left = (time.monotonic() - self.start) * (1 / max(share, 1e-9) - 1)
         filled = round(share * 24)
         bar = "█" * filled + "░" * (24 - filled)
-        self.live.line(f"{self.what} {bar} {share:4.0%}  {clock(left)} left")
+        eta = f"  {clock(left)} left" if share > 0.02 else ""
+        self.live.line(f"{self.what} {bar} {share:4.0%}{eta}")
 
 
 def clock(seconds: float) -> str:

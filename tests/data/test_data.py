@@ -170,6 +170,8 @@ def test_a_store_gives_back_what_was_written(tmp_path, vocab):
     assert store.lengths.tolist() == [3, 0, 1, 50]
     assert store.flat.dtype == (np.uint16 if vocab <= 2**16 else np.uint32)
     assert Store(tmp_path / "x.ids").flat.tolist() == [i for ids in written for i in ids]
+    assert store.read(1, 3).tolist() == store.flat[1:3].tolist()
+    assert np.array_equal(store.counts(vocab), np.bincount(store.flat, minlength=vocab))
 
 
 def test_windows_are_stretches_of_the_text_and_depend_only_on_seed_and_step(tmp_path):

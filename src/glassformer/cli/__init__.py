@@ -41,7 +41,7 @@ class Grouped(click.Group):
         for title, commands in GROUPS.items():
             with formatter.section(title):
                 rows = [
-                    (command.name or "", command.get_short_help_str(70)) for command in commands
+                    (command.name or "", command.get_short_help_str(100)) for command in commands
                 ]
                 formatter.write_dl(rows)
 

@@ -38,5 +38,6 @@ def runs(folder: str, as_json: bool) -> None:
             click.echo(json.dumps(row))
         else:
             shown = f"{figure} {row['value']:.4g}" if figure else "no figure yet"
-            age = f"{row['hours']} h ago"
+            minutes = round(row["hours"] * 60)
+            age = f"{minutes} min ago" if minutes < 100 else f"{minutes / 60:,.0f} h ago"
             click.echo(f"{row['run']:<28} {row['task']:<10} {row['model']:<11} {shown:<24} {age}")

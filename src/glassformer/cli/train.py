@@ -25,7 +25,9 @@ from glassformer.cli.columns import columns
 @click.option("--steps", type=int, help="Budget in steps.")
 @click.option("--epochs", type=float, help="Budget in passes over the data.")
 @columns
-@click.option("--valid", multiple=True, type=click.Path(), help="Data to validate on; see below.")
+@click.option(
+    "--valid", multiple=True, type=click.Path(), help="Data to validate on; twice for two files."
+)
 @click.option("--group", help="A column whose equal values stay on one side of the split.")
 @click.option("--source", type=click.Path(exists=True), help="Lines to translate from.")
 @click.option("--target", type=click.Path(exists=True), help="Lines to translate into.")
@@ -35,7 +37,7 @@ from glassformer.cli.columns import columns
 @click.option("--threads", type=int, help="CPU threads.")
 @click.option("--device", help="cpu, cuda, mps.  [default: the best there is]")
 @click.option("--save-every", type=int, metavar="STEPS", help="Save so often.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any other setting.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="See below.")
 @click.option("--fit", is_flag=True, help="If memory runs out, cut batches into pieces.")
 @click.option("--skip-bad", is_flag=True, help="Note bad rows in skipped.jsonl and go on.")
 @click.option("--overwrite", is_flag=True, help="Replace the run folder if it exists.")
@@ -44,8 +46,9 @@ def train(task: str | None, data: tuple[str, ...], **options: Any) -> None:
     """Train a model for TASK on DATA; without DATA, on a sample that needs no download.
 
     TASK is generate, classify, translate or fill-mask. A recipe (--config) says it itself. A tenth
-    of DATA is kept to validate on, unless --valid names other data for it; give --valid twice where
-    DATA is two files.
+    of DATA is kept to validate on, unless --valid names other data for it. Columns without names
+    are called 1, 2, ...; of two --text, the first is translated into the second. --set takes any
+    model.SETTING (`glass models` lists them) and any train.SETTING (`glass models --training`).
 
     \b
     glass train generate book.txt --minutes 10

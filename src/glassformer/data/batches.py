@@ -18,14 +18,13 @@ from glassformer.errors import GlassError
 
 def windows(store: Store, seed: int, step: int, batch: int, length: int) -> Tensor:
     """Random stretches of one long text, b t."""
-    flat = store.flat
-    if len(flat) < length:
+    if store.size < length:
         raise GlassError(
-            f"{len(flat)} tokens are too few for a window of {length}: give more text, or "
+            f"{store.size} tokens are too few for a window of {length}: give more text, or "
             "a smaller context (--set model.context=16)"
         )
-    starts = np.random.default_rng((seed, step)).integers(0, len(flat) - length + 1, size=batch)
-    return torch.from_numpy(np.stack([flat[s : s + length] for s in starts]).astype(np.int64))
+    starts = np.random.default_rng((seed, step)).integers(0, store.size - length + 1, size=batch)
+    return torch.from_numpy(np.stack([store.read(s, s + length) for s in starts]))
 
 
 class Buckets:

@@ -1,12 +1,15 @@
-"""Sequences of ids in files that are mapped, not read: larger than memory is no trouble."""
+"""Sequences of ids in files, of which only what is needed is read: larger than memory is fine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+BLOCK = 1 << 20  # ids that are counted at once
 
 
 class Store:
@@ -15,15 +18,33 @@ class Store:
     def __init__(self, path: Path) -> None:
         self.starts: NDArray[np.int64] = np.load(path.with_suffix(".starts.npy"))
         width = np.load(path.with_suffix(".width.npy"))
-        size = int(self.starts[-1])
-        kind = np.uint16 if width == 2 else np.uint32
-        self.flat = np.memmap(path, dtype=kind, mode="r") if size else np.empty(0, dtype=kind)
+        self.path, self.size = path, int(self.starts[-1])
+        self.kind = np.dtype(np.uint16 if width == 2 else np.uint32)
+
+    @property
+    def flat(self) -> NDArray[Any]:
+        """All ids, mapped into memory: every page that is looked at stays there."""
+        empty = np.empty(0, dtype=self.kind)
+        return np.memmap(self.path, dtype=self.kind, mode="r") if self.size else empty
+
+    def read(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Some of the ids, without a trace in memory."""
+        at = int(start) * self.kind.itemsize
+        return np.fromfile(self.path, self.kind, int(stop - start), offset=at).astype(np.int64)
+
+    def counts(self, vocab: int) -> NDArray[np.int64]:
+        """How often each id occurs."""
+        total = np.zeros(vocab, dtype=np.int64)
+        for start in range(0, self.size, BLOCK):
+            part = self.read(start, min(start + BLOCK, self.size))
+            total += np.bincount(part, minlength=vocab)
+        return total
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     def __getitem__(self, i: int) -> NDArray[np.int64]:
-        return self.flat[self.starts[i] : self.starts[i + 1]].astype(np.int64)
+        return self.read(self.starts[i], self.starts[i + 1])
 
     @property
     def lengths(self) -> NDArray[np.int64]:

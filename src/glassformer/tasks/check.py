@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import statistics
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from glassformer.data.files import Bad, Quiet
 from glassformer.data.split import Overlap, fingerprint
+from glassformer.errors import GlassError
 from glassformer.live import Silent
 from glassformer.tasks import TASKS, classify, generate, translate
 from glassformer.tasks.task import Given
 
+LARGE = 50_000_000  # bytes; more is not read a second time only to see what training would say
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -46,6 +50,7 @@ class Example:
     text: str
     label: str | None
     part: str  # train or valid
+    key: str  # what must not stand in both parts
 
 
 def check(name: str, given: Given) -> dict[str, Any]:
@@ -53,12 +58,18 @@ def check(name: str, given: Given) -> dict[str, Any]:
     bad, told, overlap = Noted(), Told(), Overlap()
     labels, lengths, parts = Counter[str](), list[int](), Counter[str]()
     seen: dict[int, str | None] = {}
-    size = again = conflicts = 0
+    size = again = conflicts = empty = 0
+    samples: list[Example] = []
     for example in examples(name, given, bad, told):
         size += len(example.text.encode("utf-8", "replace"))
-        lengths.append(len(example.text))
+        lengths.append(len(example.text.rstrip("\n")))
         parts[example.part] += 1
-        overlap.add(example.part, example.text)
+        if len(samples) < 2 and example.text.strip():
+            samples.append(example)
+        if not example.text.strip():
+            empty += 1
+            continue
+        overlap.add(example.part, example.key)
         if example.label is not None:
             labels[example.label] += 1
         mark = fingerprint(example.text)
@@ -71,6 +82,7 @@ def check(name: str, given: Given) -> dict[str, Any]:
         "examples": len(lengths),
         "bytes": size,
         "lengths": describe(lengths),
+        "empty": empty,
         "duplicates": again,
         "split": dict(parts),
         "leaks": overlap.count(),
@@ -79,10 +91,25 @@ def check(name: str, given: Given) -> dict[str, Any]:
         "first_bad": bad.first,
         "read_as": told.lines,
         "model": TASKS[name].models[0],
+        "samples": [{"text": s.text.rstrip("\n"), "label": s.label} for s in samples],
+        "refused": refused(name, given) if size < LARGE and not bad.count else None,
     }
     if labels:
         report |= {"labels": dict(labels.most_common()), "same_text_other_label": conflicts}
     return report
+
+
+def refused(name: str, given: Given) -> str | None:
+    """Why `train` would not learn from the data, found by letting it read them."""
+    kind = TASKS[name]
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            task = kind.prepare(given, Path(scratch), Silent())
+            task.start(1, kind.settings.get("context", 0), given.seed)
+            task.batch(0)
+        except GlassError as error:
+            return str(error)
+    return None
 
 
 def examples(name: str, given: Given, bad: Noted, told: Told) -> Iterator[Example]:
@@ -90,21 +117,20 @@ def examples(name: str, given: Given, bad: Noted, told: Told) -> Iterator[Exampl
     if name == "classify":
         labelled, _ = classify.reader(given, told)
         for _, texts, label, part in labelled(bad):
-            yield Example(" ".join(texts), label, part)
+            yield Example(" ".join(texts), label, part, "\0".join(texts))
     elif name == "translate":
         for _, source, target, part in translate.reader(given, told)(bad):
-            yield Example(f"{source}\t{target}", None, part)
+            yield Example(f"{source}\t{target}", None, part, source)
     else:
         content = generate.reader(given, told)
         total = sum(len(piece.encode("utf-8", "replace")) for piece in content(given.files, bad))
         read = 0
         for files, fixed in given.sides():
             for piece in content(files, bad if fixed == "valid" else Quiet()):
-                for line in piece.splitlines():
+                for line in piece.splitlines(keepends=True):
                     side = "train" if read < total * (1 - given.share) else "valid"
-                    read += len(line.encode("utf-8", "replace")) + 1
-                    if line.strip():
-                        yield Example(line, None, fixed or side)
+                    read += len(line.encode("utf-8", "replace"))
+                    yield Example(line, None, fixed or side, line)
 
 
 def describe(lengths: list[int], bins: int = 24) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class Classify:
     table: ClassVar[bool] = True
     unit: ClassVar[str] = "texts"
     higher: ClassVar[bool] = True
+    simple: ClassVar[str] = "naive Bayes"
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         self.tokenizer, self.facts, self.labels = tokenizer, facts, list(facts["labels"])
@@ -105,7 +106,7 @@ class Classify:
 
     def start(self, batch: int, context: int, seed: int) -> None:
         self.context = context
-        self.cut = int(sum((part.lengths > context).sum() for part in self.parts.values()))
+        self.cut = int((self.parts["train"].lengths > context).sum())
         lengths = np.minimum(self.parts["train"].lengths, context).clip(min=1)
         self.buckets = Buckets(lengths, batch * 1024, seed)
 

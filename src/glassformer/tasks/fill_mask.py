@@ -14,7 +14,7 @@ from glassformer.data.batches import windows
 from glassformer.data.store import Store
 from glassformer.errors import GlassError
 from glassformer.live import Live
-from glassformer.tasks.generate import prepare_corpus
+from glassformer.tasks.generate import frequency_loss, prepare_corpus
 from glassformer.tasks.task import Batch, Given
 from glassformer.text.tokenizer import Tokenizer
 
@@ -41,6 +41,7 @@ class FillMask:
     table: ClassVar[bool] = False
     unit: ClassVar[str] = "masks"
     higher: ClassVar[bool] = False
+    simple: ClassVar[str] = "the frequencies of tokens"
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         self.tokenizer, self.facts = tokenizer, facts
@@ -77,7 +78,7 @@ class FillMask:
         return {"ids": shown, "answers": torch.where(hidden, ids, -100)}
 
     def epoch(self) -> int:
-        return max(len(self.train.flat) // (self.rows * self.context), 1)
+        return max(self.train.size // (self.rows * self.context), 1)
 
     def count(self, batch: Batch) -> int:
         return int((batch["answers"] >= 0).sum())
@@ -98,10 +99,10 @@ class FillMask:
     def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, float]:
         """Loss and share of hidden tokens guessed right, with the same ones hidden each time."""
         device, length = next(network.parameters()).device, self.context - 2
-        size = len(self.valid.flat) if most is None else min(most, len(self.valid.flat))
+        size = self.valid.size if most is None else min(most, self.valid.size)
         if size < length:
             raise GlassError(f"{size} tokens are too few to validate on in windows of {length}")
-        whole = torch.from_numpy(self.valid.flat[: size // length * length].astype(np.int64))
+        whole = torch.from_numpy(self.valid.read(0, size // length * length))
         total, right, count = 0.0, 0, 0
         for i, part in enumerate(
             whole.reshape(-1, length).tensor_split(max(size // length // 16, 1))
@@ -117,11 +118,10 @@ class FillMask:
 
     def baseline(self) -> dict[str, float]:
         """How often each token occurs, whatever stands around it."""
-        counts = np.bincount(self.train.flat, minlength=self.tokenizer.vocab) + 1
-        return {"loss": float(-np.log(counts / counts.sum())[self.valid.flat].mean())}
+        return {"loss": frequency_loss(self.train, self.valid, self.tokenizer.vocab)}
 
     def sample(self, network: nn.Module) -> str:
-        ids = torch.from_numpy(self.valid.flat[: self.context - 2].astype(np.int64))[None]
+        ids = torch.from_numpy(self.valid.read(0, self.context - 2))[None]
         hidden = self.hide(ids, np.random.default_rng(0))
         device = next(network.parameters()).device
         guess = network(hidden["ids"].to(device)).argmax(dim=-1).cpu()

@@ -96,6 +96,7 @@ class Generate:
     table: ClassVar[bool] = False
     unit: ClassVar[str] = "tokens"
     higher: ClassVar[bool] = False
+    simple: ClassVar[str] = "the frequencies of tokens"
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         self.tokenizer, self.facts = tokenizer, facts
@@ -121,7 +122,7 @@ class Generate:
         return {"ids": windows(self.train, self.seed, step, self.rows, self.context + 1)}
 
     def epoch(self) -> int:
-        return max(len(self.train.flat) // (self.rows * self.context), 1)
+        return max(self.train.size // (self.rows * self.context), 1)
 
     def count(self, batch: Batch) -> int:
         return batch["ids"][:, 1:].numel()
@@ -150,18 +151,24 @@ class Generate:
 
     def baseline(self) -> dict[str, float]:
         """How often each token occurs, whatever stands before it."""
-        counts = np.bincount(self.train.flat, minlength=self.tokenizer.vocab) + 1
-        nats = float(-np.log(counts / counts.sum())[self.valid.flat].sum())
+        size = self.valid.size
+        nats = frequency_loss(self.train, self.valid, self.tokenizer.vocab) * size
         nats += self.spelling(self.valid.flat)
-        figures = text_figures(nats, len(self.valid.flat), self.facts["valid_bytes"])
+        figures = text_figures(nats, size, self.facts["valid_bytes"])
         return {"bits_per_byte": figures["bits_per_byte"]}
 
     def sample(self, network: nn.Module) -> str:
         device = next(network.parameters()).device
-        start = torch.from_numpy(self.valid.flat[:8].astype(np.int64))[None].to(device)
+        start = torch.from_numpy(self.valid.read(0, 8))[None].to(device)
         ids = [*start[0].tolist()]
         ids += [int(t) for t in stream(network, start, 80, sampling=Sampling(0.8), seed=0)]
         return self.tokenizer.decode(ids)
+
+
+def frequency_loss(train: Store, valid: Store, vocab: int) -> float:
+    """Nats a token for one who knows only how often each occurs."""
+    counts = train.counts(vocab) + 1
+    return float(-np.log(counts / counts.sum()) @ valid.counts(vocab)) / max(valid.size, 1)
 
 
 @torch.inference_mode()

@@ -70,6 +70,7 @@ class Task(Protocol):
     table: ClassVar[bool]  # whether its data are rows, not running text
     unit: ClassVar[str]  # what its speed is counted in
     higher: ClassVar[bool]  # whether more of it is better
+    simple: ClassVar[str]  # what its baseline is
 
     tokenizer: Tokenizer
     facts: dict[str, Any]  # what was found in the data, and what using the model needs

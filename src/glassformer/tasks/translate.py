@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from glassformer.data.batches import Buckets, group, padded, some_of
 from glassformer.data.corpus import LEARN, default_vocab, learn_tokenizer, ready_tokenizer
-from glassformer.data.files import Bad, Quiet
+from glassformer.data.files import TABLES, Bad, Quiet, kind_of
 from glassformer.data.labelled import aligned, first_rows, table_rows
 from glassformer.data.sample import numbers
 from glassformer.data.split import Overlap
@@ -56,6 +56,7 @@ class Translate:
     table: ClassVar[bool] = True
     unit: ClassVar[str] = "tokens"
     higher: ClassVar[bool] = False
+    simple: ClassVar[str] = "the frequencies of tokens"
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         self.tokenizer, self.facts = tokenizer, facts
@@ -192,11 +193,11 @@ class Translate:
         """How often each target token occurs, whatever the source says."""
         _, train = self.parts["train"]
         _, valid = self.parts["valid"]
-        counts = np.bincount(train.flat, minlength=self.tokenizer.vocab) + 1
+        counts = train.counts(self.tokenizer.vocab) + 1
         counts[self.end] += len(train)
         nats = -np.log(counts / counts.sum())
-        total = float(nats[valid.flat].sum() + nats[self.end] * len(valid))
-        return {"loss": total / (len(valid.flat) + len(valid))}
+        total = float(nats @ valid.counts(self.tokenizer.vocab) + nats[self.end] * len(valid))
+        return {"loss": total / (valid.size + len(valid))}
 
     def sample(self, network: nn.Module) -> str:
         rows = np.arange(min(4, len(self.parts["valid"][0])))
@@ -238,7 +239,13 @@ def reader(given: Given, tell: Live) -> Callable[[Bad], Iterator[Pair]]:
 
 
 def side_reader(given: Given, tell: Live) -> Callable[[Bad], Iterator[tuple[str, str, str]]]:
-    if len(given.files) == 2 and not given.text:
+    tables = all(kind_of(file) in TABLES for file in given.files)
+    if len(given.files) == 1 and not tables and not given.files[0].is_dir():
+        raise GlassError(
+            f"{given.files[0]} is no table: name two files of lines that translate each other, "
+            "with --source and --target (and --valid twice)"
+        )
+    if len(given.files) == 2 and not given.text and not tables:
         return lambda bad: aligned(given.files[0], given.files[1], bad)
     first = first_rows(given.files, given.separator)
     if not first:

@@ -11,7 +11,7 @@ from torch import nn
 
 from glassformer import checkpoint, models
 from glassformer.checkpoint import BEST, Adapter
-from glassformer.config import make, override, to_dict
+from glassformer.config import make, nearest, override, to_dict
 from glassformer.errors import GlassError
 from glassformer.live import Live
 from glassformer.nn.lora import add_lora
@@ -96,7 +96,8 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
     context = getattr(start.shape, "context", 0)
     task.start(learning.batch, context, learning.seed)
     if cut := getattr(task, "cut", 0):
-        tell(f"{cut:,} texts are longer than the context of {context} and are cut")
+        way = f"--set model.context={2 * context} reads more of them"
+        tell(f"{cut:,} texts are longer than the context of {context} and are cut; {way}")
     try:
         learning, steps = decide(network, task, learning, run, tell)
     except TooLongError as error:
@@ -131,8 +132,8 @@ def make_config(
 ) -> Any:
     """The architecture's settings: what suits the task, what a recipe says, and what is set."""
     if architecture not in kind.models:
-        choice = ", ".join(kind.models)
-        raise GlassError(f"{kind.name} is done by {choice}, not by {architecture!r}")
+        choice, hint = ", ".join(kind.models), nearest(architecture, kind.models)
+        raise GlassError(f"{kind.name} is done by {choice}, not by {architecture!r}{hint}")
     shape = models.MODELS[architecture].Config
     known = {k: v for k, v in kind.settings.items() if k in shape.__dataclass_fields__}
     return override(make(shape, {**known, **table}, "model."), *settings)

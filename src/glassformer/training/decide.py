@@ -1,4 +1,4 @@
-"""What is left open is measured once, before the first step: device, precision, steps."""
+"""What is left open is measured once, before the first step: threads, precision, steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from glassformer.errors import GlassError
 from glassformer.live import Live, Silent
 from glassformer.tasks.task import Task
 from glassformer.training.loop import RESERVED, Trainer
@@ -24,8 +23,7 @@ def decide(
     network: nn.Module, task: Task, settings: Training, run: Run, tell: Live
 ) -> tuple[Training, int]:
     """Measure what is left open, before the first step; give back how many steps that makes."""
-    device = find_device(settings.device)
-    settings = replace(settings, device=device, threads=settings.threads or torch.get_num_threads())
+    settings = replace(settings, threads=settings.threads or torch.get_num_threads())
     if settings.steps is None and settings.epochs is not None:
         steps = math.ceil(settings.epochs * task.epoch())
         settings = replace(settings, steps=max(steps, 1), epochs=None)
@@ -39,21 +37,6 @@ def decide(
         roomy = Trainer(network, task, trial, run, tell).with_room()
         settings = replace(settings, accumulate=roomy.accumulate)
         return decide(network, task, settings, run, tell)
-
-
-def find_device(name: str) -> str:
-    """The device of that name, or the best that there is."""
-    there = torch.accelerator.current_accelerator(check_available=True)
-    best = "cpu" if there is None else there.type
-    if name == "auto":
-        return best
-    try:
-        kind = torch.device(name).type
-    except RuntimeError:
-        kind = ""
-    if kind not in ("cpu", best):
-        raise GlassError(f"there is no device {name!r} here; there is {best}")
-    return name
 
 
 def measure(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from glassformer.config import make, nearest, override
 from glassformer.errors import GlassError
@@ -49,6 +51,7 @@ class Request:
         valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
         learning, reading = sort_options(kind, recipe, options, anew=anew)
         learning = override(learning, *chosen(settings, "train."))
+        learning = replace(learning, device=find_device(learning.device))
         given = Given(
             **vars(reading), files=existing(data), valid=existing(valid), extend=extend,
             seed=learning.seed,
@@ -91,3 +94,18 @@ def chosen(settings: Iterable[str], prefix: str) -> list[str]:
         if not setting.startswith(("model.", "train.")):
             raise GlassError(f"{setting!r} must start with model. or train.")
     return [s.removeprefix(prefix) for s in settings if s.startswith(prefix)]
+
+
+def find_device(name: str) -> str:
+    """The device of that name, or the best that there is."""
+    there = torch.accelerator.current_accelerator(check_available=True)
+    best = "cpu" if there is None else there.type
+    if name == "auto":
+        return best
+    try:
+        kind = torch.device(name).type
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", best):
+        raise GlassError(f"there is no device {name!r} here; there is {best}")
+    return name

@@ -69,8 +69,10 @@ def plot_confusion(counts: NDArray[np.int64], labels: list[str], file: Path) -> 
     pyplot.close(chart)
 
 
-def plot(metrics: list[dict[str, Any]], figure: str, baseline: float | None, folder: Path) -> None:
-    """Loss, rate and the figure that counts, as pictures."""
+def plot(
+    metrics: list[dict[str, Any]], figure: str, baseline: float | None, simple: str, folder: Path
+) -> None:
+    """Loss, rate and the figure that counts beside something simple, as pictures."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -89,7 +91,7 @@ def plot(metrics: list[dict[str, Any]], figure: str, baseline: float | None, fol
             steps, values = [m["step"] for m in judged], [m[name] for m in judged]
             axes.plot(steps, values, marker="o", label="validation")
         if name == figure and baseline is not None:
-            axes.axhline(baseline, linestyle="--", color="gray", label="a simple count")
+            axes.axhline(baseline, linestyle="--", color="gray", label=simple)
         axes.legend()
         axes.set_xlabel("step")
         axes.set_ylabel({"rate": "learning rate"}.get(name, name.replace("_", " ")))

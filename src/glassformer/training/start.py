@@ -152,7 +152,7 @@ def finish(trainer: Trainer, tell: Live) -> dict[str, Any]:
     figures = trainer.train()
     if not figures:  # it was stopped
         return {"run": str(run.path), "task": task.name, "steps": trainer.state.step}
-    plot(run.metrics(), task.figure, baseline.get(task.figure), run.path / "plots")
+    plot(run.metrics(), task.figure, baseline.get(task.figure), task.simple, run.path / "plots")
     if isinstance(task, Classify):
         plot_confusion(task.confusion, task.labels, run.path / "plots" / "confusion.png")
     result = {
@@ -170,7 +170,11 @@ def finish(trainer: Trainer, tell: Live) -> dict[str, Any]:
     wins = ours > simple if task.higher else ours < simple
     verdict = "better than" if wins else "as good as" if ours == simple else "NOT better than"
     what = task.figure.replace("_", " ")
-    tell(f"{what} {ours:.4g}, {verdict} a simple count's {simple:.4g}")
+    tell("  ".join(f"{n} {v:.4g}" for n, v in figures.items() if isinstance(v, float)))
+    tell(f"{what} {ours:.4g}: {verdict} {task.simple} ({simple:.4g})")
+    if not wins:
+        passes = trainer.state.step / task.epoch()
+        tell(f"it saw its data {passes:.1f} times: glass resume {run.path} --minutes 10 goes on")
     tell(f"use it: glass {task.name} {run.path}   measure it: glass evaluate {run.path}")
     return result
 
@@ -178,14 +182,14 @@ def finish(trainer: Trainer, tell: Live) -> dict[str, Any]:
 def card(trainer: Trainer, result: dict[str, Any]) -> None:
     """A README.md that says what the folder holds and how it came to be."""
     rows = "\n".join(
-        f"| {name} | {value:.4g} |" if isinstance(value, float) else f"| {name} | {value} |"
+        f"| {name} | {value:.4g} |" if isinstance(value, float) else f"| {name} | `{value}` |"
         for name, value in result.items()
-        if name != "baseline"
+        if name not in ("baseline", "bleu_signature")
     )
     simple = ", ".join(f"{name} {value:.4g}" for name, value in result["baseline"].items())
     text = (
         f"# {result['task']} with {result['model']}\n\n| what | value |\n| --- | --- |\n{rows}\n\n"
-        f"A simple count on the same data: {simple}. Settings: `config.toml`; figures by step: "
+        f"Beside it, {trainer.task.simple}: {simple}. Settings: `config.toml`; figures by step: "
         f"`metrics.jsonl`, `plots/`. Use: `glass {result['task']} {result['run']}`.\n"
     )
     (trainer.run.path / "README.md").write_text(text, encoding="utf-8")
