@@ -163,6 +163,11 @@ def test_files_are_on_the_disk_before_the_folder_appears(tmp_path, monkeypatch):
     Model(CASES["generator"].network).save(tmp_path / "model")
     files = len(list((tmp_path / "model").iterdir()))
     assert events == ["fsync"] * (files + 1) + ["rename", "fsync"]
+    events.clear()
+    swap = lambda a, b: (events.append("exchange"), exchange(a, b))
+    monkeypatch.setattr("glassformer.folder.exchange", swap)
+    Model(CASES["generator"].network).save(tmp_path / "model", overwrite=True)
+    assert events == ["fsync"] * (files + 1) + ["exchange", "fsync"]
 
 
 def test_any_flipped_bit_is_found(folder):

@@ -7,8 +7,10 @@ import os
 import random
 import resource
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -101,6 +103,49 @@ def test_a_change_of_version_is_told(tmp_path, book):
     told = Told()
     start.resume(tmp_path / "run", told)
     assert "torch was 1.0: the last bits of the numbers may differ" in told.lines
+
+
+def test_a_device_that_is_gone_is_told_and_replaced(tmp_path, book):
+    train(book, tmp_path / "run", steps=4)
+    file = tmp_path / "run" / "config.toml"
+    file.write_text(file.read_text().replace('device = "cpu"', 'device = "xpu"'))
+    Run(tmp_path / "run").seal()
+    told = Told()
+    start.resume(tmp_path / "run", told, steps=6)
+    assert "device was xpu: the last bits of the numbers may differ" in told.lines
+
+
+def test_a_second_interrupt_leaves_at_once_and_breaks_nothing(tmp_path, book):
+    settings = [x for s in TINY for x in ("--set", s)]
+    process = subprocess.Popen(
+        [*COMMAND, "train", "generate", str(book), "--run", "run", "--steps", "100000",
+         "--save-every", "1", "--threads", "1", *settings],
+        cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    while not (tmp_path / "run" / "config.toml").exists():
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.003)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert load(tmp_path / "run" / LAST)
+    done = json.loads((tmp_path / "run/last/training.json").read_text())["step"]
+    with pytest.raises(GlassError, match="steps are done already"):
+        start.resume(tmp_path / "run", Silent(), steps=1)
+    assert start.resume(tmp_path / "run", Silent(), steps=done + 3)["steps"] == done + 3
+
+
+def test_a_clock_that_was_moved_makes_no_run_younger_than_now(tmp_path, book):
+    train(book, tmp_path / "run")
+    ahead = time.time() + 10**6
+    os.utime(tmp_path / "run" / "config.toml", (ahead, ahead))
+    done = subprocess.run(
+        [*COMMAND, "runs", str(tmp_path), "--json"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["hours"] == 0
 
 
 def test_two_at_once_are_refused(tmp_path, book):

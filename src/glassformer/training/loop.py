@@ -135,6 +135,8 @@ class Trainer:
     def extend(self, steps: int | None, minutes: float | None) -> None:
         """Set another end: a number of steps in all, or so many minutes from now."""
         state = self.state
+        if steps is not None and steps <= state.step:
+            raise GlassError(f"{state.step:,} steps are done already: ask for more than that")
         if steps is not None:
             self.settings = replace(self.settings, steps=steps, minutes=None)
             state.steps = steps

@@ -98,14 +98,20 @@ def chosen(settings: Iterable[str], prefix: str) -> list[str]:
 
 def find_device(name: str) -> str:
     """The device of that name, or the best that there is."""
-    there = torch.accelerator.current_accelerator(check_available=True)
-    best = "cpu" if there is None else there.type
     if name == "auto":
-        return best
-    try:
-        kind = torch.device(name).type
-    except RuntimeError:
-        kind = ""
-    if kind not in ("cpu", best):
-        raise GlassError(f"there is no device {name!r} here; there is {best}")
+        return best_device()
+    if not has_device(name):
+        raise GlassError(f"there is no device {name!r} here; there is {best_device()}")
     return name
+
+
+def has_device(name: str) -> bool:
+    try:
+        return torch.device(name).type in ("cpu", best_device())
+    except RuntimeError:  # nothing has that name
+        return False
+
+
+def best_device() -> str:
+    there = torch.accelerator.current_accelerator(check_available=True)
+    return "cpu" if there is None else there.type

@@ -23,7 +23,7 @@ from glassformer.tasks.classify import Classify
 from glassformer.tasks.task import Given, Task
 from glassformer.training.begin import Start, begin
 from glassformer.training.loop import Trainer
-from glassformer.training.request import Request
+from glassformer.training.request import Request, find_device, has_device
 from glassformer.training.run import Run, next_run
 from glassformer.training.settings import Training
 from glassformer.training.show import plot, plot_confusion
@@ -112,6 +112,9 @@ def resume(
             raise GlassError("; ".join(wrong))
         tables = read(path / checkpoint.CONFIG)
         learning = make(Training, tables["train"], "train.")
+        if not has_device(learning.device):
+            tell(f"device was {learning.device}: the last bits of the numbers may differ")
+            learning = replace(learning, device=find_device("auto"))
         if learning.threads:
             torch.set_num_threads(learning.threads)
         for name, value in run.changed():
