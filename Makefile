@@ -11,7 +11,7 @@ demo: .venv/core
 test: check
 	$(BIN)/pytest -n 2
 
-soak: .venv/core
+soak: .venv/dev
 	$(BIN)/python bench/soak.py
 
 check: .venv/dev

@@ -1,4 +1,5 @@
-"""What takes long to show: a text of 1 GB in less than 1 GB of memory, and a hundred kills.
+"""What takes long to show: a text of 1 GB in less than 1 GB of memory, a hundred kills,
+and a disk that is full at every write.
 
     make soak
 
@@ -17,9 +18,11 @@ import time
 from pathlib import Path
 
 from glassformer.data.sample import documentation
+from glassformer.live import Silent
+from glassformer.training.start import train
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from kills import killed_until_done
+from faults import full_at_every, killed_until_done
 
 GLASS = [sys.executable, "-c", "from glassformer.cli import main; main()"]
 
@@ -58,8 +61,25 @@ def soak_kills(folder: Path, kills: int = 100) -> None:
     assert same
 
 
+def soak_full_disk(folder: Path) -> None:
+    """Whichever write of a run fails, it goes on to the same end."""
+    text = folder / "book.txt"
+    text.write_text("the cat sat on the mat and the dog sat on the log. " * 200)
+    sizes = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
+
+    def small(run: Path) -> None:
+        train(
+            "generate", text, run=run, settings=sizes, steps=12, save_every=3, evaluate_every=4,
+            device="cpu", precision="float32", threads=1, tell=Silent(),
+        )  # fmt: skip
+
+    print(f"the disk full from each of {full_at_every(folder, small)} writes on: nothing is lost")
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
         soak_large_text(Path(scratch))
     with tempfile.TemporaryDirectory() as scratch:
         soak_kills(Path(scratch))
+    with tempfile.TemporaryDirectory() as scratch:
+        soak_full_disk(Path(scratch))

@@ -1,7 +1,5 @@
 """Whatever happens to a run, nothing is lost."""
 
-import contextlib
-import errno
 import json
 import os
 import random
@@ -12,12 +10,12 @@ import subprocess
 import sys
 import time
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 
-from glassformer import GlassError, Trace, folder, load
+from faults import COMMAND, full_at_every, hashes, killed_until_done
+from glassformer import GlassError, Trace, load
 from glassformer.checkpoint import BEST, LAST
 from glassformer.live import Silent
 from glassformer.tasks.check import Told
@@ -25,7 +23,6 @@ from glassformer.tasks.generate import Generate
 from glassformer.training import memory, start
 from glassformer.training.loop import Trainer
 from glassformer.training.run import Run, damage
-from kills import COMMAND, hashes, killed_until_done
 
 TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
 EXACT = {"device": "cpu", "precision": "float32", "threads": 1}
@@ -167,82 +164,8 @@ def test_two_at_once_are_refused(tmp_path, book):
 # --- the disk -------------------------------------------------------------------------------------
 
 
-class DiskFullError(Exception):
-    pass
-
-
-def named(attempt):
-    try:
-        attempt()
-    except (GlassError, OSError) as error:
-        if "No space left" in str(error):
-            raise DiskFullError from None
-        raise
-
-
-class Full:
-    """A disk that is full from the n-th write on, wherever that write is."""
-
-    def __init__(self, monkeypatch, after):
-        self.left = after
-        self.hit = False
-        for owner, name in (
-            (folder, "sync"), (folder, "exchange"), (Path, "write_text"), (Path, "open"),
-            (Path, "rename"), (Path, "replace"), (Path, "mkdir"), (Run, "note"), (Run, "log"),
-        ):  # fmt: skip
-            monkeypatch.setattr(owner, name, self.counted(getattr(owner, name), name))
-        monkeypatch.setattr(
-            "glassformer.weights.save_file",
-            self.counted(sys.modules["glassformer.weights"].save_file, "save"),
-        )
-
-    def counted(self, function, name):
-        def run(*args, **more):
-            reads = (
-                name == "open" and (args[1] if len(args) > 1 else more.get("mode", "r"))[0] == "r"
-            )
-            if not reads:
-                self.left -= 1
-                if self.left < 0:
-                    self.hit = True
-                    raise OSError(errno.ENOSPC, "No space left on device")
-            return function(*args, **more)
-
-        return run
-
-
 def test_a_disk_that_is_full_at_any_write_loses_nothing(tmp_path, book):
-    """From the first checkpoint on, whichever write fails."""
-    train(book, tmp_path / "whole")
-    failures = 0
-    for n in range(0, 400, 9):
-        run = tmp_path / "run"
-        with pytest.MonkeyPatch.context() as patch:
-            begin = start.begin
-
-            def filled(*args, patch=patch, begin=begin, n=n):
-                trainer = begin(*args)
-                patch.full = Full(patch, n)
-                return trainer
-
-            patch.setattr(start, "begin", filled)
-            with contextlib.suppress(DiskFullError):
-                named(partial(train, book, run))
-            hit = patch.full.hit
-            failures += hit
-        left = {p.name for p in run.iterdir()}
-        assert not {name for name in left if name.startswith(".")}, n
-        load(run / LAST)
-        if (run / BEST).exists():
-            load(run / BEST)
-        start.resume(run, Silent())
-        assert hashes(run) == hashes(tmp_path / "whole"), n
-        assert damage(run) == []
-        shutil.rmtree(run)
-        if not hit:
-            break
-    assert failures > 10
-    assert not hit
+    assert full_at_every(tmp_path, partial(train, book), every=9) > 10
 
 
 def test_a_file_that_may_not_grow_is_told_with_what_is_left(tmp_path, book):

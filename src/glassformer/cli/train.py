@@ -37,7 +37,13 @@ from glassformer.cli.columns import columns
 @click.option("--threads", type=int, help="CPU threads.")
 @click.option("--device", help="cpu, cuda, mps.  [default: the best there is]")
 @click.option("--save-every", type=int, metavar="STEPS", help="Save so often.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="See below.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any other setting, as said above.",
+)
 @click.option("--fit", is_flag=True, help="If memory runs out, cut batches into pieces.")
 @click.option("--skip-bad", is_flag=True, help="Note bad rows in skipped.jsonl and go on.")
 @click.option("--overwrite", is_flag=True, help="Replace the run folder if it exists.")
