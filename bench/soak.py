@@ -1,5 +1,6 @@
-"""What takes long to show: a text of 1 GB in less than 1 GB of memory, a hundred kills,
-and a disk that is full at every write.
+"""What takes long to show.
+
+A text of 1 GB in less than 1 GB of memory; a hundred kills; a disk that is full at every write.
 
     make soak
 
