@@ -71,6 +71,8 @@ class Model:
         ' sat on the mat'
         """
         tokenizer, options = self.words(), config.make(Sampling, sampling)
+        if not hasattr(self.network, "cache") or "labels" in self.task:
+            raise GlassError("this model was not trained to generate")
         start = tokenizer.encode(prompt) or tokenizer.encode("\n") or [0]
         tokens = decode(self.network, self.ids([start]), new, sampling=options, seed=seed)
         ends = {tokenizer.specials.get(mark) for mark in ("<|endoftext|>", "</s>", "<s>")}
@@ -167,7 +169,7 @@ class Model:
         """
         tokenizer = self.words()
         names = ("[CLS]", "[SEP]", "[MASK]")
-        if not all(name in tokenizer.specials for name in names):
+        if not all(name in tokenizer.specials for name in names) or "labels" in self.task:
             raise GlassError("this model was not trained to fill masks")
         first, last, mask = (tokenizer.specials[name] for name in names)
         pieces = [tokenizer.encode(piece) for piece in text.split("[MASK]")]
@@ -180,7 +182,7 @@ class Model:
         with torch.inference_mode():
             logits = self.network(self.ids([ids]))[0]
         asked = [at for at, id in enumerate(ids) if id == mask]
-        best = logits[asked].float().softmax(dim=-1).topk(top)
+        best = logits[asked].float().softmax(dim=-1).topk(min(top, logits.shape[-1]))
         return [
             [(tokenizer.token(i), p) for i, p in zip(row, chances, strict=True)]
             for row, chances in zip(best.indices.tolist(), best.values.tolist(), strict=True)

@@ -101,9 +101,11 @@ def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> Non
     opened = [load(path / LAST if (path / LAST).is_dir() else path) for path in paths]
     network, tokenizer, task = opened[0]
     first = network.state_dict()
-    for path, (other, words, _) in zip(paths, opened, strict=True):
+    for path, (other, words, found) in zip(paths, opened, strict=True):
         if other.config != network.config or models.name_of(other) != models.name_of(network):
             raise GlassError(f"{path} holds another model than {paths[0]}: they have no mean")
+        if found.get("labels") != task.get("labels"):
+            raise GlassError(f"{path} has other labels than {paths[0]}: they have no mean")
         if (words and words.to_json()) != (tokenizer and tokenizer.to_json()):
             raise GlassError(f"{path} has another tokenizer than {paths[0]}")
     states = [other.state_dict() for other, _, _ in opened]
@@ -123,6 +125,8 @@ def on_base(
 ) -> nn.Module:
     """The network that an adapter was trained for, with the adapter beside its weights."""
     base = Path(adapter.base)
+    if not 0 < adapter.rank <= 4096 or base.resolve() == path.resolve():
+        raise GlassError(f"{path / CONFIG} is no adapter: its rank or base makes no sense")
     if not base.exists():
         raise GlassError(f"{path} is an adapter for the model in {base}, which is not there")
     if fingerprint(base) != adapter.sha256:

@@ -385,7 +385,7 @@ def test_a_batch_that_is_too_large_is_cut_into_pieces(tmp_path, book, monkeypatc
     told = Told()
     train(book, tmp_path / "run", fit=True, tell=told)
     assert any("read in 4 pieces, with the same result" in line for line in told.lines)
-    assert "accumulate = 4" in (tmp_path / "run" / "config.toml").read_text()
+    assert "accumulate = 4" in (tmp_path / "run" / "config.toml").read_text()  # before step 1
     for ours, theirs in zip(
         load(tmp_path / "run").network.parameters(),
         load(tmp_path / "whole").network.parameters(), strict=True,
@@ -406,7 +406,8 @@ def test_memory_that_runs_out_on_the_way_goes_on_from_the_last_checkpoint(
     monkeypatch.setattr(Trainer, "step", later)
     result = train(book, tmp_path / "run", fit=True)
     assert result["steps"] == 12
-    assert "accumulate = 2" in (tmp_path / "run" / "config.toml").read_text()
+    state = json.loads((tmp_path / "run/last/training.json").read_text())
+    assert state["changed"] == {"accumulate": 2}
 
 
 def test_a_context_that_is_too_long_is_named_or_made_shorter(tmp_path, book, monkeypatch):

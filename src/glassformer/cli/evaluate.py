@@ -29,6 +29,9 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **options: Any) -> 
     """
     from glassformer.training.measure import measure
 
+    if options["plot"] and options["plot"].suffix not in (".png", ".svg", ".pdf"):
+        raise click.UsageError("--plot draws a .png, .svg or .pdf")
+
     figures = measure(
         Path(run),
         tuple(map(Path, data)),

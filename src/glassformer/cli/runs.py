@@ -28,8 +28,8 @@ def runs(folder: str, as_json: bool) -> None:
         figure = next((name for name in names if name in last), None)
         row = {
             "run": str(config.parent),
-            "task": tables.get("task", {}).get("name"),
-            "model": tables.get("model", {}).get("name"),
+            "task": tables.get("task", {}).get("name", "-"),
+            "model": tables.get("model", {}).get("name", "-"),
             "figure": figure,
             "value": last.get(figure) if figure else None,
             "hours": round(max(time.time() - config.stat().st_mtime, 0) / 3600, 2),

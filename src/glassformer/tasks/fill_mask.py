@@ -31,6 +31,7 @@ class FillMask:
         "depth": 4,
         "heads": 6,
         "dropout": 0.0,
+        "masked": True,
         "pooled": False,
         "classes": 0,
     }
@@ -60,6 +61,11 @@ class FillMask:
 
     def start(self, batch: int, context: int, seed: int) -> None:
         self.rows, self.context, self.seed = batch, context, seed
+        if context < 4:
+            raise GlassError(f"a context of {context} has no room for a text and its marks")
+        if self.valid.size < context - 2:
+            few = f"{self.valid.size} tokens are too few to validate on"
+            raise GlassError(f"{few} in windows of {context - 2}: give more text")
 
     def batch(self, step: int) -> Batch:
         ids = windows(self.train, self.seed, step, self.rows, self.context - 2)

@@ -117,6 +117,8 @@ class Generate:
 
     def start(self, batch: int, context: int, seed: int) -> None:
         self.rows, self.context, self.seed = batch, context, seed
+        if not self.valid.size:
+            raise GlassError("there is no text to validate on")
 
     def batch(self, step: int) -> Batch:
         return {"ids": windows(self.train, self.seed, step, self.rows, self.context + 1)}

@@ -32,6 +32,8 @@ class Data:
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise GlassError(f"share must be above 0 and at most 1, not {self.share}")
+        if self.vocab is not None and not 0 < self.vocab < 2**24:
+            raise GlassError(f"vocab must be above 0 and below {2**24}, not {self.vocab}")
 
 
 @dataclass(frozen=True)

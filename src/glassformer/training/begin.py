@@ -54,7 +54,7 @@ class Start:
             raise GlassError(f"{path} holds a model that becomes {architecture}, not {model}")
         known = models.MODELS[architecture].Config.__dataclass_fields__
         kept: dict[str, Any] = to_dict(network.config)
-        for name in ("masked", "pooled", "dropout"):
+        for name in ("masked", "pooled", "classes", "dropout"):
             kept |= {name: kind.settings[name]} if name in kind.settings else {}
         kept |= table
         kept = {name: value for name, value in kept.items() if name in known}
@@ -95,6 +95,7 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
     network = start.build(task, learning, tell)
     context = getattr(start.shape, "context", 0)
     task.start(learning.batch, context, learning.seed)
+    task.batch(0)  # what cannot be learnt from is found before anything is written
     if cut := getattr(task, "cut", 0):
         way = f"--set model.context={2 * context} reads more of them"
         tell(f"{cut:,} texts are longer than the context of {context} and are cut; {way}")

@@ -70,11 +70,13 @@ def pace(network: nn.Module, task: Task, settings: Training, run: Run, rounds: i
     trainer.state.steps = rounds
     network.train()
     times = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        trainer.step()
-        times.append(time.perf_counter() - start)
-    network.load_state_dict(state)
-    torch.set_rng_state(random)
+    try:
+        for _ in range(rounds):
+            start = time.perf_counter()
+            trainer.step()
+            times.append(time.perf_counter() - start)
+    finally:
+        network.load_state_dict(state)
+        torch.set_rng_state(random)
     fastest = sorted(times)[: max(rounds * 2 // 3, 1)]
     return sum(fastest) / len(fastest)

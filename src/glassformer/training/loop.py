@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,7 @@ class State:
     seconds: float = 0.0
     skipped: int = 0  # steps in a row that were not taken: their gradient was not finite
     scale: float = 1.0  # of the rate
+    changed: dict[str, Any] = field(default_factory=dict)  # settings that changed on the way
 
 
 class Trainer:
@@ -92,7 +93,7 @@ class Trainer:
         start, before = time.monotonic(), self.state.seconds
         self.planned = (self.state.step, before)
         self.network.train()
-        while self.state.step < self.state.steps and not self.stopping:
+        while self.state.step < self.state.steps and not self.stopping and not self.tired():
             try:
                 loss, norm, count = self.step()
             except (RuntimeError, MemoryError) as error:
@@ -112,12 +113,17 @@ class Trainer:
             every = self.settings.evaluate_every or max(self.state.steps // 10, 1)
             if done % every == 0 or done == self.state.steps:
                 self.judge()
-                if self.settings.patience and self.state.waited >= self.settings.patience:
-                    self.live(f"no better figure in {self.state.waited} evaluations: done")
-                    break
             if done % (self.settings.save_every or every) == 0 and done < self.state.steps:
                 self.save()
         self.save()
+
+    def tired(self) -> bool:
+        """Whether it learns no more."""
+        waited, patience = self.state.waited, self.settings.patience
+        if patience and waited >= patience:
+            self.live(f"no better figure in {waited} evaluations: done")
+            return True
+        return False
 
     def replan(self) -> None:
         """With a budget in minutes: as many steps as fit into what is left, at the pace of late."""
@@ -138,14 +144,16 @@ class Trainer:
         if steps is not None and steps <= state.step:
             raise GlassError(f"{state.step:,} steps are done already: ask for more than that")
         if steps is not None:
-            self.settings = replace(self.settings, steps=steps, minutes=None)
+            state.changed |= {"steps": steps, "minutes": None}
             state.steps = steps
         elif minutes is not None:
             spent = state.seconds / 60 / (1 - RESERVED)
-            self.settings = replace(self.settings, steps=None, minutes=spent + minutes)
+            state.changed |= {"steps": None, "minutes": spent + minutes}
             left = minutes * 60 * (1 - RESERVED)
             state.steps = state.step + round(left * max(state.step, 1) / max(state.seconds, 1))
-        self.run.redecide(steps=self.settings.steps, minutes=self.settings.minutes)
+        state.waited = 0
+        self.settings = replace(self.settings, **state.changed)
+        self.save()
 
     # --- a step -----------------------------------------------------------------------------------
 
@@ -242,9 +250,11 @@ class Trainer:
 
     def make_room(self) -> None:
         """After memory ran out: go on from the last checkpoint, with batches in more pieces."""
-        self.settings = self.with_room()
-        self.run.redecide(accumulate=self.settings.accumulate)
+        pieces = self.with_room().accumulate
         self.reload()
+        self.state.changed["accumulate"] = pieces
+        self.settings = replace(self.settings, accumulate=pieces)
+        self.save()
 
     def with_room(self) -> Training:
         """The settings that fit into memory, found by trying."""
@@ -335,6 +345,8 @@ class Trainer:
 
     def keep(self, name: str, **more: Any) -> None:
         network = self.judged if name == BEST else self.network
+        if not self.run.path.is_dir():
+            raise GlassError(f"{self.run.path} is gone, and with it what was saved")
         facts = {"name": self.task.name, **self.task.facts}
         learnt = [n for n, p in self.network.named_parameters() if p.requires_grad]
         try:
@@ -377,6 +389,7 @@ class Trainer:
         tensors, state = weights.read(folder / TENSORS), read_json(folder / STATE)
         self.scaler.load_state_dict(state.pop("scaler"))
         self.state = State(**state)
+        self.settings = replace(self.settings, **self.state.changed)
         parts: dict[str, dict[str, Tensor]] = {"optimiser": {}, "average": {}, "random": {}}
         for name, value in tensors.items():
             part, _, rest = name.partition(".")
@@ -394,7 +407,10 @@ class Trainer:
         file = checkpoint.ADAPTER if self.adapter else weights.FILE
         state = weights.read(self.run.path / LAST / file)
         self.network.load_state_dict(state, strict=self.adapter is None)
+        best, seconds = self.state.best, self.state.seconds
         self.restore()
+        self.state.best, self.state.seconds = best, seconds  # what was found, and spent, stays so
+        self.planned = (self.state.step, seconds)
 
     def stop(self) -> bool:
         """Stop after this step; whether that was not asked before."""

@@ -49,6 +49,7 @@ class Request:
             raise GlassError(f"there is no task {recipe.task!r}{nearest(recipe.task, TASKS)}")
         kind = TASKS[recipe.task]
         valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
+        anew = anew or any(setting.startswith("train.lora=") for setting in settings)
         learning, reading = sort_options(kind, recipe, options, anew=anew)
         learning = override(learning, *chosen(settings, "train."))
         learning = replace(learning, device=find_device(learning.device))
@@ -69,8 +70,8 @@ def sort_options(
             raise GlassError(f"there is no setting {name!r}{nearest(name, [*names[0], *names[1]])}")
     given = {name: value for name, value in options.items() if value is not None}
     mine, told = ({n: v for n, v in given.items() if n in those} for those in names)
-    suits = dict(kind.training)
-    if not anew:
+    suits, lora = dict(kind.training), mine.get("lora") or recipe.train.get("lora")
+    if not anew and not lora:
         suits["rate"] *= GENTLE
     said = {**suits, **recipe.train}
     if any(name in mine for name in BUDGETS):

@@ -29,6 +29,7 @@ from glassformer.folder import (
 from glassformer.text.tokenizer import Tokenizer
 
 METRICS, LOG, ENVIRONMENT, CHECKSUMS = "metrics.jsonl", "train.log", "env.json", "checksums.json"
+REQUEST = "request.json"
 GROWING = (METRICS, LOG, "skipped.jsonl")
 
 
@@ -57,12 +58,23 @@ class Run:
         if path.exists() and any(path.iterdir()):
             if not overwrite:
                 raise GlassError(f"{path} exists already: choose another --run, or --overwrite it")
-            if not (path / checkpoint.CONFIG).exists() and not (path / "cache").exists():
+            if not (path / REQUEST).exists():
                 raise GlassError(f"{path} is no run, so it is not overwritten")
             with run.held():
-                shutil.rmtree(path)
+                shutil.rmtree(path) if run.aside.exists() else path.rename(run.aside)
         run.cache.mkdir(parents=True)
         return run
+
+    @property
+    def aside(self) -> Path:
+        """Where a run that is to be replaced waits until the new one has begun."""
+        return self.path.with_name(f".{self.path.name}.old")
+
+    def give_up(self) -> None:
+        """Nothing was learnt: take the folder away, and put back what it was to replace."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self.aside.exists():
+            self.aside.rename(self.path)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -81,14 +93,7 @@ class Run:
     def changed(self) -> list[tuple[str, Any]]:
         """What the numbers may depend on and is not as it was, with what it was."""
         then, now = read_json(self.path / ENVIRONMENT), environment()
-        return [(name, then[name]) for name in now if then.get(name) != now[name]]
-
-    def redecide(self, **changed: Any) -> None:
-        """Write down settings of training that had to change on the way."""
-        tables = config.read(self.path / checkpoint.CONFIG)
-        tables["train"] |= changed
-        write_file(self.path / checkpoint.CONFIG, config.write(tables))
-        self.seal()
+        return [(n, then.get(n, "unknown")) for n in now if then.get(n) != now[n]]
 
     def log(self, line: str) -> None:
         with (self.path / LOG).open("a", encoding="utf-8") as file:
@@ -127,7 +132,7 @@ class Run:
 
     def forget_after(self, step: int) -> None:
         """Take back the figures of steps that will be gone through again."""
-        kept = [figures for figures in self.metrics() if figures["step"] <= step]
+        kept = [figures for figures in self.metrics() if figures.get("step", 0) <= step]
         write_file(self.path / METRICS, "".join(json.dumps(figures) + "\n" for figures in kept))
         self.seal()
 

@@ -40,6 +40,19 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise GlassError(f"{name} must be finite, not {value}")
+        for name in ("rate", "clip"):
+            if getattr(self, name) < 0:
+                raise GlassError(f"{name} must not be below 0, not {getattr(self, name)}")
+        for name in ("decay", "lora", "patience", "seed"):
+            if not 0 <= getattr(self, name) < 2**63:
+                raise GlassError(f"{name} must be at least 0, not {getattr(self, name)}")
+        if self.beta2 == 1:
+            raise GlassError("beta2 must be below 1")
+        if self.lora and self.freeze:
+            raise GlassError("lora leaves all other weights as they are: freeze says nothing more")
         for name in ("batch", "accumulate"):
             if getattr(self, name) < 1:
                 raise GlassError(f"{name} must be at least 1, not {getattr(self, name)}")

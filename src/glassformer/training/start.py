@@ -24,11 +24,9 @@ from glassformer.tasks.task import Given, Task
 from glassformer.training.begin import Start, begin
 from glassformer.training.loop import Trainer
 from glassformer.training.request import Request, find_device, has_device
-from glassformer.training.run import Run, next_run
+from glassformer.training.run import REQUEST, Run, next_run
 from glassformer.training.settings import Training
 from glassformer.training.show import plot, plot_confusion
-
-REQUEST = "request.json"
 
 
 def train(
@@ -51,8 +49,7 @@ def train(
     training.
     """
     tell = tell or Live()
-    anew = base is None or bool(options.get("lora"))
-    request = Request.of(task, data, config, settings, options, anew=anew)
+    request = Request.of(task, data, config, settings, options, anew=base is None)
     start = Start.of(request, base, model)
     path = Path(run) if run else next_run(Path("runs"), request.kind.name)
     given = replace(
@@ -67,6 +64,11 @@ def train(
         "config": config and absolute(config), "settings": list(settings), "skip_bad": skip_bad,
         **options, "valid": [*map(absolute, given.valid)],
     }  # fmt: skip
+    for needed in (*given.files, *given.valid, *([Path(base)] if base else [])):
+        if needed.resolve().is_relative_to(path.resolve()):
+            raise GlassError(f"{needed} is needed, and {path} would take its place")
+    if given.extend and request.learning.lora:
+        raise GlassError("lora leaves the table of tokens as it is: new ones could not be learnt")
     folder = Run.create(path, overwrite=overwrite)
     with folder.held():
         write_file(path / REQUEST, json.dumps(asked))
@@ -74,8 +76,9 @@ def train(
             prepared = prepare(request.kind, given, folder, tell)
             trainer = begin(start, prepared, request.learning, folder, tell)
         except BaseException:
-            shutil.rmtree(path)  # nothing was learnt yet
+            folder.give_up()
             raise
+        shutil.rmtree(folder.aside, ignore_errors=True)
         return finish(trainer, tell)
 
 
