@@ -420,3 +420,72 @@ def test_a_context_that_is_too_long_is_named_or_made_shorter(tmp_path, book, mon
     assert load(tmp_path / "run").config.context == 16
     assert memory.is_memory_error(MemoryError())
     assert not memory.is_memory_error(RuntimeError("another"))
+
+
+# --- what a review found --------------------------------------------------------------------------
+
+
+def test_an_old_run_stays_until_the_new_one_has_begun(tmp_path, book):
+    run = tmp_path / "run"
+    train(book, run)
+    before = hashes(run)
+    (tmp_path / "empty.txt").write_text("")
+    with pytest.raises(GlassError, match="the files are empty"):
+        train(tmp_path / "empty.txt", run, overwrite=True)
+    assert hashes(run) == before
+    with pytest.raises(GlassError, match="would take its place"):
+        train(book, run, overwrite=True, base=run)
+    train(book, run, overwrite=True, seed=1)
+    assert hashes(run) != before
+    assert {p.name for p in tmp_path.iterdir()} == {"run", "book.txt", "empty.txt"}
+    (tmp_path / "work" / "cache").mkdir(parents=True)
+    with pytest.raises(GlassError, match="is no run"):
+        train(book, tmp_path / "work", overwrite=True)
+
+
+def test_a_new_end_survives_a_kill(tmp_path, book, monkeypatch):
+    train(book, tmp_path / "run")
+    process = os.fork()
+    if process == 0:
+        monkeypatch.setattr(Trainer, "loop", lambda _self: os._exit(9))
+        start.resume(tmp_path / "run", Silent(), steps=20)
+    os.waitpid(process, 0)
+    assert start.resume(tmp_path / "run", Silent())["steps"] == 20
+
+
+def test_a_run_that_learns_no_more_stays_where_it_is(tmp_path, book):
+    options = {"rate": 0.0, "patience": 1, "steps": 40}
+    done = train(book, tmp_path / "run", **options)
+    assert done["steps"] == 8
+    assert start.resume(tmp_path / "run", Silent())["steps"] == 8
+
+
+def test_a_folder_that_is_gone_is_not_made_again(tmp_path, book, monkeypatch):
+    step = Trainer.step
+
+    def taking(self):
+        done = step(self)
+        if self.state.step == 3:
+            shutil.rmtree(self.run.path)
+        return done
+
+    monkeypatch.setattr(Trainer, "step", taking)
+    monkeypatch.setattr(Run, "note", lambda *_args, **_more: None)
+    with pytest.raises(GlassError, match="is gone"):
+        train(book, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rate": -1.0}, {"rate": float("nan")}, {"beta2": 1.0}, {"steps": None, "minutes": 1e999},
+        {"seed": -1}, {"lora": -3}, {"vocab": -5}, {"clip": -1.0},
+        {"lora": 2, "freeze": ["token*"]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_named(tmp_path, book, wrong):
+    with pytest.raises(GlassError, match=next(iter(set(wrong) - {"steps"}))):
+        train(book, tmp_path / "run", **wrong)
+    assert not (tmp_path / "run").exists()

@@ -8,6 +8,7 @@ import torch
 from cases import CASES, ids, source
 from glassformer import MODELS, GlassError, Model, load
 from glassformer.checkpoint import ADAPTER, BEST, average, inherit
+from glassformer.folder import MANIFEST, write_manifest
 from glassformer.live import Silent
 from glassformer.nn.lora import LoRA, add_lora, merge_lora
 from glassformer.tasks.check import Told
@@ -247,3 +248,9 @@ def test_runs_are_averaged(home, tmp_path):
         average([runs[0], home / "classify"], tmp_path / "x")
     with pytest.raises(GlassError, match="exists already"):
         average(runs, tmp_path / "mean")
+    file = runs[1] / "last" / "config.toml"
+    file.write_text(file.read_text().replace("[task]", '[task]\nlabels = ["a", "b"]'))
+    (file.parent / MANIFEST).unlink()
+    write_manifest(file.parent)
+    with pytest.raises(GlassError, match="has other labels"):
+        average(runs, tmp_path / "x")
