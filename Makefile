@@ -5,7 +5,7 @@ BIN := .venv/bin
 
 demo: .venv/core
 	$(BIN)/glass demo
-	$(BIN)/glass train translate --minutes 1 --run runs/demo --overwrite
+	$(BIN)/glass train translate --steps 400 --run runs/demo --overwrite
 	$(BIN)/glass translate runs/demo 三百二十一 二零一九年三月五日
 
 test: check

@@ -51,7 +51,7 @@ class Translate:
         "warmup": 0.1,
     }
     figure: ClassVar[str] = "loss"
-    peek: ClassVar[int] = 200
+    peek: ClassVar[int] = 64  # each is written out to its end, which takes long at first
     whole: ClassVar[int | None] = None
     table: ClassVar[bool] = True
     unit: ClassVar[str] = "tokens"
