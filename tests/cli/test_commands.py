@@ -84,11 +84,16 @@ def test_what_demo_tells_to_type_runs():
     from glassformer.cli.demo import NEXT
 
     code = "\n".join(line.removeprefix("  ") for line in NEXT.splitlines() if line.startswith("  "))
-    exec(code, {})
+    typed = {}
+    exec(code, typed)
+    pattern = typed["trace"]["blocks.0.attention.pattern"]
+    assert pattern.sum(dim=-1).allclose(pattern.new_ones(1))
 
 
 def test_a_terminal_without_unicode_is_no_trouble():
-    run("demo", "hi", env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    shown = run("demo", "hi", env={**os.environ, "PYTHONIOENCODING": "ascii"}).stdout
+    assert shown.isascii()
+    assert "blocks.0.attention.pattern" in shown
 
 
 def test_demo_says_what_is_wrong_in_one_line():

@@ -28,13 +28,6 @@ TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "t
 EXACT = {"device": "cpu", "precision": "float32", "threads": 1}
 
 
-@pytest.fixture
-def book(tmp_path):
-    file = tmp_path / "book.txt"
-    file.write_text("the cat sat on the mat and the dog sat on the log. " * 200)
-    return file
-
-
 def train(book, run, **options):
     usual = {"steps": 12, "save_every": 3, "evaluate_every": 4, "tell": Silent(), **EXACT}
     return start.train("generate", book, run=run, settings=TINY, **{**usual, **options})

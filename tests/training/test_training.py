@@ -31,13 +31,6 @@ from glassformer.training.start import resume, train
 TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
 
 
-@pytest.fixture
-def book(tmp_path):
-    file = tmp_path / "book.txt"
-    file.write_text("the cat sat on the mat and the dog sat on the log. " * 200)
-    return file
-
-
 def small_trainer(tmp_path, book, **settings):
     run = Run.create(tmp_path / f"run{len(list(tmp_path.iterdir()))}")
     task = TASKS["generate"].prepare(Given(files=(book,)), run.cache, Silent())

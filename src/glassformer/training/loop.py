@@ -269,10 +269,11 @@ class Trainer:
         asked = f"a batch of {rows} x {length} tokens needs more memory than there is"
         if not self.settings.fit:
             raise GlassError(
-                f"{asked}; in {pieces} pieces it fits, with the same result: --fit does so, or "
+                f"{asked}; in {pieces} pieces it fits, with the same result (but for the chance of "
+                f"dropout): --fit does so, or "
                 f"--set train.accumulate={pieces}; {self.kept()}"
             )
-        self.live(f"{asked}: it is read in {pieces} pieces, with the same result")
+        self.live(f"{asked}: it is read in {pieces} pieces, with the same result (but for dropout)")
         return replace(self.settings, accumulate=pieces)
 
     def fits(self, batch: Batch, pieces: int) -> bool:

@@ -45,9 +45,7 @@ def measure(
             cache = Run(path).cache
             if not cache.is_dir():
                 raise GlassError(f"{path} has no data of its own: name the data to measure it on")
-            wrong = Run(path).damage(only=("cache/",))
-            if wrong:
-                raise GlassError("; ".join(wrong))
+            Run(path).require("cache/")
             task = TASKS[name](tokenizer, facts, cache)  # type: ignore[call-arg]
         task.start(1, getattr(network.config, "context", 0), 0)
         figures = task.evaluate(network)

@@ -152,6 +152,12 @@ class Run:
                 notes[name] = {"bytes": stat.st_size, "sha256": self.known[key]}
         write_file(self.path / CHECKSUMS, json.dumps({"files": notes}, indent=2) + "\n")
 
+    def require(self, *only: str) -> None:
+        """An error that names what is damaged of the files whose names begin so."""
+        wrong = self.damage(only)
+        if wrong:
+            raise GlassError("; ".join(wrong))
+
     def damage(self, only: tuple[str, ...] = ()) -> list[str]:
         """What is wrong with the files that were noted, or with some of them, a line for each."""
         try:

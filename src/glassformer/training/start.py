@@ -110,9 +110,7 @@ def resume(
     if not (path / checkpoint.CONFIG).exists():
         return again(path, tell)
     with run.held():
-        wrong = run.damage(only=("config.toml", "tokenizer.json", "cache/"))
-        if wrong:
-            raise GlassError("; ".join(wrong))
+        run.require(checkpoint.CONFIG, checkpoint.TOKENIZER, "cache/")
         tables = read(path / checkpoint.CONFIG)
         learning = make(Training, tables["train"], "train.")
         if not has_device(learning.device):
