@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["MODELS", "TOKENIZERS", "GlassError", "Model", "Trace", "load", "train"]
 __version__ = version("glassformer")
 
-# Threads that wait sleep: beside another busy program a step is then not ten times slower. OpenMP
-# reads this when torch is imported.
+# Threads that wait soon sleep: beside another busy program a step is then not ten times slower.
+# OpenMP reads this when torch is imported; a short wait before sleep keeps small models quick.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 _HOME = {
     "MODELS": "models",
