@@ -24,12 +24,15 @@ class Case:
         torch.manual_seed(1)
         kind = MODELS[self.name]
         self.network: nn.Module = kind(kind.Config(**self.settings)).eval()
+        if not self.has("learns"):
+            teach(self.name, self.network)
+            return
         for parameter in self.network.parameters():  # so that no weight is 0 or hides another
             with torch.no_grad():
                 parameter.add_(torch.randn_like(parameter) * 0.05)
 
     def __call__(self, ids: Tensor, **more) -> Tensor:
-        if self.name == "translator" and not (more.get("cache") and more["cache"].length):
+        if self.has("source") and not (more.get("cache") and more["cache"].length):
             more.setdefault("source", source(len(ids)))
         return self.network(ids, **more)
 
@@ -38,6 +41,19 @@ class Case:
 
     def __str__(self) -> str:
         return self.name
+
+
+def teach(name: str, network: nn.Module) -> None:
+    """Let a model that learns in one go learn from texts by chance."""
+    texts = ids(40)
+    if name == "phrases":
+        gap = torch.full((40, 1), -1)
+        network.learn(*(torch.cat((x, gap), 1).flatten()[:-1] for x in (texts, (texts + 7) % 50)))
+    elif name == "bag":
+        rows = torch.cat((texts, torch.full((40, 1), -1)), 1).flatten()[:-1]
+        network.learn(rows, torch.arange(40) % 3)
+    else:
+        network.learn(texts)
 
 
 def source(batch: int) -> Tensor:
@@ -50,8 +66,12 @@ def ids(batch: int = 3, length: int = LENGTH) -> Tensor:
 
 SIZES = {"vocab": VOCAB, "dim": 32, "depth": 2, "heads": 4, "dropout": 0.0}
 WITH_CONTEXT = {**SIZES, "context": 32}
-WRITES = frozenset({"causal", "cached", "padded", "learns"})
-READS = frozenset({"padded", "positionless", "learns"})
+RECURS = {name: value for name, value in WITH_CONTEXT.items() if name != "heads"}
+CONVOLVES = {**RECURS, "width": 3}
+COUNTS = frozenset({"padded"})
+DESCENDS = COUNTS | {"learns"}
+WRITES = DESCENDS | {"causal", "cached", "attends", "compiles"}
+READS = DESCENDS | {"positionless", "attends", "compiles"}
 
 CASES = {
     "classifier": Case("classifier", {**WITH_CONTEXT, "classes": 3}, READS | {"pooled"}),
@@ -64,12 +84,59 @@ CASES = {
     "sorting bert": Case(
         "bert", {**WITH_CONTEXT, "masked": False, "classes": 3}, READS | {"pooled", "first"}
     ),
+    "bert by distance": Case(
+        "bert", {**WITH_CONTEXT, "position": "alibi"}, DESCENDS | {"attends", "compiles"}
+    ),
     "gpt2": Case("gpt2", WITH_CONTEXT, WRITES),
     "gpt2_classifier": Case(
-        "gpt2_classifier", {**WITH_CONTEXT, "classes": 3}, frozenset({"padded", "pooled", "learns"})
+        "gpt2_classifier",
+        {**WITH_CONTEXT, "classes": 3},
+        DESCENDS | {"pooled", "attends", "compiles"},
     ),
     "llama": Case("llama", {**WITH_CONTEXT, "key_heads": 2, "hidden": 48}, WRITES),
     "wide llama": Case("llama", {**WITH_CONTEXT, "width": 16, "hidden": 48, "tied": True}, WRITES),
+    "markov": Case("markov", {"vocab": VOCAB, "order": 3}, COUNTS | {"causal", "cached"}),
+    "markov with skips": Case(
+        "markov", {"vocab": VOCAB, "skips": 4}, COUNTS | {"causal", "cached"}
+    ),
+    "markov with a mask": Case(
+        "markov", {"vocab": VOCAB, "skips": 4, "masked": True}, COUNTS | {"causal", "cached"}
+    ),
+    "bag": Case("bag", {"vocab": VOCAB, "classes": 3, "least": 1}, COUNTS | {"pooled"}),
+    "neighbours": Case("neighbours", {"vocab": VOCAB}, COUNTS),
+    "phrases": Case("phrases", {"vocab": VOCAB, "end": 3}, COUNTS | {"cached", "source"}),
+    **{
+        f"decoder: {score}, {position}": Case(
+            "decoder", {**WITH_CONTEXT, "score": score, "position": position}, WRITES
+        )
+        for score, position in (
+            *(("scaled", "learned"), ("unscaled", "sinusoidal"), ("additive", "rotary")),
+            *(("unscaled", "none"), ("scaled", "alibi"), ("scaled", "none"), ("plain", "learned")),
+        )
+    },
+    "convolutional": Case(
+        "convolutional", CONVOLVES, DESCENDS | {"causal", "cached", "compiles", "local"}
+    ),
+    "convolutional_classifier": Case(
+        "convolutional_classifier", {**CONVOLVES, "classes": 3}, DESCENDS | {"pooled", "compiles"}
+    ),
+    **{
+        f"recurrent: {cell}": Case(
+            "recurrent", {**RECURS, "cell": cell}, DESCENDS | {"causal", "cached"}
+        )
+        for cell in ("lstm", "gru")
+    },
+    "recurrent_classifier": Case(
+        "recurrent_classifier", {**RECURS, "classes": 3}, DESCENDS | {"pooled"}
+    ),
+    **{
+        f"recurrent_translator: {attention}": Case(
+            "recurrent_translator",
+            {"vocab": VOCAB, "dim": 32, "depth": 2, "dropout": 0.0, "attention": attention},
+            DESCENDS | {"causal", "cached", "source"},
+        )
+        for attention in ("none", "dot", "additive")
+    },
 }
 
 

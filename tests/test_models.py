@@ -6,12 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from cases import CASES, LENGTH, VOCAB, Case, ids, source, with_traits
+from cases import CASES, LENGTH, VOCAB, ids, source, with_traits
 from glassformer import MODELS, Trace, load
 from glassformer.api import Model
 from glassformer.text.plain import Bytes
 
 close = torch.testing.assert_close
+STACKS = ("blocks", "layers", "decoder")
 loosely = {"atol": 1e-5, "rtol": 1e-5}
 
 
@@ -37,7 +38,7 @@ def test_the_future_is_hidden(case):
     assert not torch.equal(case(before)[:, 8:], case(after)[:, 8:])
 
 
-@cases("causal")
+@cases("causal", "attends")
 @pytest.mark.parametrize("patterns", [(), ("*.pattern",)], ids=["fused", "open"])
 def test_no_gradient_comes_back_from_beyond_the_mask(case, patterns):
     leaves = []
@@ -95,7 +96,7 @@ def test_a_cache_goes_on_with_the_rows_that_are_selected(case):
     close(case(text[rows, 8:], cache=cache), whole[:, 8:], **loosely)
 
 
-@cases("cached")
+@cases("cached", "learns")
 @torch.no_grad()
 def test_a_pass_that_fails_leaves_the_cache_as_it_was(case):
     text, cache = ids(), case.network.cache(LENGTH)
@@ -104,8 +105,8 @@ def test_a_pass_that_fails_leaves_the_cache_as_it_was(case):
     def fail(_):
         raise ArithmeticError("as planned")
 
-    blocks = "decoder" if case.has("source") else "blocks"
-    trace = Trace(case.network, edit={f"{blocks}.1.attention.q": fail})
+    names = [name for name, _ in case.network.named_children() if name in STACKS]
+    trace = Trace(case.network, edit={f"{names[-1]}.0": fail})  # the layers behind it read nothing
     with pytest.raises(ArithmeticError), trace:
         case(text[:, 8:10], cache=cache)
     again = case(text[:, 8:], cache=cache)
@@ -186,8 +187,9 @@ def test_a_text_of_padding_alone_gives_finite_numbers_and_gradients(case):
     keep[1] = False
     case.network.zero_grad()
     logits = case(text, keep=keep)
-    logits.sum().backward()
     assert logits.isfinite().all()
+    if case.has("learns"):
+        logits.sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in case.network.parameters())
 
 
@@ -210,7 +212,7 @@ def test_without_positions_a_permuted_text_gives_a_permuted_answer(case):
     close(*both(), **loosely)
 
 
-@cases("source")
+@cases("source", "attends")
 @torch.no_grad()
 def test_without_positions_the_order_of_the_source_does_not_matter(case, monkeypatch):
     text, given = ids(), source(3)
@@ -240,7 +242,7 @@ def test_saving_and_loading_changes_nothing(case, tmp_path):
     Model(case.network, Bytes(["<end>"])).save(tmp_path / "model")
     back = load(tmp_path / "model")
     text = ids()
-    again = Case(case.name, case.settings, case.traits)
+    again = copy.copy(case)
     again.network = back.network
     assert torch.equal(again(text), case(text))
     assert back.config == case.network.config
@@ -255,14 +257,15 @@ def test_tracing_changes_nothing(case):
     with Trace(case.network) as trace:
         close(case(text), plain, **loosely)
     close(trace["output"], plain, **loosely)
-    assert sum(name.endswith("attention.pattern") for name in trace) >= 2
+    if case.has("attends"):
+        assert sum(name.endswith("attention.pattern") for name in trace) >= 2
     with Trace(case.network, "*.attention", "*.q") as quiet:
         assert torch.equal(case(text), plain)  # nothing left the fused kernel
     assert all(name.endswith((".attention", ".q")) for name in quiet)
     assert torch.equal(case(text), plain)
 
 
-@cases()
+@cases("learns")
 def test_gradients_of_the_fast_and_the_open_way_match(case):
     text, gradients = ids(), []
     for patterns in ((), ("*",)):
@@ -277,25 +280,25 @@ def test_gradients_of_the_fast_and_the_open_way_match(case):
 @cases()
 @torch.no_grad()
 def test_a_copy_gives_the_same(case):
-    again = Case(case.name, case.settings, case.traits)
+    again = copy.copy(case)
     again.network = copy.deepcopy(case.network)
     text = ids()
     assert torch.equal(again(text), case(text))
     close(again(text, keep=padded_left()), case(text, keep=padded_left()))
 
 
-@cases()
+@cases("learns")
 def test_it_works_under_inference_mode_and_can_be_trained_afterwards(case):
     with torch.inference_mode(), Trace(case.network, "*.pattern") as trace:
         case(ids(), keep=padded_right())
-    assert trace.visits
+    assert trace.visits or not case.has("attends")
     case(ids(), keep=padded_right()).sum().backward()
 
 
-@cases()
+@cases("learns")
 @torch.no_grad()
 def test_half_precision_goes_through(case):
-    half = Case(case.name, case.settings, case.traits)
+    half = copy.copy(case)
     half.network = copy.deepcopy(case.network).bfloat16()
     text, keep = ids(), padded_left()
     for patterns in (("nothing",), ("*",)):
@@ -308,12 +311,12 @@ def test_half_precision_goes_through(case):
 @cases("learns")
 def test_one_batch_can_be_learnt(case):
     network = copy.deepcopy(case.network).train()
-    learner = Case(case.name, case.settings, case.traits)
+    learner = copy.copy(case)
     learner.network = network
     text, answers = ids(), torch.randint(0, VOCAB, (3, LENGTH))
     answers = torch.tensor([0, 1, 2]) if case.has("pooled") else answers
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
-    for _ in range(250):
+    for _ in range(500):
         logits = learner(text)
         loss = F.cross_entropy(logits.flatten(0, -2), answers.flatten())
         if loss < 0.05:
@@ -324,10 +327,10 @@ def test_one_batch_can_be_learnt(case):
     pytest.fail(f"the loss stays at {loss:.2f}")
 
 
-@cases()
+@cases("compiles")
 @torch.no_grad()
 def test_the_compiler_takes_it_whole(case):
-    compiled = Case(case.name, case.settings, case.traits)
+    compiled = copy.copy(case)
     text = ids()
     compiled.network = torch.compile(case.network, fullgraph=True, backend="eager")
     close(compiled(text), case(text), **loosely)
@@ -335,7 +338,7 @@ def test_the_compiler_takes_it_whole(case):
     torch._dynamo.reset()
 
 
-@cases()
+@cases("learns")
 def test_it_can_be_built_without_memory(case):
     with torch.device("meta"):
         network = MODELS[case.name](case.network.config)

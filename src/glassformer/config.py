@@ -137,14 +137,24 @@ def check_sizes(config: Any) -> None:
             raise GlassError(f"{name} must be finite, not {value}")
         if isinstance(value, int) and not 0 <= value <= MOST.get(name, LARGEST):
             raise GlassError(f"{name} must be from 0 to {MOST.get(name, LARGEST)}, not {value}")
-    for name in ("vocab", "context", "dim", "depth", "heads", "hidden", "width", "key_heads"):
+    for name in (
+        "vocab",
+        "context",
+        "dim",
+        "depth",
+        "heads",
+        "hidden",
+        "width",
+        "key_heads",
+        "order",
+    ):
         value = getattr(config, name, None)
         if value is not None and value < 1:
             raise GlassError(f"{name} must be at least 1, not {value}")
     for name in ("eps", "base"):
         if getattr(config, name, 1) <= 0:
             raise GlassError(f"{name} must be above 0, not {getattr(config, name)}")
-    if config.dim % config.heads:
+    if hasattr(config, "heads") and config.dim % config.heads:
         raise GlassError(f"dim {config.dim} cannot be shared equally by {config.heads} heads")
-    if not 0 <= config.dropout < 1:
+    if not 0 <= getattr(config, "dropout", 0.0) < 1:
         raise GlassError(f"dropout must be at least 0 and less than 1, not {config.dropout}")

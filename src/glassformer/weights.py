@@ -52,14 +52,16 @@ def fill(make: Callable[[], nn.Module], state: State, where: object) -> nn.Modul
     if surplus:
         raise GlassError(f"{where} holds tensors that the model has no place for: {some(surplus)}")
     for name, value in wanted.items():
-        if value.shape != state[name].shape:
+        counted = not value.is_floating_point() or not value.numel()  # as long as what was counted
+        if value.shape != state[name].shape and not counted:
             sizes = f"{tuple(state[name].shape)}, but its config asks for {tuple(value.shape)}"
             raise GlassError(f"{where}: {name} is {sizes}")
-        if not state[name].is_floating_point():
+        if value.is_floating_point() != state[name].is_floating_point():
             kind = str(state[name].dtype).removeprefix("torch.")
-            raise GlassError(f"{where}: {name} holds {kind}, not floating-point numbers")
-    if len({value.dtype for value in state.values()}) > 1:
-        state = {name: value.float() for name, value in state.items()}
+            raise GlassError(f"{where}: {name} holds {kind}, which it cannot be")
+    kinds = {value.dtype for value in state.values() if value.is_floating_point()}
+    if len(kinds) > 1:
+        state = {n: v.float() if v.is_floating_point() else v for n, v in state.items()}
     network.load_state_dict(state, assign=True)
     return network.eval()
 

@@ -167,8 +167,11 @@ def test_unknown_words_are_added_when_asked(home, tmp_path):
 
 
 def test_a_hugging_face_folder_is_trained_on(home, tmp_path):
-    model = load(home / "fill-mask")
-    model.save(tmp_path / "theirs", format="huggingface")
+    with pytest.raises(GlassError, match="train with position=learned"):
+        load(home / "fill-mask").save(tmp_path / "theirs", format="huggingface")
+    learned = [*SMALL, "model.position=learned"]
+    go("fill-mask", home / "book.txt", run=tmp_path / "mine", settings=learned)
+    load(tmp_path / "mine").save(tmp_path / "theirs", format="huggingface")
     result = go("classify", home / "labels.csv", base=tmp_path / "theirs", run=tmp_path / "run",
                 steps=60, rate=1e-2)  # fmt: skip
     assert result["model"] == "bert"

@@ -47,6 +47,7 @@ from glassformer.cli.columns import columns
 @click.option("--fit", is_flag=True, help="If memory runs out, cut batches into pieces.")
 @click.option("--skip-bad", is_flag=True, help="Note bad rows in skipped.jsonl and go on.")
 @click.option("--overwrite", is_flag=True, help="Replace the run folder if it exists.")
+@click.option("--no-baseline", is_flag=True, help="Do not see first what counting alone reaches.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result for a program to read.")
 def train(task: str | None, data: tuple[str, ...], **options: Any) -> None:
     """Train a model for TASK on DATA; without DATA, on a sample that needs no download.
@@ -74,6 +75,7 @@ def train(task: str | None, data: tuple[str, ...], **options: Any) -> None:
         data = (source, target)
     if task is None and not options["config"]:
         raise click.UsageError("TASK is missing: generate, classify, translate or fill-mask")
+    options["baseline"] = False if options.pop("no_baseline") else None
     asked = {n: v for n, v in options.items() if v is not None and v is not False and v != ()}
     result = start(task, *data, **asked)
     click.echo(json.dumps(result) if as_json else result["run"])

@@ -20,6 +20,8 @@ def heads(ours: State) -> dict[str, Any]:
 
 
 def architecture(config: Config) -> str:
+    if config.position != "learned":
+        raise GlassError("Hugging Face's BERT learns its positions: train with position=learned")
     if config.masked and config.classes not in (0, 2):
         raise GlassError(
             f"Hugging Face has no BERT that guesses tokens and has {config.classes} classes"

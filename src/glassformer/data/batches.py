@@ -81,6 +81,13 @@ def pieces_of(batch: dict[str, Tensor], pieces: int) -> list[dict[str, Tensor]]:
     return [dict(zip(parts, part, strict=True)) for part in zip(*parts.values(), strict=True)]
 
 
+def in_a_row(store: Store, count: int) -> Tensor:
+    """The first texts, one after the other with -1 between them."""
+    gap = np.full(1, -1)
+    parts = [part for i in range(count) for part in (store[i], gap)]
+    return torch.from_numpy(np.concatenate(parts)[:-1])
+
+
 def padded(rows: list[NDArray[np.int64]], fill: int = 0) -> tuple[Tensor, Tensor]:
     """Rows of different length as one tensor, b t, and where it is real."""
     longest = max(map(len, rows))

@@ -8,15 +8,34 @@ from torch import nn
 
 from glassformer import config
 from glassformer.errors import GlassError
+from glassformer.models.bag import Bag
 from glassformer.models.bert import Bert
 from glassformer.models.classifier import Classifier
+from glassformer.models.convolutional import Convolutional
+from glassformer.models.convolutional_classifier import ConvolutionalClassifier
+from glassformer.models.decoder import Decoder
 from glassformer.models.generator import Generator
 from glassformer.models.gpt2 import GPT2
 from glassformer.models.gpt2_classifier import GPT2Classifier
 from glassformer.models.llama import Llama
+from glassformer.models.markov import Markov
+from glassformer.models.neighbours import Neighbours
+from glassformer.models.phrases import Phrases
+from glassformer.models.recurrent import Recurrent
+from glassformer.models.recurrent_classifier import RecurrentClassifier
+from glassformer.models.recurrent_translator import RecurrentTranslator
 from glassformer.models.translator import Translator
 
 MODELS: dict[str, Any] = {
+    "markov": Markov,
+    "bag": Bag,
+    "phrases": Phrases,
+    "neighbours": Neighbours,
+    "recurrent": Recurrent,
+    "recurrent_classifier": RecurrentClassifier,
+    "recurrent_translator": RecurrentTranslator,
+    "convolutional": Convolutional,
+    "convolutional_classifier": ConvolutionalClassifier,
     "classifier": Classifier,
     "generator": Generator,
     "translator": Translator,
@@ -24,6 +43,7 @@ MODELS: dict[str, Any] = {
     "gpt2": GPT2,
     "gpt2_classifier": GPT2Classifier,
     "llama": Llama,
+    "decoder": Decoder,
 }
 
 

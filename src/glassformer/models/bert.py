@@ -17,7 +17,7 @@ from glassformer.nn.block import Block, post_norm
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
 from glassformer.nn.heads import MaskedHead, Pooler
 from glassformer.nn.norms import LayerNorm
-from glassformer.nn.positions import Learned
+from glassformer.nn.positions import Alibi, Learned
 from glassformer.nn.span import Span
 
 
@@ -31,6 +31,7 @@ class Config:
     heads: int = 12
     hidden: int | None = None  # inside feed-forward; four times dim unless given
     activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
+    position: Literal["learned", "alibi"] = "learned"  # or by distance, which is learnt much sooner
     eps: float = 1e-12
     masked: bool = True  # whether it has the head that guesses hidden tokens
     pooled: bool = True  # whether the first token is made ready to stand for the whole text
@@ -60,14 +61,21 @@ class Bert(nn.Module):
         super().__init__()
         self.config = c = config
         norm, activation = partial(LayerNorm, eps=c.eps), ACTIVATIONS[c.activation]
-        self.token, self.position = nn.Embedding(c.vocab, c.dim), Learned(c.context, c.dim)
+        learned = c.position == "learned"
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.position = Learned(c.context, c.dim) if learned else None
         self.segment, self.norm = nn.Embedding(c.segments, c.dim), norm(c.dim)
         self.dropout = nn.Dropout(c.dropout)
         hidden = c.hidden or 4 * c.dim
         self.blocks = nn.ModuleList(
             Block(
                 c.dim,
-                Attention(c.dim, c.heads, dropout=c.dropout),
+                Attention(
+                    c.dim,
+                    c.heads,
+                    position=None if learned else Alibi(c.heads),
+                    dropout=c.dropout,
+                ),
                 FeedForward(c.dim, hidden, activation=activation, dropout=c.dropout),
                 residual=post_norm,
                 norm=norm,
@@ -103,7 +111,8 @@ class Bert(nn.Module):
         """
         span = Span.of(ids, keep)
         segments = torch.zeros_like(ids) if segments is None else segments
-        x = self.token(ids) + self.position(span) + self.segment(segments)  # b t d
+        x = self.token(ids) + self.segment(segments)  # b t d
+        x = x if self.position is None else x + self.position(span)
         x = self.dropout(self.norm(x))
         for block in self.blocks:
             x = block(x, span)

@@ -1,6 +1,8 @@
-"""Keys and values of tokens already read, so that each new token costs one step."""
+"""What is kept of tokens already read, so that each new token costs one step."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,21 +47,62 @@ class Past:
             self.keys, self.values = self.keys[rows], self.values[rows]
 
 
+class Carry:
+    """What one recurrent layer carries from token to token: tensors of the shape 1 b d.
+
+    The state before the last pass is kept too, should that pass fail in another layer.
+    """
+
+    def __init__(self, capacity: int | None) -> None:
+        self.capacity, self.length = capacity, 0
+        self.states: dict[int, Any] = {}  # by how many tokens were read
+
+    @property
+    def state(self) -> Any:
+        return self.states.get(self.length)
+
+    def begin(self, state: Any) -> None:
+        """Start from a state that comes from elsewhere."""
+        self.states = {0: state}
+
+    def take(self, new: int, state: Any) -> None:
+        """Remember the state after so many new tokens."""
+        end = self.length + new
+        if self.capacity is not None and end > self.capacity:
+            raise ValueError(f"the cache holds {self.capacity} tokens; {end} do not fit")
+        self.states = {self.length: self.state, end: state}
+        self.length = end
+
+    def select(self, rows: Tensor) -> None:
+        def of(state: Any) -> Any:
+            if state is None:
+                return None
+            return tuple(map(of, state)) if isinstance(state, tuple) else state[:, rows]
+
+        self.states = {length: of(state) for length, state in self.states.items()}
+
+
 class Cache:
-    """A `Past` for each layer, which of the tokens are real, and the same for a source.
+    """A `Past` or `Carry` for each layer, which tokens are real, and the same for a source.
 
     The caller owns it and hands it to the model with each new piece of text.
     """
 
-    def __init__(self, depth: int, capacity: int | None, source: Cache | None = None) -> None:
-        self.pasts = [Past(capacity) for _ in range(depth)]
+    def __init__(
+        self,
+        depth: int,
+        capacity: int | None,
+        source: Cache | None = None,
+        past: Any = Past,
+    ) -> None:
+        self.pasts = [past(capacity) for _ in range(depth)]
         self.source = source  # what cross-attention reads, kept after the first pass
         self.keep: Tensor | None = None  # b s, or None while no text was padded
 
     @property
     def length(self) -> int:
         """How many tokens every layer has read."""
-        return min(past.length for past in self.pasts)
+        return int(min(past.length for past in self.pasts))
 
     def begin(self, keep: Tensor | None, batch: int, new: int) -> tuple[int, Tensor | None]:
         """Make ready for new tokens: how many there are before, and which of all are real, b s.

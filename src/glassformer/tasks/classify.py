@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from glassformer.data.batches import Buckets, group, padded, some_of
+from glassformer.data.batches import Buckets, group, in_a_row, padded, some_of
 from glassformer.data.corpus import LEARN, learn_tokenizer, ready_tokenizer
 from glassformer.data.files import Bad, Quiet
 from glassformer.data.labelled import check_labels, first_rows, guess_columns, table_rows
@@ -28,12 +28,17 @@ from glassformer.text.tokenizer import Tokenizer
 SEPARATOR = "<sep>"  # between the two texts of a pair
 FIRST, LAST = "[CLS]", "[SEP]"  # BERT's marks: before a text, and after each
 
+ANY = 10**9  # tokens: the context of a model that can read any number
+
 Example = tuple[str, tuple[str, ...], str, str]  # place, texts, label, part
 
 
 class Classify:
     name: ClassVar[str] = "classify"
-    models: ClassVar[tuple[str, ...]] = ("classifier", "bert", "gpt2_classifier")
+    models: ClassVar[tuple[str, ...]] = (
+        *("classifier", "bert", "gpt2_classifier"),
+        *("recurrent_classifier", "convolutional_classifier", "bag"),
+    )
     built_on: ClassVar[dict[str, str]] = {"gpt2": "gpt2_classifier"}
     settings: ClassVar[dict[str, Any]] = {
         "context": 512,
@@ -50,14 +55,14 @@ class Classify:
     whole: ClassVar[int | None] = None
     table: ClassVar[bool] = True
     unit: ClassVar[str] = "texts"
-    higher: ClassVar[bool] = True
-    simple: ClassVar[str] = "naive Bayes"
+    counted: ClassVar[str] = "bag"
+    simple: ClassVar[str] = "weighing phrases (NB-SVM)"
+    verdict: ClassVar[str] = "accuracy"
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         self.tokenizer, self.facts, self.labels = tokenizer, facts, list(facts["labels"])
         self.parts = {name: Store(folder / f"{name}.ids") for name in ("train", "valid")}
         self.answers = {name: np.load(folder / f"{name}.labels.npy") for name in self.parts}
-        self.context = 10**9
         self.confusion = np.zeros((len(self.labels),) * 2, dtype=np.int64)  # true, said
 
     @classmethod
@@ -105,18 +110,18 @@ class Classify:
         return {"vocab": self.tokenizer.vocab, "classes": len(self.labels)}
 
     def start(self, batch: int, context: int, seed: int) -> None:
-        self.context = context
+        self.context = context = context or ANY
         self.cut = int((self.parts["train"].lengths > context).sum())
         lengths = np.minimum(self.parts["train"].lengths, context).clip(min=1)
         self.buckets = Buckets(lengths, batch * 1024, seed)
 
     def batch(self, step: int) -> Batch:
-        return self.gather("train", self.buckets.at(step))
+        return self.gather("train", self.buckets.at(step), self.context)
 
-    def gather(self, part: str, rows: np.ndarray[Any, Any]) -> Batch:
+    def gather(self, part: str, rows: np.ndarray[Any, Any], context: int) -> Batch:
         unknown = np.zeros(1, dtype=np.int64)  # an empty text is one unknown token
         mark = separator(self.tokenizer)
-        texts = [shortened(self.parts[part][i], self.context, mark) for i in rows]
+        texts = [shortened(self.parts[part][i], context, mark) for i in rows]
         ids, keep = padded([text if len(text) else unknown for text in texts])
         return {"ids": ids, "keep": keep, "answers": torch.from_numpy(self.answers[part][rows])}
 
@@ -136,11 +141,12 @@ class Classify:
     def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, float]:
         device, part = next(network.parameters()).device, self.parts["valid"]
         chosen = some_of(len(part), most)
-        lengths = np.minimum(part.lengths[chosen], self.context).clip(min=1)
+        context = context_of(network)
+        lengths = np.minimum(part.lengths[chosen], context).clip(min=1)
         total, said = 0.0, np.zeros(len(chosen), dtype=np.int64)
         with torch.inference_mode():
             for rows in group(np.argsort(lengths, kind="stable"), lengths, 16_384):
-                batch = self.gather("valid", chosen[rows])
+                batch = self.gather("valid", chosen[rows], context)
                 logits = self.scores(network, batch["ids"].to(device), batch["keep"].to(device))
                 logits = logits.cpu()
                 total += float(F.cross_entropy(logits, batch["answers"], reduction="sum"))
@@ -154,31 +160,28 @@ class Classify:
             "examples": len(chosen),
         }
 
-    def baseline(self) -> dict[str, float]:
-        """Naive Bayes: how often each token occurs under each label, and nothing else."""
-        shape = (len(self.labels), self.tokenizer.vocab)
-        counts = np.ones(shape)
-        for i, label in enumerate(self.answers["train"]):
-            np.add.at(counts[label], self.parts["train"][i], 1)
-        log = np.log(counts / counts.sum(axis=1, keepdims=True))
-        prior = np.log(np.bincount(self.answers["train"], minlength=shape[0]) + 1)
-        valid = self.parts["valid"]
-        said = [int((prior + log[:, valid[i]].sum(axis=1)).argmax()) for i in range(len(valid))]
-        return {"accuracy": float((np.array(said) == self.answers["valid"]).mean())}
+    @property
+    def size(self) -> int:
+        return self.parts["train"].size
+
+    def teach(self, network: Any, share: float) -> None:
+        answers = self.answers["train"][: max(round(len(self.answers["train"]) * share), 1)]
+        network.learn(in_a_row(self.parts["train"], len(answers)), torch.from_numpy(answers))
 
     def sample(self, network: nn.Module) -> str:
-        batch = self.gather("valid", np.arange(min(3, len(self.parts["valid"]))))
+        rows = np.arange(min(3, len(self.parts["valid"])))
+        batch = self.gather("valid", rows, context_of(network))
         device = next(network.parameters()).device
         with torch.inference_mode():
             logits = self.scores(network, batch["ids"].to(device), batch["keep"].to(device))
             chances = logits.softmax(dim=-1)
-        rows = []
+        lines = []
         for i, (chance, answer) in enumerate(zip(chances.cpu(), batch["answers"], strict=True)):
             best = int(chance.argmax())
             text = self.tokenizer.decode(self.parts["valid"][i][:12].tolist())
             said = f"{self.labels[best]} ({chance[best]:.0%})"
-            rows.append(f"{said:<24} is {self.labels[int(answer)]:<16} {text} ...")
-        return "\n".join(rows)
+            lines.append(f"{said:<24} is {self.labels[int(answer)]:<16} {text} ...")
+        return "\n".join(lines)
 
 
 def make_tokenizer(given: Given, sample: list[str], tell: Live) -> Tokenizer:
@@ -190,6 +193,10 @@ def make_tokenizer(given: Given, sample: list[str], tell: Live) -> Tokenizer:
     marks = () if kind == "wordpiece" else (FIRST, LAST) if bert else (SEPARATOR,)
     vocab = None if kind in ("characters", "bytes") else given.vocab or 20_000
     return learn_tokenizer(kind, sample, vocab=vocab, specials=marks)
+
+
+def context_of(network: nn.Module) -> int:
+    return getattr(network.config, "context", ANY)
 
 
 def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:

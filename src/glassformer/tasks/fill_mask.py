@@ -1,4 +1,4 @@
-"""Fill-mask: guess tokens that were hidden in a text."""
+"""Fill-mask: guess tokens that were hidden in a text, and whether its second half follows."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from glassformer.data.batches import windows
 from glassformer.data.store import Store
 from glassformer.errors import GlassError
 from glassformer.live import Live
-from glassformer.tasks.generate import frequency_loss, prepare_corpus
+from glassformer.tasks.generate import prepare_corpus
 from glassformer.tasks.task import Batch, Given
 from glassformer.text.tokenizer import Tokenizer
 
+ELSEWHERE = 1 << 40  # steps away, where other windows are found
+WINDOW = 128  # tokens, for a model that can read any number
 HIDDEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all tokens; of those: as [MASK], as any other token
 
 
 class FillMask:
     name: ClassVar[str] = "fill-mask"
-    models: ClassVar[tuple[str, ...]] = ("bert",)
+    models: ClassVar[tuple[str, ...]] = ("bert", "neighbours")
     built_on: ClassVar[dict[str, str]] = {}
     settings: ClassVar[dict[str, Any]] = {
         "context": 128,
@@ -31,9 +33,10 @@ class FillMask:
         "depth": 4,
         "heads": 6,
         "dropout": 0.0,
+        "position": "alibi",
         "masked": True,
-        "pooled": False,
-        "classes": 0,
+        "pooled": True,
+        "classes": 2,
     }
     training: ClassVar[dict[str, Any]] = {"batch": 16, "rate": 1e-3}
     figure: ClassVar[str] = "loss"
@@ -41,8 +44,9 @@ class FillMask:
     whole: ClassVar[int | None] = 400_000
     table: ClassVar[bool] = False
     unit: ClassVar[str] = "masks"
-    higher: ClassVar[bool] = False
-    simple: ClassVar[str] = "the frequencies of tokens"
+    counted: ClassVar[str] = "neighbours"
+    simple: ClassVar[str] = "counting neighbours"
+    verdict: ClassVar[str] = "loss"
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         self.tokenizer, self.facts = tokenizer, facts
@@ -61,19 +65,45 @@ class FillMask:
 
     def start(self, batch: int, context: int, seed: int) -> None:
         self.rows, self.context, self.seed = batch, context, seed
-        if context < 4:
-            raise GlassError(f"a context of {context} has no room for a text and its marks")
-        if self.valid.size < context - 2:
+        if 0 < context < 8:
+            raise GlassError(f"a context of {context} has no room for two texts and their marks")
+        if self.valid.size < self.length:
             few = f"{self.valid.size} tokens are too few to validate on"
-            raise GlassError(f"{few} in windows of {context - 2}: give more text")
+            raise GlassError(f"{few} in windows of {self.length}: give more text")
+
+    @property
+    def length(self) -> int:
+        """The tokens of a window: its two texts, without the three marks."""
+        return (self.context or WINDOW) - 3
 
     def batch(self, step: int) -> Batch:
-        ids = windows(self.train, self.seed, step, self.rows, self.context - 2)
-        return self.hide(ids, np.random.default_rng((self.seed, step, 1)))
+        ids = windows(self.train, self.seed, step, self.rows, self.length)
+        others = windows(self.train, self.seed, step + ELSEWHERE, self.rows, self.length)
+        random = np.random.default_rng((self.seed, step, 1))
+        return self.hide(*self.pair(ids, others, random), random)
 
-    def hide(self, ids: Tensor, random: np.random.Generator) -> Batch:
-        """Put marks around each text and hide some of it; `answers` is -100 where nothing is."""
+    def pair(
+        self, ids: Tensor, others: Tensor, random: np.random.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """[CLS] one text [SEP] another [SEP], where it is which, and whether it is what followed.
+
+        For half of the texts what followed is exchanged for something from elsewhere.
+        """
+        rows, length = ids.shape
+        cut = torch.from_numpy(random.integers(length // 4, 3 * length // 4 + 1, (rows, 1)))
+        follows = torch.from_numpy(random.random((rows, 1)) < 0.5)
+        at = torch.arange(length)
+        ids = torch.where((at < cut) | follows, ids, others)
         ids = F.pad(F.pad(ids, (1, 0), value=self.first), (0, 1), value=self.last)
+        at, middle = torch.arange(length + 3), cut + 1  # where the first text's mark stands
+        moved = ids.gather(1, (at - (at > middle).long()).expand(rows, -1))
+        ids = torch.where(at == middle, self.last, moved)
+        return ids, (at > middle).long(), follows[:, 0].long()
+
+    def hide(
+        self, ids: Tensor, segments: Tensor, follows: Tensor, random: np.random.Generator
+    ) -> Batch:
+        """Hide some of each text; `answers` is -100 where nothing is hidden."""
         chance = torch.from_numpy(random.random(ids.shape))
         other = torch.from_numpy(random.integers(0, self.tokenizer.vocab, ids.shape))
         fate = torch.from_numpy(random.random(ids.shape))
@@ -81,7 +111,8 @@ class FillMask:
         hidden[:, 1] |= ~hidden.any(dim=1)  # something is asked of every text
         shown = torch.where(hidden & (fate < MASKED), self.mask, ids)
         shown = torch.where(hidden & (fate >= 1 - RANDOM), other, shown)
-        return {"ids": shown, "answers": torch.where(hidden, ids, -100)}
+        answers = torch.where(hidden, ids, -100)
+        return {"ids": shown, "answers": answers, "segments": segments, "follows": follows}
 
     def epoch(self) -> int:
         return max(self.train.size // (self.rows * self.context), 1)
@@ -90,45 +121,69 @@ class FillMask:
         return int((batch["answers"] >= 0).sum())
 
     def loss(self, network: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        asked = batch["answers"] >= 0
-        logits = self.guess(network, batch["ids"], asked)
-        return F.cross_entropy(
-            logits, batch["answers"][asked], reduction="sum", label_smoothing=smoothing
-        )
+        """That of the hidden tokens; whether the halves belong together weighs as much in all."""
+        tokens, pairs = self.guess(network, batch)
+        answers = batch["answers"][batch["answers"] >= 0]
+        loss = F.cross_entropy(tokens, answers, reduction="sum", label_smoothing=smoothing)
+        if pairs is not None:
+            weight = HIDDEN * self.length
+            loss = loss + weight * F.cross_entropy(pairs, batch["follows"], reduction="sum")
+        return loss
 
-    def guess(self, network: Any, ids: Tensor, asked: Tensor) -> Tensor:
-        """Scores for the hidden tokens alone, n v: those of the others are not needed."""
-        tokens: Tensor = network.read(ids, asked=asked).tokens
-        return tokens.float()
+    def guess(self, network: Any, batch: Batch) -> tuple[Tensor, Tensor | None]:
+        """Scores for the hidden tokens alone, n v, and for whether the halves belong together."""
+        asked = batch["answers"] >= 0
+        if not hasattr(network, "read"):
+            return network(batch["ids"], asked=asked), None
+        reading = network.read(batch["ids"], segments=batch["segments"], asked=asked)
+        pairs = reading.classes
+        return reading.tokens.float(), None if pairs is None else pairs.float()
 
     @torch.inference_mode()
-    def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, float]:
+    def evaluate(self, network: Any, most: int | None = None) -> dict[str, float]:
         """Loss and share of hidden tokens guessed right, with the same ones hidden each time."""
-        device, length = next(network.parameters()).device, self.context - 2
+        device, length = next(network.parameters()).device, self.length
         size = self.valid.size if most is None else min(most, self.valid.size)
         if size < length:
             raise GlassError(f"{size} tokens are too few to validate on in windows of {length}")
-        whole = torch.from_numpy(self.valid.read(0, size // length * length))
-        total, right, count = 0.0, 0, 0
-        for i, part in enumerate(
-            whole.reshape(-1, length).tensor_split(max(size // length // 16, 1))
-        ):
-            hidden = self.hide(part, np.random.default_rng((self.seed, i, 2)))
-            ids, answers = hidden["ids"].to(device), hidden["answers"].to(device)
-            asked = answers >= 0
-            logits = self.guess(network, ids, asked)
-            total += float(F.cross_entropy(logits, answers[asked], reduction="sum"))
-            right += int((logits.argmax(-1) == answers[asked]).sum())
-            count += int(asked.sum())
-        return {"loss": total / count, "accuracy": right / count, "tokens": count}
+        whole = torch.from_numpy(self.valid.read(0, size // length * length)).reshape(-1, length)
+        others = whole.roll(len(whole) // 2, dims=0)
+        total, right, count, together = 0.0, 0, 0, 0
+        for i, rows in enumerate(torch.arange(len(whole)).tensor_split(max(len(whole) // 16, 1))):
+            random = np.random.default_rng((self.seed, i, 2))
+            pair = self.pair(whole[rows], others[rows], random)
+            batch = {name: v.to(device) for name, v in self.hide(*pair, random).items()}
+            asked = batch["answers"] >= 0
+            answers = batch["answers"][asked]
+            count += len(answers)
+            if hasattr(network, "likelihood"):
+                total -= float(network.likelihood(batch["ids"], asked, answers).log().sum())
+                continue
+            tokens, pairs = self.guess(network, batch)
+            total += float(F.cross_entropy(tokens, answers, reduction="sum"))
+            right += int((tokens.argmax(-1) == answers).sum())
+            if pairs is not None:
+                together += int((pairs.argmax(-1) == batch["follows"]).sum())
+        figures = {"loss": total / count, "tokens": count}
+        if not hasattr(network, "likelihood"):
+            figures["accuracy"] = right / count
+        if getattr(network, "head", None) is not None:
+            figures["next_accuracy"] = together / len(whole)
+        return figures
 
-    def baseline(self) -> dict[str, float]:
-        """How often each token occurs, whatever stands around it."""
-        return {"loss": frequency_loss(self.train, self.valid, self.tokenizer.vocab)}
+    @property
+    def size(self) -> int:
+        return self.train.size
+
+    def teach(self, network: Any, share: float) -> None:
+        network.learn(torch.from_numpy(self.train.read(0, round(self.size * share)))[None])
 
     def sample(self, network: nn.Module) -> str:
-        ids = torch.from_numpy(self.valid.read(0, self.context - 2))[None]
-        hidden = self.hide(ids, np.random.default_rng(0))
+        ids, random = (
+            torch.from_numpy(self.valid.read(0, self.length))[None],
+            np.random.default_rng(0),
+        )
+        hidden = self.hide(*self.pair(ids, ids, random), random)
         device = next(network.parameters()).device
         guess = network(hidden["ids"].to(device)).argmax(dim=-1).cpu()
         asked = hidden["answers"] >= 0

@@ -54,6 +54,9 @@ def prepare_corpus(
     return tokenizer, facts
 
 
+LONG = 1024  # tokens of a stretch, for a model that can read any number
+AT_ONCE = 2048  # tokens, of several stretches
+
 Read = Callable[[tuple[Path, ...], Bad], Iterator[str]]
 
 
@@ -80,7 +83,10 @@ def parted(given: Given, read: Read, total: int, bad: Bad) -> Iterator[tuple[str
 
 class Generate:
     name: ClassVar[str] = "generate"
-    models: ClassVar[tuple[str, ...]] = ("gpt2", "generator", "llama")
+    models: ClassVar[tuple[str, ...]] = (
+        *("gpt2", "generator", "llama", "decoder"),
+        *("recurrent", "convolutional", "markov"),
+    )
     built_on: ClassVar[dict[str, str]] = {}
     settings: ClassVar[dict[str, Any]] = {
         "context": 128,
@@ -95,8 +101,9 @@ class Generate:
     whole: ClassVar[int | None] = 400_000
     table: ClassVar[bool] = False
     unit: ClassVar[str] = "tokens"
-    higher: ClassVar[bool] = False
-    simple: ClassVar[str] = "the frequencies of tokens"
+    counted: ClassVar[str] = "markov"
+    simple: ClassVar[str] = "counting n-grams"
+    verdict: ClassVar[str] = "bits_per_byte"
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         self.tokenizer, self.facts = tokenizer, facts
@@ -143,7 +150,7 @@ class Generate:
         """Bits for each byte of the text, read in stretches of a context one after the other."""
         flat = self.valid.flat if most is None else self.valid.flat[: most + 1]
         share = len(flat) / max(len(self.valid.flat), 1)
-        nats = text_loss(network, flat, self.context) + self.spelling(flat)
+        nats = text_loss(network, flat) + self.spelling(flat)
         return text_figures(nats, len(flat), self.facts["valid_bytes"] * share)
 
     def spelling(self, flat: NDArray[Any]) -> float:
@@ -151,13 +158,12 @@ class Generate:
         unknown = self.tokenizer.specials.get(UNKNOWN)
         return 0.0 if unknown is None else float((flat == unknown).sum() * math.log(0x110000))
 
-    def baseline(self) -> dict[str, float]:
-        """How often each token occurs, whatever stands before it."""
-        size = self.valid.size
-        nats = frequency_loss(self.train, self.valid, self.tokenizer.vocab) * size
-        nats += self.spelling(self.valid.flat)
-        figures = text_figures(nats, size, self.facts["valid_bytes"])
-        return {"bits_per_byte": figures["bits_per_byte"]}
+    @property
+    def size(self) -> int:
+        return self.train.size
+
+    def teach(self, network: Any, share: float) -> None:
+        network.learn(torch.from_numpy(self.train.read(0, round(self.size * share)))[None])
 
     def sample(self, network: nn.Module) -> str:
         device = next(network.parameters()).device
@@ -167,20 +173,19 @@ class Generate:
         return self.tokenizer.decode(ids)
 
 
-def frequency_loss(train: Store, valid: Store, vocab: int) -> float:
-    """Nats a token for one who knows only how often each occurs."""
-    counts = train.counts(vocab) + 1
-    return float(-np.log(counts / counts.sum()) @ valid.counts(vocab)) / max(valid.size, 1)
-
-
 @torch.inference_mode()
-def text_loss(network: nn.Module, flat: NDArray[Any], context: int, rows: int = 16) -> float:
+def text_loss(network: Any, flat: NDArray[Any]) -> float:
     """Nats for a whole text, read in stretches of a context.
 
     Nothing predicts the first token: it counts as a guess among all.
     """
     device = next(network.parameters()).device
-    total = math.log(network.config.vocab)  # type: ignore[union-attr,arg-type]
+    total = math.log(network.config.vocab)
+    if hasattr(network, "likelihood"):
+        ids = torch.from_numpy(flat.astype(np.int64)).to(device)
+        return total - float(network.likelihood(ids).double().log().sum())
+    context = getattr(network.config, "context", LONG)
+    rows = max(AT_ONCE // context, 1)
     for start in range(0, len(flat) - 1, rows * context):
         part = torch.from_numpy(flat[start : start + rows * context + 1].astype(np.int64)).to(
             device

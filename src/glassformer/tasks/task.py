@@ -60,6 +60,11 @@ class Given(Data):
         return "valid" if held_out(key, self.seed, self.share) else "train"
 
 
+def is_gain(figure: str) -> bool:
+    """Whether more of it is better."""
+    return figure in ("accuracy", "f1", "exact", "bleu", "chrf")
+
+
 class Task(Protocol):
     name: ClassVar[str]
     models: ClassVar[tuple[str, ...]]  # the architectures that can do it; the first is the default
@@ -71,8 +76,9 @@ class Task(Protocol):
     whole: ClassVar[int | None]  # and at the end, at the most
     table: ClassVar[bool]  # whether its data are rows, not running text
     unit: ClassVar[str]  # what its speed is counted in
-    higher: ClassVar[bool]  # whether more of it is better
-    simple: ClassVar[str]  # what its baseline is
+    counted: ClassVar[str]  # the architecture that learns it by counting: its baseline
+    simple: ClassVar[str]  # what that is, in words
+    verdict: ClassVar[str]  # the figure that the two are compared by
 
     tokenizer: Tokenizer
     facts: dict[str, Any]  # what was found in the data, and what using the model needs
@@ -108,8 +114,13 @@ class Task(Protocol):
         """The figures on the validation part, or on so many of its tokens."""
         ...
 
-    def baseline(self) -> dict[str, float]:
-        """The figure of something simple that only counts."""
+    @property
+    def size(self) -> int:
+        """How many tokens there are to learn from."""
+        ...
+
+    def teach(self, network: nn.Module, share: float) -> None:
+        """Let a model that learns in one go learn from all there is, or from a share of it."""
         ...
 
     def sample(self, network: nn.Module) -> str:

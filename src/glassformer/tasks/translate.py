@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.data.batches import Buckets, group, padded, some_of
+from glassformer.data.batches import Buckets, group, in_a_row, padded, some_of
 from glassformer.data.corpus import LEARN, default_vocab, learn_tokenizer, ready_tokenizer
 from glassformer.data.files import TABLES, Bad, Quiet, kind_of
 from glassformer.data.labelled import aligned, first_rows, table_rows
@@ -34,7 +34,7 @@ Pair = tuple[str, str, str, str]  # place, source, target, part
 
 class Translate:
     name: ClassVar[str] = "translate"
-    models: ClassVar[tuple[str, ...]] = ("translator",)
+    models: ClassVar[tuple[str, ...]] = ("translator", "recurrent_translator", "phrases")
     built_on: ClassVar[dict[str, str]] = {}
     settings: ClassVar[dict[str, Any]] = {
         "dim": 192,
@@ -55,8 +55,9 @@ class Translate:
     whole: ClassVar[int | None] = None
     table: ClassVar[bool] = True
     unit: ClassVar[str] = "tokens"
-    higher: ClassVar[bool] = False
-    simple: ClassVar[str] = "the frequencies of tokens"
+    counted: ClassVar[str] = "phrases"
+    simple: ClassVar[str] = "a table of phrases"
+    verdict: ClassVar[str] = "chrf"
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         self.tokenizer, self.facts = tokenizer, facts
@@ -112,7 +113,7 @@ class Translate:
         return cls(tokenizer, {}, folder)
 
     def sizes(self) -> dict[str, int]:
-        return {"vocab": self.tokenizer.vocab}
+        return {"vocab": self.tokenizer.vocab, "end": self.end}
 
     def start(self, batch: int, context: int, seed: int) -> None:
         source, target = self.parts["train"]
@@ -164,18 +165,16 @@ class Translate:
                 said.update(zip(examples.tolist(), self.say(network, batch), strict=True))
         exact = sum(words == target[i].tolist() for i, words in said.items()) / len(chosen)
         figures = {"loss": total / count, "exact": exact, "examples": len(chosen), "tokens": count}
-        if most is None:
-            figures |= self.bleu([said[i] for i in range(len(chosen))])
-        return figures
+        return figures | self.bleu(said)
 
-    def bleu(self, said: list[list[int]]) -> dict[str, Any]:
+    def bleu(self, said: dict[int, list[int]]) -> dict[str, Any]:
         """sacreBLEU and chrF, with the signature that makes them comparable."""
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
 
         decode, (_, target) = self.tokenizer.decode, self.parts["valid"]
-        ours = [decode(ids) for ids in said]
-        right = [decode(target[i].tolist()) for i in range(len(said))]
+        ours = [decode(ids) for ids in said.values()]
+        right = [decode(target[i].tolist()) for i in said]
         ideographs = sum(c.isalpha() and ord(c) > 0x2E80 for text in right for c in text)
         metric = BLEU(tokenize="zh" if ideographs > len("".join(right)) / 3 else "13a")
         bleu = metric.corpus_score(ours, [right])
@@ -189,15 +188,15 @@ class Translate:
         new = min(LONGEST, 2 * batch["source"].shape[1] + 20 + batch["ids"].shape[1])
         return finished_texts(network, start, new, end=self.end, sampling=GREEDY, **read)
 
-    def baseline(self) -> dict[str, float]:
-        """How often each target token occurs, whatever the source says."""
-        _, train = self.parts["train"]
-        _, valid = self.parts["valid"]
-        counts = train.counts(self.tokenizer.vocab) + 1
-        counts[self.end] += len(train)
-        nats = -np.log(counts / counts.sum())
-        total = float(nats @ valid.counts(self.tokenizer.vocab) + nats[self.end] * len(valid))
-        return {"loss": total / (valid.size + len(valid))}
+    @property
+    def size(self) -> int:
+        source, target = self.parts["train"]
+        return source.size + target.size
+
+    def teach(self, network: Any, share: float) -> None:
+        source, target = self.parts["train"]
+        count = max(round(len(source) * share), 1)
+        network.learn(in_a_row(source, count), in_a_row(target, count))
 
     def sample(self, network: nn.Module) -> str:
         rows = np.arange(min(4, len(self.parts["valid"][0])))

@@ -17,6 +17,7 @@ from glassformer.live import Live
 from glassformer.nn.lora import add_lora
 from glassformer.tasks.task import Task
 from glassformer.text.tokenizer import Tokenizer
+from glassformer.training.counting import count_baseline, teach
 from glassformer.training.decide import decide
 from glassformer.training.loop import Trainer
 from glassformer.training.memory import TooLongError
@@ -87,45 +88,67 @@ class Start:
 
 
 def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) -> Trainer:
-    """Build the network, decide what is open, and write all of it down."""
+    """Build the network, count what counting reaches, decide what is open, write all of it down."""
     if learning.threads:
         torch.set_num_threads(learning.threads)
-    start = replace(start, shape=replace(start.shape, **task.sizes()))
+    start = replace(start, shape=sized(start.shape, task))
     adapter = start.adapter(learning)
     network = start.build(task, learning, tell)
     context = getattr(start.shape, "context", 0)
     task.start(learning.batch, context, learning.seed)
-    task.batch(0)  # what cannot be learnt from is found before anything is written
+    at_once = hasattr(network, "learn")
+    if not at_once:
+        task.batch(0)  # what cannot be learnt from is found before anything is written
     if cut := getattr(task, "cut", 0):
         way = f"--set model.context={2 * context} reads more of them"
         tell(f"{cut:,} texts are longer than the context of {context} and are cut; {way}")
-    try:
-        learning, steps = decide(network, task, learning, run, tell)
-    except TooLongError as error:
-        if not learning.fit or not error.fits or not context:
-            raise
-        tell(f"a context of {error.fits} in place of {context} fits into memory")
-        smaller = replace(start, shape=replace(start.shape, context=error.fits))
-        return begin(smaller, task, learning, run, tell)
+    baseline: dict[str, Any] = {}
+    if learning.baseline and start.architecture != task.counted:
+        learning, baseline = count_baseline(task, run, learning, tell)
+    if at_once:
+        teach(task, network)
+        learning, steps = replace(learning, precision="float32"), 0
+    else:
+        try:
+            learning, steps = decide(network, task, learning, run, tell)
+        except TooLongError as error:
+            if not learning.fit or not error.fits or not context:
+                raise
+            tell(f"a context of {error.fits} in place of {context} fits into memory")
+            smaller = replace(start, shape=replace(start.shape, context=error.fits))
+            return begin(smaller, task, learning, run, tell)
     trainer = Trainer(network, task, learning, run, tell)
-    trainer.adapter, trainer.state.steps = adapter, steps
+    trainer.adapter, trainer.state.steps, trainer.baseline = adapter, steps, baseline
+    write_down(start, trainer)
+    return trainer
+
+
+def write_down(start: Start, trainer: Trainer) -> None:
+    """Save what was decided, before the first step, and say it."""
+    run, network, learning = trainer.run, trainer.network, trainer.settings
     trainer.save()
     tables = {
-        "task": {"name": task.name, **task.facts},
+        "task": {"name": trainer.task.name, **trainer.task.facts},
         "model": {"name": start.architecture, **to_dict(start.shape)},
         "train": to_dict(learning),
     }
-    run.describe(tables, task.tokenizer)
+    run.describe(tables, trainer.task.tokenizer)
     run.seal()
     if learning.tensorboard:
         run.open_board()
     size = sum(p.numel() for p in network.parameters())
     learns = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    part = "" if learns == size else f", of which {learns:,} learn"
-    what = f"{start.architecture}: {size:,} parameters{part}"
+    part = "" if learns in (0, size) else f", of which {learns:,} learn"
+    steps = trainer.state.steps
     plan = f"{steps:,} steps" + (" at this pace" if learning.minutes else "")
-    tell(f"{what}; {plan}; run folder {run.path}")
-    return trainer
+    what = f"{size:,} parameters{part}; {plan}" if steps else f"{size:,} numbers, counted in one go"
+    trainer.live(f"{start.architecture}: {what}; run folder {run.path}")
+
+
+def sized(shape: Any, task: Task) -> Any:
+    """The settings of a model, with those that the data decides."""
+    known = shape.__dataclass_fields__
+    return replace(shape, **{name: v for name, v in task.sizes().items() if name in known})
 
 
 def make_config(

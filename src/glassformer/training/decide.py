@@ -14,9 +14,7 @@ from glassformer.tasks.task import Task
 from glassformer.training.loop import RESERVED, Trainer
 from glassformer.training.memory import is_memory_error
 from glassformer.training.run import Run
-from glassformer.training.settings import Training
-
-MINUTES = 5.0  # the budget where none is given
+from glassformer.training.settings import MINUTES, Training
 
 
 def decide(

@@ -19,7 +19,7 @@ from glassformer.errors import GlassError
 from glassformer.folder import read_json
 from glassformer.live import Live
 from glassformer.nn.block import checkpointed
-from glassformer.tasks.task import Batch, Task
+from glassformer.tasks.task import Batch, Task, is_gain
 from glassformer.training.interrupt import interruptible
 from glassformer.training.memory import TooLongError, is_memory_error, shorter
 from glassformer.training.optimiser import (
@@ -62,6 +62,7 @@ class Trainer:
         self.network, self.task, self.settings = network.to(self.device), task, settings
         self.run, self.live, self.state = run, live, State()
         self.adapter: Adapter | None = None
+        self.baseline: dict[str, Any] = {}  # the figures of what only counts
         if settings.checkpointing:
             checkpointed(self.network)
         self.optimiser = make_optimiser(self.network, settings)
@@ -110,12 +111,19 @@ class Trainer:
                 continue
             self.report(loss, norm, count)
             self.replan()
-            every = self.settings.evaluate_every or max(self.state.steps // 10, 1)
-            if done % every == 0 or done == self.state.steps:
+            if self.due(self.settings.evaluate_every) or done == self.state.steps:
                 self.judge()
-            if done % (self.settings.save_every or every) == 0 and done < self.state.steps:
+            every = self.settings.save_every or self.settings.evaluate_every
+            if self.due(every) and done < self.state.steps:
                 self.save()
+        if not self.state.steps:  # it learnt in one go
+            self.judge()
         self.save()
+
+    def due(self, every: int | None) -> bool:
+        """Whether so many steps have passed again, or else another tenth of all."""
+        done, steps = self.state.step, self.state.steps
+        return done % every == 0 if every else 10 * done // steps > 10 * (done - 1) // steps
 
     def tired(self) -> bool:
         """Whether it learns no more."""
@@ -141,6 +149,8 @@ class Trainer:
     def extend(self, steps: int | None, minutes: float | None) -> None:
         """Set another end: a number of steps in all, or so many minutes from now."""
         state = self.state
+        if not state.steps:
+            raise GlassError("it learnt in one go: there is nothing to go on with")
         if steps is not None and steps <= state.step:
             raise GlassError(f"{state.step:,} steps are done already: ask for more than that")
         if steps is not None:
@@ -306,6 +316,10 @@ class Trainer:
         speed = f"{count / pace:,.0f} {self.task.unit}"
         line = describe(state.step, steps, loss, rate, norm, speed, left)
         best = "" if state.best is None else f"  {self.task.figure} {state.best:.4g}"
+        if self.baseline:
+            best += (
+                f" ({self.task.simple}: {self.task.verdict} {self.baseline[self.task.verdict]:.4g})"
+            )
         self.live.line(line + best)
         if state.step % max(steps // 200, 1) == 0:
             self.run.note(step=state.step, loss=loss, rate=rate, norm=norm, count=count)
@@ -326,7 +340,7 @@ class Trainer:
         figures = self.task.evaluate(self.judged, self.task.peek)
         text = self.task.sample(self.judged)
         self.network.train()
-        figure, sign = figures[self.task.figure], 1 if self.task.higher else -1
+        figure, sign = figures[self.task.figure], 1 if is_gain(self.task.figure) else -1
         better = math.isfinite(figure) and (
             self.state.best is None or sign * figure > sign * self.state.best
         )

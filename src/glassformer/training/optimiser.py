@@ -31,12 +31,12 @@ def make_optimiser(network: nn.Module, settings: Training) -> torch.optim.AdamW:
         if not count:
             names = [name for name, _ in network.named_parameters()]
             raise GlassError(f"no weight is called {pattern!r}{nearest(pattern, names)}")
-    if not groups:
+    if not groups and not hasattr(network, "learn"):  # what learns in one go has learnt already
         raise GlassError("every weight is frozen: nothing is left to learn")
     tables = [
         {"params": these, "scale": scale, "weight_decay": decay}
         for (scale, decay), these in groups.items()
-    ]
+    ] or [{"params": [], "scale": 1.0}]
     return torch.optim.AdamW(tables, lr=settings.rate, betas=(0.9, settings.beta2), fused=True)
 
 

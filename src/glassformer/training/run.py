@@ -30,6 +30,7 @@ from glassformer.text.tokenizer import Tokenizer
 
 METRICS, LOG, ENVIRONMENT, CHECKSUMS = "metrics.jsonl", "train.log", "env.json", "checksums.json"
 REQUEST = "request.json"
+BASELINE = "baseline"  # the model that only counts, in a folder of its own
 GROWING = (METRICS, LOG, "skipped.jsonl")
 
 

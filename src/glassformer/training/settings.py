@@ -8,6 +8,8 @@ from typing import Literal
 
 from glassformer.errors import GlassError
 
+MINUTES = 5.0  # the budget where none is given
+
 
 @dataclass(frozen=True)
 class Training:
@@ -29,6 +31,7 @@ class Training:
     clip: float = 1.0  # the largest norm of a gradient
     smoothing: float = 0.0  # of the labels
     average: float = 0.0  # how much of the averaged weights stays at each step (EMA); 0: none
+    baseline: bool = True  # whether to see first what counting alone reaches
     patience: int = 0  # evaluations without a better figure until it stops; 0: never
     evaluate_every: int | None = None
     save_every: int | None = None

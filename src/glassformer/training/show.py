@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.live import clock
+from glassformer.tasks.task import Task
 
 
 def describe(
@@ -69,9 +70,7 @@ def plot_confusion(counts: NDArray[np.int64], labels: list[str], file: Path) -> 
     pyplot.close(chart)
 
 
-def plot(
-    metrics: list[dict[str, Any]], figure: str, baseline: float | None, simple: str, folder: Path
-) -> None:
+def plot(metrics: list[dict[str, Any]], task: Task, baseline: float | None, folder: Path) -> None:
     """Loss, rate and the figure that counts beside something simple, as pictures."""
     import matplotlib as mpl
 
@@ -81,17 +80,17 @@ def plot(
     folder.mkdir(exist_ok=True)
     learnt = [m for m in metrics if "rate" in m]
     judged = [m for m in metrics if "seconds" in m and "best" not in m]
-    for name in dict.fromkeys(("loss", "rate", figure)):
+    for name in dict.fromkeys(("loss", "rate", task.figure, task.verdict)):
         chart, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
         if name in ("loss", "rate"):
             axes.plot([m["step"] for m in learnt], [m[name] for m in learnt], label="training")
         if name == "loss":
             mark_trouble(axes, learnt, [m["step"] for m in metrics if "skipped" in m])
-        if name == "loss" or name == figure:
+        if name != "rate":
             steps, values = [m["step"] for m in judged], [m[name] for m in judged]
             axes.plot(steps, values, marker="o", label="validation")
-        if name == figure and baseline is not None:
-            axes.axhline(baseline, linestyle="--", color="gray", label=simple)
+        if name == task.verdict and baseline is not None:
+            axes.axhline(baseline, linestyle="--", color="gray", label=task.simple)
         axes.legend()
         axes.set_xlabel("step")
         axes.set_ylabel({"rate": "learning rate"}.get(name, name.replace("_", " ")))

@@ -22,6 +22,7 @@ from glassformer.tasks import TASKS
 from glassformer.tasks.classify import Classify
 from glassformer.tasks.task import Given, Task
 from glassformer.training.begin import Start, begin
+from glassformer.training.counting import beats, known_baseline, sentence
 from glassformer.training.loop import Trainer
 from glassformer.training.request import Request, find_device, has_device
 from glassformer.training.run import REQUEST, Run, next_run
@@ -128,6 +129,7 @@ def resume(
             run.open_board()
         trainer = Trainer(network, task, learning, run, tell)
         trainer.adapter = checkpoint.adapter_of(path / LAST)
+        trainer.baseline = known_baseline(run)
         trainer.restore()
         if steps or minutes:
             trainer.extend(steps, minutes)
@@ -152,11 +154,11 @@ def again(path: Path, tell: Live) -> dict[str, Any]:
 
 def finish(trainer: Trainer, tell: Live) -> dict[str, Any]:
     task, run = trainer.task, trainer.run
-    baseline = task.baseline()
+    baseline = trainer.baseline
     figures = trainer.train()
     if not figures:  # it was stopped
         return {"run": str(run.path), "task": task.name, "steps": trainer.state.step}
-    plot(run.metrics(), task.figure, baseline.get(task.figure), task.simple, run.path / "plots")
+    plot(run.metrics(), task, baseline.get(task.verdict), run.path / "plots")
     if isinstance(task, Classify):
         plot_confusion(task.confusion, task.labels, run.path / "plots" / "confusion.png")
     result = {
@@ -166,19 +168,17 @@ def finish(trainer: Trainer, tell: Live) -> dict[str, Any]:
         "steps": trainer.state.step,
         "seconds": round(trainer.state.seconds, 1),
         **figures,
-        "baseline": baseline,
+        **({"baseline": baseline} if baseline else {}),
     }
     card(trainer, result)
     run.seal()
-    ours, simple = figures[task.figure], baseline[task.figure]
-    wins = ours > simple if task.higher else ours < simple
-    verdict = "better than" if wins else "as good as" if ours == simple else "NOT better than"
-    what = task.figure.replace("_", " ")
     tell("  ".join(f"{n} {v:.4g}" for n, v in figures.items() if isinstance(v, float)))
-    tell(f"{what} {ours:.4g}: {verdict} {task.simple} ({simple:.4g})")
-    if not wins:
-        passes = trainer.state.step / task.epoch()
-        tell(f"it saw its data {passes:.1f} times: glass resume {run.path} --minutes 10 goes on")
+    if baseline:
+        tell(sentence(task, figures, baseline))
+        if not beats(task, figures, baseline) and trainer.state.step:
+            passes = trainer.state.step / task.epoch()
+            more = f"glass resume {run.path} --minutes 10 goes on"
+            tell(f"it saw its data {passes:.1f} times: {more}")
     tell(f"use it: glass {task.name} {run.path}   measure it: glass evaluate {run.path}")
     return result
 
@@ -190,10 +190,12 @@ def card(trainer: Trainer, result: dict[str, Any]) -> None:
         for name, value in result.items()
         if name not in ("baseline", "bleu_signature")
     )
-    simple = ", ".join(f"{name} {value:.4g}" for name, value in result["baseline"].items())
+    beside = ""
+    if "baseline" in result:
+        beside = f"{sentence(trainer.task, result, result['baseline'])}. "
     text = (
         f"# {result['task']} with {result['model']}\n\n| what | value |\n| --- | --- |\n{rows}\n\n"
-        f"Beside it, {trainer.task.simple}: {simple}. Settings: `config.toml`; figures by step: "
+        f"{beside}Settings: `config.toml`; figures by step: "
         f"`metrics.jsonl`, `plots/`. Use: `glass {result['task']} {result['run']}`.\n"
     )
     (trainer.run.path / "README.md").write_text(text, encoding="utf-8")

@@ -1,0 +1,53 @@
+"""A convolutional network that sorts: windows that widen on both sides (seeds 001, 003)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from torch import Tensor, nn
+
+from glassformer.config import check_sizes
+from glassformer.nn import init
+from glassformer.nn.convolution import Convolution
+from glassformer.nn.heads import mean_pool
+from glassformer.nn.norms import LayerNorm
+from glassformer.nn.span import Span
+
+
+@dataclass(frozen=True)
+class Config:
+    vocab: int = 50_000
+    classes: int = 2
+    context: int = 512  # the most tokens that it is given; it could read more
+    dim: int = 128
+    depth: int = 4
+    width: int = 3  # tokens that a layer sees at once
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+
+class ConvolutionalClassifier(nn.Module):
+    Config: TypeAlias = Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = c = config
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.layers = nn.ModuleList(
+            Convolution(c.dim, c.width, 2**i, causal=False, dropout=c.dropout)
+            for i in range(c.depth)
+        )
+        self.norm, self.head = LayerNorm(c.dim), nn.Linear(c.dim, c.classes)
+        init.normal(self)
+
+    def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
+        """Scores for the classes of each text: b t -> b c."""
+        span = Span.of(ids, keep)
+        x = self.token(ids)  # b t d
+        for layer in self.layers:
+            x = layer(x, span)
+        logits: Tensor = self.head(mean_pool(self.norm(x), keep))
+        return logits

@@ -1,0 +1,53 @@
+"""A recurrent network that sorts: it reads a text from both ends (seeds 001, 003)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from torch import Tensor, nn
+
+from glassformer.config import check_sizes
+from glassformer.nn import init
+from glassformer.nn.heads import mean_pool
+from glassformer.nn.recurrence import Recurrence
+from glassformer.nn.span import Span
+
+
+@dataclass(frozen=True)
+class Config:
+    vocab: int = 50_000
+    classes: int = 2
+    context: int = 512  # the most tokens that it is given; it could read more
+    dim: int = 128
+    depth: int = 1
+    cell: Literal["lstm", "gru"] = "lstm"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+
+class RecurrentClassifier(nn.Module):
+    Config: TypeAlias = Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = c = config
+        self.token = nn.Embedding(c.vocab, c.dim)
+        layers = [
+            [Recurrence(c.dim, cell=c.cell, backwards=b) for _ in range(c.depth)]
+            for b in (False, True)
+        ]
+        self.forth, self.back = map(nn.ModuleList, layers)
+        self.dropout, self.head = nn.Dropout(c.dropout), nn.Linear(c.dim, c.classes)
+        init.normal(self)
+
+    def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
+        """Scores for the classes of each text: b t -> b c."""
+        span = Span.of(ids, keep)
+        x = self.dropout(self.token(ids))  # b t d
+        for forth, back in zip(self.forth, self.back, strict=True):
+            x = self.dropout(forth(x, span) + back(x, span))
+        logits: Tensor = self.head(mean_pool(x, keep))
+        return logits

@@ -1,0 +1,104 @@
+"""Two recurrent networks: one reads, one writes and looks back at what was read (seed 004).
+
+Without attention all that is read must fit into the memory that the one hands to the other
+(Sutskever et al., 2014); with it each new word looks at every word read (Bahdanau et al., 2014;
+Luong et al., 2015).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.config import check_sizes
+from glassformer.nn import init
+from glassformer.nn.attention import Additive, Attention, dot
+from glassformer.nn.cache import Cache, Carry
+from glassformer.nn.recurrence import Recurrence
+from glassformer.nn.span import Span
+
+
+@dataclass(frozen=True)
+class Config:
+    vocab: int = 37_000
+    dim: int = 512
+    depth: int = 2
+    cell: Literal["lstm", "gru"] = "lstm"
+    attention: Literal["none", "dot", "additive"] = "dot"
+    dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+
+
+class RecurrentTranslator(nn.Module):
+    Config: TypeAlias = Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.config = c = config
+        self.token, self.dropout = nn.Embedding(c.vocab, c.dim), nn.Dropout(c.dropout)
+        self.encoder = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
+        self.decoder = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
+        score = Additive(1, c.dim) if c.attention == "additive" else dot
+        self.cross = None if c.attention == "none" else Attention(c.dim, 1, score=score)
+        self.together = nn.Linear(c.dim if self.cross is None else 2 * c.dim, c.dim)
+        init.normal(self, std=c.dim**-0.5)
+
+    def forward(
+        self,
+        ids: Tensor,
+        source: Tensor | None = None,
+        *,
+        keep: Tensor | None = None,
+        source_keep: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """Scores for the token after each of ids, given source ids: b t, b s -> b t v.
+
+        A cache remembers the source: it is given with the first ids only.
+        """
+        known, read = cache.source if cache else None, None
+        span = Span.of(ids, keep, cache)
+        pasts = cache.pasts if cache else [Carry(None) for _ in self.decoder]
+        if known and known.length:
+            source_keep, length = known.keep, known.length
+        elif source is not None:
+            read, states = self.encode(source, source_keep, known)
+            length = source.shape[1]
+            for past, state in zip(pasts, states, strict=True):
+                past.begin(state)
+        else:
+            raise ValueError("the translator needs source ids, unless its cache has read them")
+
+        x = self.dropout(self.token(ids))  # b t d
+        for layer, past in zip(self.decoder, pasts, strict=True):
+            x = self.dropout(layer(x, span, past))
+        if self.cross is not None:
+            source_span = Span(ids.shape[1], length, keep=source_keep, device=ids.device)
+            source_past = known.pasts[0] if known else None
+            found = self.cross(x, source_span, source=read, past=source_past)
+            x = torch.cat((x, found), dim=-1)
+        elif known is not None and read is not None:
+            known.pasts[0].extend(read[:, None], read[:, None])
+        x = torch.tanh(self.together(x))
+        return F.linear(x, self.token.weight)  # the head is the embedding
+
+    def encode(
+        self, source: Tensor, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> tuple[Tensor, list[object]]:
+        """What the encoder says of each token, b s d, and what its layers remember at the end."""
+        span, states = Span.of(source, keep, cache), []
+        x = self.dropout(self.token(source))
+        for layer in self.encoder:
+            carry = Carry(None)
+            x = self.dropout(layer(x, span, carry))
+            states.append(carry.state)
+        return x, states
+
+    def cache(self, capacity: int) -> Cache:
+        return Cache(len(self.decoder), capacity, Cache(1, capacity=None), past=Carry)
