@@ -83,13 +83,11 @@ def test_the_public_list_is_what_it_says():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         glassformer.nothing  # noqa: B018
     assert list(glassformer.MODELS) == [
-        "classifier",
-        "generator",
-        "translator",
-        "bert",
-        "gpt2",
-        "gpt2_classifier",
-        "llama",
+        *("markov", "bag", "phrases", "neighbours"),
+        *("recurrent", "recurrent_classifier", "recurrent_translator"),
+        *("convolutional", "convolutional_classifier"),
+        *("classifier", "generator", "translator", "bert", "gpt2", "gpt2_classifier"),
+        *("llama", "decoder"),
     ]
     assert all(model.Config for model in glassformer.MODELS.values())
 

@@ -56,9 +56,11 @@ def fill(make: Callable[[], nn.Module], state: State, where: object) -> nn.Modul
         if value.shape != state[name].shape and not counted:
             sizes = f"{tuple(state[name].shape)}, but its config asks for {tuple(value.shape)}"
             raise GlassError(f"{where}: {name} is {sizes}")
-        if value.is_floating_point() != state[name].is_floating_point():
+        floats = value.is_floating_point()
+        if not (state[name].is_floating_point() if floats else state[name].dtype == value.dtype):
             kind = str(state[name].dtype).removeprefix("torch.")
-            raise GlassError(f"{where}: {name} holds {kind}, which it cannot be")
+            wanted_kind = "floating-point" if floats else "whole"
+            raise GlassError(f"{where}: {name} holds {kind}, not {wanted_kind} numbers")
     kinds = {value.dtype for value in state.values() if value.is_floating_point()}
     if len(kinds) > 1:
         state = {n: v.float() if v.is_floating_point() else v for n, v in state.items()}

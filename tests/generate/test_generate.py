@@ -126,6 +126,8 @@ def test_a_text_ends_at_the_end():
 
 @writers
 def test_a_beam_of_one_is_greedy(case):
+    if not case.has("learns"):
+        pytest.skip("equal counts make equal chances, of which either may be taken")
     text, more = ids(3, 2), given(case, 3)
     for end in (0, 7, 13):
         found = beam_search(case.network, text, 8, end=end, width=1, **more)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import pytest
 import torch
@@ -215,6 +216,12 @@ def test_times_are_read_by_people():
 # --- runs -----------------------------------------------------------------------------------------
 
 
+def frequency_loss(ids):
+    """Nats a token for one who knows only how often each occurs."""
+    shares = [count / len(ids) for count in Counter(ids).values()]
+    return -sum(share * math.log(share) for share in shares)
+
+
 def test_a_run_folder_holds_all_that_happened(tmp_path, book):
     told = Told()
     result = train(
@@ -224,17 +231,18 @@ def test_a_run_folder_holds_all_that_happened(tmp_path, book):
     names = {p.name for p in run.iterdir()}
     assert names >= {
         "config.toml", "tokenizer.json", "metrics.jsonl", "train.log", "plots", "env.json",
-        "README.md", "best", "last", "cache",
+        "README.md", "best", "last", "cache", "baseline",
     }  # fmt: skip
     drawn = {p.name for p in (run / "plots").iterdir()}
     assert drawn == {"loss.png", "rate.png", "bits_per_byte.png"}
-    assert result["bits_per_byte"] < result["baseline"]["bits_per_byte"]
+    assert result["bits_per_byte"] < frequency_loss(book.read_text()) / math.log(2)
+    assert result["baseline"]["model"] == "markov"
     model = load(run)
     assert model.task["name"] == "generate"
     assert model.tokenizer.decode(model.tokenizer.encode("the cat")) == "the cat"
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps[-1]["step"] == 30
-    assert any("better than the frequencies of tokens" in line for line in told.lines)
+    assert any("NOT better than counting n-grams" in line for line in told.lines)
 
 
 def test_a_run_is_not_overwritten_and_nothing_else_is(tmp_path, book):
@@ -388,8 +396,8 @@ def test_a_translator_learns_words(tmp_path):
                 "model.dropout=0.0", "train.rate=3e-3"]  # fmt: skip
     result = train("translate", paired(tmp_path), run=tmp_path / "run", settings=settings,
                    tokenizer="words", steps=150, device="cpu")  # fmt: skip
-    assert result["loss"] < result["baseline"]["loss"] / 4
     assert result["exact"] > 0.9
+    assert result["chrf"] >= result["baseline"]["chrf"] > 30
 
 
 def test_bert_learns_to_fill_masks(tmp_path, book):
@@ -398,12 +406,14 @@ def test_bert_learns_to_fill_masks(tmp_path, book):
         book,
         run=tmp_path / "run",
         vocab=80,
-        settings=TINY,
+        settings=[*TINY, "train.batch=16", "model.depth=2", "model.heads=8"],
         rate=5e-3,
-        steps=150,
+        steps=200,
         device="cpu",
     )
-    assert result["loss"] < result["baseline"]["loss"]
+    task = TASKS["fill-mask"](load(tmp_path / "run").tokenizer, {}, tmp_path / "run" / "cache")
+    assert result["loss"] < frequency_loss(task.train.read(0, task.train.size).tolist()) * 0.7
+    assert result["next_accuracy"] > 0.5
 
 
 def test_only_hidden_tokens_are_guessed_and_the_guess_is_the_same():
@@ -439,7 +449,8 @@ def test_every_task_has_a_sample_that_needs_no_data(name, tmp_path):
     batch = task.batch(0)
     assert task.count(batch) > 0
     assert task.epoch() > 1
-    assert task.figure in {**task.baseline(), "loss": 0}
+    assert task.counted in task.models
+    assert task.size > 1000
 
 
 def test_bad_rows_are_skipped_counted_and_noted(tmp_path):
@@ -476,9 +487,7 @@ def test_what_cannot_be_learnt_is_said(tmp_path):
         train("generat", run=tmp_path / "x")
     file.write_text("some text " * 500)
     assert not list(tmp_path.glob("run*"))  # what could not start leaves no litter
-    with pytest.raises(
-        GlassError, match="generate is done by gpt2, generator, llama, not by 'bert'"
-    ):
+    with pytest.raises(GlassError, match=r"generate is done by gpt2, generator, .*, not by 'bert'"):
         train("generate", file, run=tmp_path / "b", model="bert")
     with pytest.raises(GlassError, match="lose the spaces"):
         train("generate", file, run=tmp_path / "w", tokenizer="words")

@@ -12,6 +12,7 @@ from glassformer.cli.average import average
 from glassformer.cli.check import check
 from glassformer.cli.check_data import check_data
 from glassformer.cli.classify import classify
+from glassformer.cli.compare import compare
 from glassformer.cli.convert import convert
 from glassformer.cli.demo import demo
 from glassformer.cli.embed import embed
@@ -27,7 +28,7 @@ from glassformer.cli.translate import translate
 from glassformer.errors import GlassError
 
 GROUPS = {
-    "Train": [check_data, train, resume, evaluate, runs],
+    "Train": [check_data, train, resume, evaluate, compare, runs],
     "Use": [generate, classify, translate, fill_mask, embed],
     "Look inside": [demo],
     "Keep": [check, average, convert, models, info],

@@ -40,5 +40,11 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **options: Any) -> 
     if as_json:
         click.echo(json.dumps(figures))
         return
+    beside = figures.pop("baseline", {})
     for name, value in figures.items():
-        click.echo(f"{name:<16} {value:.4g}" if isinstance(value, float) else f"{name:<16} {value}")
+        other = beside.get(name, "") if name not in ("task", "tokens", "bytes", "examples") else ""
+        click.echo(f"{name:<16} {short(value):<14} {short(other)}".rstrip())
+
+
+def short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -19,25 +19,29 @@ def runs(folder: str, as_json: bool) -> None:
     glass runs elsewhere --json
     """
     from glassformer.config import read
+    from glassformer.tasks import TASKS
+    from glassformer.tasks.task import is_gain
     from glassformer.training.run import Run
 
     for config in sorted(Path(folder).glob("*/config.toml"), key=lambda p: p.stat().st_mtime):
         tables, metrics = read(config), Run(config.parent).metrics()
-        last: dict[str, Any] = next((m for m in reversed(metrics) if "seconds" in m), {})
-        names = ("bits_per_byte", "accuracy", "loss")
-        figure = next((name for name in names if name in last), None)
-        row = {
+        task = tables.get("task", {}).get("name", "-")
+        figure = TASKS[task].verdict if task in TASKS else "loss"
+        judged = [m[figure] for m in metrics if "seconds" in m and figure in m]
+        final = [m[figure] for m in metrics if "best" in m and figure in m]
+        best = (final[-1:] or [max(judged) if is_gain(figure) else min(judged)]) if judged else []
+        row: dict[str, Any] = {
             "run": str(config.parent),
-            "task": tables.get("task", {}).get("name", "-"),
+            "task": task,
             "model": tables.get("model", {}).get("name", "-"),
-            "figure": figure,
-            "value": last.get(figure) if figure else None,
+            "figure": figure if best else None,
+            "value": best[0] if best else None,
             "hours": round(max(time.time() - config.stat().st_mtime, 0) / 3600, 2),
         }
         if as_json:
             click.echo(json.dumps(row))
         else:
-            shown = f"{figure} {row['value']:.4g}" if figure else "no figure yet"
+            shown = f"{figure} {row['value']:.4g}" if best else "no figure yet"
             minutes = round(row["hours"] * 60)
             age = f"{minutes} min ago" if minutes < 100 else f"{minutes / 60:,.0f} h ago"
             click.echo(f"{row['run']:<28} {row['task']:<10} {row['model']:<11} {shown:<24} {age}")

@@ -40,7 +40,9 @@ class Bad:
 
     def __call__(self, place: str, reason: str, content: str = "") -> None:
         if self.log is None:
-            raise GlassError(f"{place}: {reason}; mend it, or pass over such rows with --skip-bad")
+            raise GlassError(
+                f"{place}: {reason}; mend it (`glass train` can pass over such rows: --skip-bad)"
+            )
         self.count += 1
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
         entry = {"place": place, "reason": reason, "content": content[:1000]}

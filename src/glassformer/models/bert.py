@@ -73,7 +73,7 @@ class Bert(nn.Module):
                 Attention(
                     c.dim,
                     c.heads,
-                    position=None if learned else Alibi(c.heads),
+                    position=None if learned else Alibi(c.heads, sided=True),
                     dropout=c.dropout,
                 ),
                 FeedForward(c.dim, hidden, activation=activation, dropout=c.dropout),

@@ -96,19 +96,32 @@ class Rotary(Position):
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
-class Alibi(Position):
-    """Each head finds tokens duller the farther away they are, at a slope of its own (ALiBi)."""
+STEEPER = 8.0  # the slope of the side that a head does not look at
 
-    def __init__(self, heads: int) -> None:
+
+class Alibi(Position):
+    """Each head finds tokens duller the farther away they are, at a slope of its own (ALiBi).
+
+    Where tokens see both sides, the slope alone cannot tell the one from the other: with `sided`,
+    every other head looks ahead and those between look back, at a slope that is steeper on the
+    other side.
+    """
+
+    def __init__(self, heads: int, *, sided: bool = False) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.sided = heads, sided
 
     def bias(self, q: Tensor, span: Span) -> Tensor:
-        return span.once(("alibi", self.heads, q.dtype), lambda: self.slant(q, span))
+        key = ("alibi", self.heads, self.sided, q.dtype)
+        return span.once(key, lambda: self.slant(q, span))
 
     def slant(self, q: Tensor, span: Span) -> Tensor:
-        slope = torch.tensor(slopes(self.heads), dtype=q.dtype, device=q.device)
-        return -slope[:, None, None] * distances(span, q.device).abs()  # h t s
+        slope = torch.tensor(slopes(self.heads), dtype=q.dtype, device=q.device)[:, None, None]
+        far = distances(span, q.device).to(q.dtype).expand(self.heads, -1, -1)  # h t s
+        if self.sided:
+            back = torch.arange(self.heads, device=q.device)[:, None, None] % 2 == 0
+            far = torch.where((far > 0) == back, far, STEEPER * far)
+        return -slope * far.abs()
 
 
 class Relative(Position):

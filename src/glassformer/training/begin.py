@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,9 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
     if learning.threads:
         torch.set_num_threads(learning.threads)
     start = replace(start, shape=sized(start.shape, task))
+    if learning.parameters and start.base is None:
+        shape = of_size(start.architecture, start.shape, learning.parameters)
+        start = replace(start, shape=shape)
     adapter = start.adapter(learning)
     network = start.build(task, learning, tell)
     context = getattr(start.shape, "context", 0)
@@ -104,7 +108,8 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
         tell(f"{cut:,} texts are longer than the context of {context} and are cut; {way}")
     baseline: dict[str, Any] = {}
     if learning.baseline and start.architecture != task.counted:
-        learning, baseline = count_baseline(task, run, learning, tell)
+        baseline = count_baseline(task, run, learning, tell)
+    began = time.monotonic()
     if at_once:
         teach(task, network)
         learning, steps = replace(learning, precision="float32"), 0
@@ -119,6 +124,9 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
             return begin(smaller, task, learning, run, tell)
     trainer = Trainer(network, task, learning, run, tell)
     trainer.adapter, trainer.state.steps, trainer.baseline = adapter, steps, baseline
+    trainer.state.before = baseline.get("seconds", 0.0)
+    if at_once:
+        trainer.state.seconds, trainer.state.predictions = time.monotonic() - began, task.size
     write_down(start, trainer)
     return trainer
 
@@ -149,6 +157,26 @@ def sized(shape: Any, task: Task) -> Any:
     """The settings of a model, with those that the data decides."""
     known = shape.__dataclass_fields__
     return replace(shape, **{name: v for name, v in task.sizes().items() if name in known})
+
+
+def of_size(architecture: str, shape: Any, parameters: int) -> Any:
+    """The settings whose width brings a model nearest to so many parameters."""
+    if not hasattr(shape, "dim"):
+        return shape
+    unit = 2 * getattr(shape, "heads", 4)
+
+    def wide(times: int) -> tuple[int, Any]:
+        dim = unit * times
+        hidden = {"hidden": 4 * dim} if getattr(shape, "hidden", None) else {}
+        new = replace(shape, dim=dim, **hidden)
+        with torch.device("meta"):
+            network = models.MODELS[architecture](new)
+        return abs(sum(p.numel() for p in network.parameters()) - parameters), new
+
+    times, (off, best) = 1, wide(1)
+    while (nearer := wide(times + 1))[0] < off:
+        times, (off, best) = times + 1, nearer
+    return best
 
 
 def make_config(

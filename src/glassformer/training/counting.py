@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +35,8 @@ def teach(task: Task, network: nn.Module, seconds: float | None = None) -> float
     return share
 
 
-def count_baseline(
-    task: Task, run: Run, learning: Training, tell: Live
-) -> tuple[Training, dict[str, Any]]:
-    """The figures of a model that only counts, which is kept in the run as its baseline.
-
-    A budget in minutes is less by what that took.
-    """
+def count_baseline(task: Task, run: Run, learning: Training, tell: Live) -> dict[str, Any]:
+    """The figures of a model that only counts, which is kept in the run as its baseline."""
     start = time.monotonic()
     name = task.counted
     known = models.MODELS[name].Config.__dataclass_fields__
@@ -50,7 +44,8 @@ def count_baseline(
     limit = MOST if learning.steps or learning.epochs else PART * 60 * (learning.minutes or MINUTES)
     share = teach(task, network, min(limit, MOST) / 2)
     figures = task.evaluate(network.eval(), task.whole)
-    figures |= {"model": name, "share": round(share, 4)}
+    seconds = round(time.monotonic() - start, 1)
+    figures |= {"model": name, "share": round(share, 4), "seconds": seconds}
     facts = {"name": task.name, **task.facts}
 
     def more(folder: Path) -> None:
@@ -60,13 +55,9 @@ def count_baseline(
         run.path / BASELINE, network, task.tokenizer, task=facts, more=more, overwrite=True
     )
     part = "" if share == 1 else f" ({share:.0%} of the data)"
-    seconds = time.monotonic() - start
     value = figures[task.verdict]
     tell(f"{task.simple}{part}: {task.verdict.replace('_', ' ')} {value:.4g}, in {seconds:.1f} s")
-    if not learning.steps and not learning.epochs:
-        minutes = learning.minutes or MINUTES
-        learning = replace(learning, minutes=max(minutes - seconds / 60, minutes / 2))
-    return learning, figures
+    return figures
 
 
 def known_baseline(run: Run) -> dict[str, Any]:

@@ -47,6 +47,8 @@ class State:
     best: float | None = None
     waited: int = 0  # evaluations since the best
     seconds: float = 0.0
+    predictions: int = 0  # that it learnt from
+    before: float = 0.0  # seconds that counting took, before the first step
     skipped: int = 0  # steps in a row that were not taken: their gradient was not finite
     scale: float = 1.0  # of the rate
     changed: dict[str, Any] = field(default_factory=dict)  # settings that changed on the way
@@ -142,7 +144,7 @@ class Trainer:
         if self.state.seconds - seconds < budget / 20:
             return
         pace = (self.state.seconds - seconds) / (self.state.step - step)
-        left = max(budget - self.state.seconds, 0)
+        left = max(budget - self.state.before - self.state.seconds, 0)
         self.state.steps = self.state.step + round(left / pace)
         self.planned = (self.state.step, self.state.seconds)
 
@@ -157,7 +159,7 @@ class Trainer:
             state.changed |= {"steps": steps, "minutes": None}
             state.steps = steps
         elif minutes is not None:
-            spent = state.seconds / 60 / (1 - RESERVED)
+            spent = (state.before + state.seconds) / 60 / (1 - RESERVED)
             state.changed |= {"steps": None, "minutes": spent + minutes}
             left = minutes * 60 * (1 - RESERVED)
             state.steps = state.step + round(left * max(state.step, 1) / max(state.seconds, 1))
@@ -313,6 +315,7 @@ class Trainer:
         steps = state.steps
         pace = state.seconds / state.step
         left = pace * (steps - state.step)
+        state.predictions += count
         speed = f"{count / pace:,.0f} {self.task.unit}"
         line = describe(state.step, steps, loss, rate, norm, speed, left)
         best = "" if state.best is None else f"  {self.task.figure} {state.best:.4g}"
@@ -323,6 +326,10 @@ class Trainer:
         self.live.line(line + best)
         if state.step % max(steps // 200, 1) == 0:
             self.run.note(step=state.step, loss=loss, rate=rate, norm=norm, count=count)
+
+    def speed(self) -> float:
+        """Predictions learnt from in a second, evaluations and all."""
+        return self.state.predictions / max(self.state.seconds, 1e-9)
 
     def conclude(self) -> dict[str, Any]:
         """Measure the best weights on all that was kept for validation, or much of it."""

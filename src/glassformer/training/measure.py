@@ -12,10 +12,15 @@ from glassformer.checkpoint import BEST
 from glassformer.errors import GlassError
 from glassformer.live import Silent
 from glassformer.tasks import TASKS
-from glassformer.tasks.classify import Classify
-from glassformer.tasks.task import Given
-from glassformer.training.run import Run
+from glassformer.tasks.task import Given, Task
+from glassformer.training.run import BASELINE, Run
 from glassformer.training.show import plot_confusion
+
+
+def baseline_on(task: Task, folder: Path) -> dict[str, Any]:
+    """What the model that only counts reaches on the same data."""
+    network, _, _ = checkpoint.load(folder)
+    return {"model": models.name_of(network), **task.evaluate(network)}
 
 
 def measure(
@@ -48,8 +53,11 @@ def measure(
             Run(path).require("cache/")
             task = TASKS[name](tokenizer, facts, cache)  # type: ignore[call-arg]
         task.start(1, getattr(network.config, "context", 0), 0)
-        figures = task.evaluate(network)
-        if plot and isinstance(task, Classify):
-            plot_confusion(task.confusion, task.labels, plot)
+        figures: dict[str, Any] = task.evaluate(network)
+        drawn = getattr(task, "confusion", None)
+        if (path / BASELINE).is_dir():
+            figures["baseline"] = baseline_on(task, path / BASELINE)
+        if plot and drawn is not None:
+            plot_confusion(drawn, facts["labels"], plot)
     seconds = round(time.monotonic() - start, 2)
     return {"task": name, "model": models.name_of(network), **figures, "seconds": seconds}

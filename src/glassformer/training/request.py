@@ -50,14 +50,35 @@ class Request:
         kind = TASKS[recipe.task]
         valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
         anew = anew or any(setting.startswith("train.lora=") for setting in settings)
+        told = chosen(settings, "train.")
+        if any(setting.partition("=")[0] in BUDGETS for setting in told):
+            options = {n: v for n, v in options.items() if n not in BUDGETS}
+            kept = {n: v for n, v in recipe.train.items() if n not in BUDGETS}
+            recipe = replace(recipe, train=kept)  # one budget takes the place of another
         learning, reading = sort_options(kind, recipe, options, anew=anew)
-        learning = override(learning, *chosen(settings, "train."))
+        learning = override(learning, *told)
         learning = replace(learning, device=find_device(learning.device))
         given = Given(
             **vars(reading), files=existing(data), valid=existing(valid), extend=extend,
             seed=learning.seed,
         )  # fmt: skip
         return cls(kind, given, learning, dict(recipe.model), chosen(settings, "model."))
+
+    def check(self, *, anew: bool) -> None:
+        """Refuse what would otherwise be passed over in silence."""
+        given, name = self.given, self.kind.name
+        if given.extend and anew:
+            raise GlassError(
+                "extend adds to the tokenizer of a model to start from: name it, --from"
+            )
+        if given.extend and self.learning.lora:
+            raise GlassError("lora leaves the table of tokens as it is: new ones cannot be learnt")
+        if not anew and (given.tokenizer or given.vocab):
+            raise GlassError("a model to start from has a tokenizer: no --tokenizer and no --vocab")
+        if given.group and name != "classify":
+            raise GlassError(f"{name} has no groups of rows: leave out --group")
+        if Path("-") in given.valid:
+            raise GlassError("what is validated on is read again and again: name a file, not -")
 
 
 def sort_options(

@@ -144,7 +144,7 @@ class Run:
         notes = {}
         for file in sorted(self.path.rglob("*")):
             name = file.relative_to(self.path).as_posix()
-            hidden = name.startswith(".") or name.split("/")[0] in (BEST, LAST, CHECKSUMS)
+            hidden = name.startswith(".") or name.split("/")[0] in (BEST, LAST, BASELINE, CHECKSUMS)
             if file.is_file() and not hidden:
                 stat = file.stat()
                 key = (name, stat.st_size, stat.st_mtime_ns)
@@ -196,10 +196,12 @@ class Run:
 
 def damage(path: Path) -> list[str]:
     """What is wrong with a run, or with a folder that holds a model: a line for each file."""
-    inner = [path / name for name in (BEST, LAST) if (path / name).is_dir()]
+    inner = [path / name for name in (BEST, LAST, BASELINE) if (path / name).is_dir()]
     found = Run(path).damage() if (path / CHECKSUMS).exists() else []
     if not inner and not (path / MANIFEST).exists():
         raise GlassError(f"{path} is neither a run nor a model of ours")
+    if (path / CHECKSUMS).exists() and not (path / BEST).is_dir():
+        found.append(f"{path / BEST} is missing: nothing was judged yet, or it was taken away")
     if inner and not (path / CHECKSUMS).exists():
         found.append(f"{path / CHECKSUMS} is missing")
     for folder in inner or [path]:

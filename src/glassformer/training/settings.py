@@ -19,6 +19,7 @@ class Training:
     batch: int = 32  # windows of a text, or thousands of tokens with padding
     accumulate: int = 1  # pieces that a batch is read in: the same result in less memory
     fit: bool = False  # whether to do so by itself when memory runs out
+    parameters: int | None = None  # about so many: the width is chosen for that
     rate: float = 1e-3
     warmup: float = 0.05  # of the steps
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
@@ -59,7 +60,15 @@ class Training:
         for name in ("batch", "accumulate"):
             if getattr(self, name) < 1:
                 raise GlassError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("steps", "epochs", "minutes", "evaluate_every", "save_every", "threads"):
+        for name in (
+            "steps",
+            "epochs",
+            "minutes",
+            "evaluate_every",
+            "save_every",
+            "threads",
+            "parameters",
+        ):
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise GlassError(f"{name} must be above 0, not {value}")

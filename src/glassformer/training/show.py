@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,18 @@ from glassformer.live import clock
 from glassformer.tasks.task import Task
 
 
+def peak_memory() -> float:
+    """The most that this process ever held, in GB."""
+    unit = 1e9 if sys.platform == "darwin" else 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
 def describe(
     step: int, steps: int, loss: float, rate: float, norm: float, speed: str, left: float
 ) -> str:
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     return (
         f"step {step:,}/{steps:,}  loss {loss:.3f}  rate {rate:.1e}  gradient {norm:.2f}  "
-        f"{speed}/s  {clock(left)} left  {memory:.1f} GB"
+        f"{speed}/s  {clock(left)} left  {peak_memory():.1f} GB"
     )
 
 

@@ -24,10 +24,10 @@ from glassformer.tasks.task import Given, Task
 from glassformer.training.begin import Start, begin
 from glassformer.training.counting import beats, known_baseline, sentence
 from glassformer.training.loop import Trainer
-from glassformer.training.request import Request, find_device, has_device
+from glassformer.training.request import BUDGETS, Request, find_device, has_device
 from glassformer.training.run import REQUEST, Run, next_run
 from glassformer.training.settings import Training
-from glassformer.training.show import plot, plot_confusion
+from glassformer.training.show import peak_memory, plot, plot_confusion
 
 
 def train(
@@ -68,8 +68,7 @@ def train(
     for needed in (*given.files, *given.valid, *([Path(base)] if base else [])):
         if needed.resolve().is_relative_to(path.resolve()):
             raise GlassError(f"{needed} is needed, and {path} would take its place")
-    if given.extend and request.learning.lora:
-        raise GlassError("lora leaves the table of tokens as it is: new ones could not be learnt")
+    request.check(anew=base is None)
     folder = Run.create(path, overwrite=overwrite)
     with folder.held():
         write_file(path / REQUEST, json.dumps(asked))
@@ -109,7 +108,7 @@ def resume(
     """
     tell, run = tell or Live(), Run(path)
     if not (path / checkpoint.CONFIG).exists():
-        return again(path, tell)
+        return again(path, tell, steps, minutes)
     with run.held():
         run.require(checkpoint.CONFIG, checkpoint.TOKENIZER, "cache/")
         tables = read(path / checkpoint.CONFIG)
@@ -140,8 +139,11 @@ def resume(
         return finish(trainer, tell)
 
 
-def again(path: Path, tell: Live) -> dict[str, Any]:
-    """Begin anew with a run that was stopped before its first step, as it was asked for."""
+def again(path: Path, tell: Live, steps: int | None, minutes: float | None) -> dict[str, Any]:
+    """Begin anew with a run that was stopped before its first step, as it was asked for.
+
+    Another budget takes the place of that which it had.
+    """
     if not (path / REQUEST).exists():
         raise GlassError(f"{path} is no run: it has no {checkpoint.CONFIG}")
     asked = read_json(path / REQUEST)
@@ -149,6 +151,8 @@ def again(path: Path, tell: Live) -> dict[str, Any]:
         raise GlassError(f"{path} was to read standard input, which is gone: start it again")
     tell("it had not begun to learn: it begins again")
     task, data = asked.pop("task"), asked.pop("data")
+    if steps or minutes:
+        asked |= dict.fromkeys(BUDGETS) | {"steps": steps, "minutes": minutes}
     return train(task, *data, **{**asked, "run": path, "tell": tell, "overwrite": True})
 
 
@@ -165,8 +169,11 @@ def finish(trainer: Trainer, tell: Live) -> dict[str, Any]:
         "run": str(run.path),
         "task": task.name,
         "model": models.name_of(trainer.network),
+        "parameters": sum(p.numel() for p in trainer.network.parameters()),
         "steps": trainer.state.step,
         "seconds": round(trainer.state.seconds, 1),
+        "speed": round(trainer.speed(), 1),
+        "memory": round(peak_memory(), 2),
         **figures,
         **({"baseline": baseline} if baseline else {}),
     }

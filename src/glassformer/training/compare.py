@@ -1,0 +1,198 @@
+"""Several models, one task, an equal budget: one table, one picture, one report."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from glassformer.config import nearest
+from glassformer.errors import GlassError
+from glassformer.folder import read_json, write_file
+from glassformer.live import Live
+from glassformer.tasks import TASKS
+from glassformer.tasks.task import Task, is_gain
+from glassformer.training.run import Run
+
+ASKED, RESULT, REPORT, PICTURE = "compare.json", "result.json", "README.md", "compare.png"
+ALONE = """
+import json, sys
+from glassformer.errors import GlassError
+from glassformer.training.start import resume, train
+try:
+    asked = json.load(sys.stdin)
+    path = asked.pop("resume", None)
+    result = resume(path) if path else train(asked.pop("task"), *asked.pop("data"), **asked)
+except GlassError as error:
+    sys.exit(f"glass: {error}")
+print(json.dumps(result))
+"""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model as it was named: `gpt2`, or `gpt2:depth=2:dim=64` with settings of its own."""
+
+    name: str
+
+    @property
+    def model(self) -> str:
+        return self.name.partition(":")[0]
+
+    @property
+    def settings(self) -> list[str]:
+        return [f"model.{setting}" for setting in self.name.split(":")[1:]]
+
+    @property
+    def folder(self) -> str:
+        return re.sub(r"[^A-Za-z0-9_.=-]+", "-", self.name)
+
+
+def compare(
+    task: str, *data: str | Path, models: Iterable[str], run: Path, tell: Live, **options: Any
+) -> list[dict[str, Any]]:
+    """Train each model in a process of its own; give a row for each, best first.
+
+    What is done already in the folder is not done again. Options are those of `train`.
+    """
+    if task not in TASKS:
+        raise GlassError(f"there is no task {task!r}{nearest(task, TASKS)}")
+    kind, contenders = TASKS[task], [Contender(name) for name in models]
+    for one in contenders:
+        if one.model not in kind.models:
+            hint = nearest(one.model, kind.models)
+            raise GlassError(
+                f"{task} is done by {', '.join(kind.models)}, not by {one.model!r}{hint}"
+            )
+    if len({one.folder for one in contenders}) < max(len(contenders), 2):
+        raise GlassError("name at least two different models")
+    asked = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
+    begun(run, asked)
+    rows = []
+    for number, one in enumerate(contenders, start=1):
+        tell(f"--- {one.name} ({number} of {len(contenders)})")
+        result = contend(one, run / one.folder, asked)
+        rows.append({"name": one.name, **result})
+    sign = -1 if is_gain(kind.verdict) else 1
+    rows.sort(key=lambda row: sign * row[kind.verdict])
+    paths = {one.name: run / one.folder for one in contenders}
+    draw(rows, paths, kind, run / PICTURE)
+    write_file(run / REPORT, report(rows, kind, asked))
+    return rows
+
+
+def begun(run: Path, asked: dict[str, Any]) -> None:
+    """A folder for this comparison: a new one, or one where the same was begun."""
+    file = run / ASKED
+    if file.exists():
+        if read_json(file) != json.loads(json.dumps(asked)):
+            raise GlassError(f"{run} holds another comparison: choose another --run")
+    elif run.exists() and any(run.iterdir()):
+        raise GlassError(f"{run} exists already and is no comparison: choose another --run")
+    else:
+        run.mkdir(parents=True, exist_ok=True)
+        write_file(file, json.dumps(asked))
+
+
+def contend(one: Contender, path: Path, asked: dict[str, Any]) -> dict[str, Any]:
+    """What came of one model: found in its folder, or trained, or trained on, alone."""
+    if (path / RESULT).exists():
+        found: dict[str, Any] = read_json(path / RESULT)
+        return found
+    settings = [*asked.get("settings", []), *one.settings]
+    request = {**asked, "model": one.model, "settings": settings, "run": str(path)}
+    request |= {"baseline": False, "overwrite": path.exists()}
+    if (path / "config.toml").exists():
+        request = {"resume": str(path)}
+    child = subprocess.run(
+        [sys.executable, "-c", ALONE], input=json.dumps(request), stdout=subprocess.PIPE,
+        text=True, check=False,
+    )  # fmt: skip
+    if child.returncode:
+        raise GlassError(f"{one.name} could not be trained")
+    result: dict[str, Any] = json.loads(child.stdout)
+    if "seconds" not in result:
+        raise GlassError(f"{one.name} was stopped; the same command goes on with it")
+    write_file(path / RESULT, json.dumps(result))
+    Run(path).seal()
+    return result
+
+
+def columns(kind: type[Task], rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What a table of these rows shows: figures, then costs."""
+    figures = [kind.verdict, "perplexity", "f1", "bleu", "exact", "accuracy", "loss"]
+    shown = [f for f in dict.fromkeys(figures) if all(f in row for row in rows)][:3]
+    return [*shown, "parameters", "steps", "speed", "memory", "seconds"]
+
+
+def table(kind: type[Task], rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Rows of text, a head first."""
+    names = columns(kind, rows)
+    units = {"speed": f"{kind.unit}/s", "memory": "GB", "bits_per_byte": "bits per byte"}
+    head = ["model", *(units.get(name, name) for name in names)]
+    return [head, *([row["name"], *(shown(row[name]) for name in names)] for row in rows)]
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def report(rows: Sequence[dict[str, Any]], kind: type[Task], asked: dict[str, Any]) -> str:
+    head, *body = table(kind, rows)
+    lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
+    budget = next(f"{asked[b]} {b}" for b in ("minutes", "steps", "epochs") if asked.get(b))
+    if asked.get("parameters"):
+        budget += f" and about {asked['parameters']:,} parameters"
+    given = " ".join(shlex.quote(Path(d).name) for d in asked["data"]) or "the built-in sample"
+    where = f"{torch.get_num_threads()} threads, {platform.processor() or platform.machine()}"
+    return (
+        f"# {kind.name}: {len(rows)} models, {budget} each\n\n"
+        + "\n".join(lines)
+        + f"\n\n![{kind.verdict} against time]({PICTURE})\n\nData: {given}; figures on what was "
+        f"kept for validation; seed {asked.get('seed', 0)}; torch {torch.__version__}, {where}; "
+        f"{date.today()}. Speed is that of training; memory is the most that a process held.\n"
+    )
+
+
+def draw(
+    rows: Sequence[dict[str, Any]], paths: dict[str, Path], kind: type[Task], file: Path
+) -> None:
+    """Quality against time, a line for each model; one that learns in one go is a point."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    chart, axes = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
+    for i, row in enumerate(rows):
+        judged = [
+            m for m in Run(paths[row["name"]]).metrics() if kind.verdict in m and "best" not in m
+        ]
+        judged = [m for m in judged if "seconds" in m]
+        times, values = [m["seconds"] for m in judged], [m[kind.verdict] for m in judged]
+        name = f"{row['name']}  {row[kind.verdict]:.4g}"
+        if len(times) > 1:
+            axes.plot(times, values, color=f"C{i}", marker="o", markersize=3, label=name)
+        else:
+            axes.axhline(row[kind.verdict], linestyle="--", color=f"C{i}", label=name)
+    axes.set_xlabel("seconds of training")
+    axes.set_ylabel(kind.verdict.replace("_", " "))
+    if kind.verdict == "bits_per_byte":
+        best = min(row[kind.verdict] for row in rows)
+        axes.set_ylim(0.95 * best, 2 * best)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    chart.savefig(file, dpi=110)
+    pyplot.close(chart)

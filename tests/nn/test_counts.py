@@ -1,0 +1,228 @@
+"""Counting against dictionaries, and what counting models say against the seed's tables."""
+
+import math
+from collections import Counter, defaultdict
+
+import pytest
+import torch
+
+from glassformer import MODELS
+from glassformer.models.bag import separate
+from glassformer.models.phrases import links_of, phrases_of
+from glassformer.nn.counts import Counts, Sequences, Tables, before, table
+
+close = torch.testing.assert_close
+
+
+def witten_bell(text, order, vocab):
+    """The chance of a token after others, by dictionaries: the definition."""
+    seen = defaultdict(Counter)
+    for at in range(len(text)):
+        for length in range(min(order, at) + 1):
+            seen[tuple(text[at - length : at])][text[at]] += 1
+
+    def chance(context, token):
+        after = seen.get(tuple(context))
+        shorter = chance(context[1:], token) if context else 1 / vocab
+        if not after:
+            return shorter
+        return (after[token] + len(after) * shorter) / (after.total() + len(after))
+
+    return chance
+
+
+def test_counts_are_those_of_dictionaries():
+    text = torch.randint(0, 7, (300,)).tolist()
+    definition = witten_bell(text, 3, 7)
+    ids = torch.tensor([text])
+    counts = Counts(7, 3)
+    # the first token has no context: it is counted as one that nothing stands before
+    columns = [torch.cat((torch.tensor([-1]), c[:-1])) for c in before(ids, 3)]
+    counts.learn(columns, ids[0])
+    asked = torch.randint(0, 7, (50, 4))
+    asked[:5, 0] = asked[:3, 1] = -1  # shorter contexts
+    given = [asked[:, 2], asked[:, 1], asked[:, 0]]
+    chances = counts.chances(given)
+    close(chances.sum(dim=1), torch.ones(50))
+    for row, context in enumerate(asked[:, :3].tolist()):
+        known = [id for id in context if id >= 0]
+        wanted = torch.tensor([definition(known, token) for token in range(7)])
+        close(chances[row], wanted, atol=1e-6, rtol=1e-5)
+    answers = asked[:, 3]
+    close(counts.likelihood(given, answers), chances.gather(1, answers[:, None])[:, 0])
+
+
+def test_sequences_have_numbers_if_they_occur_often_enough():
+    known = Sequences(10, 2)
+    columns = [torch.tensor([1, 1, 2, 3]), torch.tensor([5, 5, 6, -1])]
+    first, second = known.learn(columns, least=2)
+    assert first.tolist() == [0, 0, -1, -1]
+    assert second.tolist() == [0, 0, -1, -1]
+    assert [n.tolist() for n in known.find([torch.tensor([1, 2, 1]), torch.tensor([5, 6, 9])])] == [
+        [0, -1, 0],
+        [0, -1, -1],
+    ]
+
+
+def test_tables_take_the_size_of_what_is_loaded():
+    class Two(Tables):
+        def __init__(self):
+            super().__init__()
+            self.numbers = table()
+
+    one, other = Two(), Two()
+    one.numbers.data = torch.arange(5)
+    other.load_state_dict(one.state_dict())
+    assert other.numbers.tolist() == [0, 1, 2, 3, 4]
+
+
+# --- the seed's machine (000) ---------------------------------------------------------------------
+
+SENTENCES = (
+    "check the program log and find out whether it ran please",
+    "check the battery log and find out whether it ran down please",
+)
+
+
+def taught(**settings):
+    words = sorted(set(" ".join(SENTENCES).split()))
+    rows = [[words.index(word) for word in line.split()] for line in SENTENCES]
+    rows[0].append(-1)
+    model = MODELS["markov"](MODELS["markov"].Config(vocab=len(words), **settings))
+    model.learn(torch.tensor(rows))
+    return model, words
+
+
+def votes(model, words, line):
+    ids = torch.tensor([[words.index(word) for word in line.split()]])
+    columns = [column[-1:] for column in before(ids, model.far)]
+    given = model.votes(columns)[0]
+    return float(given[words.index("down")]), float(given[words.index("please")])
+
+
+def test_votes_are_those_of_the_seeds_table():
+    """4 votes against 5 before the mask, 0 against 1 after it, and the other way round."""
+    program, battery = (line.split(" ran")[0] + " ran" for line in SENTENCES)
+    model, words = taught(skips=9)
+    assert votes(model, words, program) == (4.0, 5.0)
+    assert votes(model, words, battery) == (5.0, 4.0)
+    model, words = taught(skips=9, masked=True)
+    assert votes(model, words, program) == (0.0, 1.0)
+    assert votes(model, words, battery) == (1.0, 0.0)
+
+
+def test_a_markov_chain_of_first_order_is_a_table_of_transitions():
+    model, words = taught(order=1)
+    logits = model(torch.tensor([[words.index("ran")]]))[0, 0]
+    best = logits.topk(2)
+    assert {words[i] for i in best.indices.tolist()} == {"down", "please"}
+    assert float(best.values[1]) > float(logits.topk(3).values[2]) + 1
+
+
+@pytest.mark.parametrize("settings", [{"order": 3}, {"skips": 3}, {"skips": 3, "masked": True}])
+def test_the_likelihood_of_a_text_is_in_its_chances(settings):
+    model = MODELS["markov"](MODELS["markov"].Config(vocab=9, **settings))
+    model.learn(torch.randint(0, 9, (3, 200)))
+    text = torch.randint(0, 9, (40,))
+    wanted = model(text[None, :-1])[0].gather(1, text[1:, None])[:, 0].exp()
+    close(model.likelihood(text), wanted)
+
+
+def test_order_four_on_shakespeare(data):
+    """The figure that a small Transformer must beat: nats a character on the last tenth."""
+    text = (data / "tinyshakespeare" / "input.txt").read_text()
+    letters = sorted(set(text))
+    number = {letter: i for i, letter in enumerate(letters)}
+    ids = torch.tensor([number[letter] for letter in text])
+    cut = len(ids) * 9 // 10
+    model = MODELS["markov"](MODELS["markov"].Config(vocab=len(letters), order=4))
+    model.learn(ids[None, :cut])
+    assert -float(model.likelihood(ids[cut:]).double().log().mean()) < 1.67
+
+
+# --- labels, pairs, neighbours --------------------------------------------------------------------
+
+
+def test_phrases_of_a_text_are_weighed_once_each():
+    config = MODELS["bag"].Config(vocab=9, classes=2, order=2, least=1)
+    model = MODELS["bag"](config)
+    texts = [[1, 2, 1, 2], [3, 4, 3], [1, 2], [4, 3]]
+    model.learn(torch.tensor([i for t in texts for i in (*t, -1)][:-1]), torch.tensor([0, 1, 0, 1]))
+    once, twice = model(torch.tensor([[1, 2]])), model(torch.tensor([[1, 2, 1, 2]]))
+    pairs = {phrase for i in range(3) for phrase in [tuple(texts[0][i : i + 2])]}
+    assert pairs == {(1, 2), (2, 1)}
+    numbers = [*model.phrases.find([torch.tensor([1]), torch.tensor([2])])]  # read backwards: 2 1
+    assert int(numbers[1]) >= 0
+    extra = model.weight[len(model.phrases.keys[0]) + int(numbers[1])]
+    close(twice - once, extra[None])
+    assert model(torch.tensor([[1, 2, 9 - 1]])).argmax() == 0
+    assert model(torch.tensor([[4, 3]])).argmax() == 1
+
+
+def test_the_gap_between_two_kinds_is_as_wide_as_its_definition():
+    """Against plain gradient descent on the same sum, written with a full matrix."""
+    held = torch.rand(30, 12) < 0.4
+    ours = held[:, 0] ^ (torch.rand(30) < 0.1)
+    text, phrase = held.nonzero(as_tuple=True)
+    weight, bias = separate(text, phrase, 12, ours, 0.5)
+
+    often = 1 + torch.stack([held[ours].sum(0), held[~ours].sum(0)])
+    shares = (often / often.sum(dim=1, keepdim=True)).log()
+    ratio, sign = shares[0] - shares[1], torch.where(ours, 1.0, -1.0)
+
+    def total(w, b):
+        inside = (1 - sign * (held.float() @ (w * ratio) + b)).clamp(min=0)
+        return w.square().sum() / 2 + 0.5 * inside.square().sum()
+
+    w, b = torch.zeros(12, requires_grad=True), torch.zeros((), requires_grad=True)
+    slow = torch.optim.SGD([w, b], lr=0.02)
+    for _ in range(4000):
+        slow.zero_grad()
+        total(w, b).backward()
+        slow.step()
+    found = torch.where(ratio == 0, 0, weight / torch.where(ratio == 0, 1, ratio))
+    with torch.no_grad():
+        assert float(total(found, bias)) == pytest.approx(float(total(w, b)), rel=1e-3)
+
+
+def test_words_that_occur_together_are_linked():
+    source = [[1, 2], [2, 3], [3, 1], [1, 3]]
+    target = [[id + 4 for id in line] for line in source]
+    flat = [torch.tensor([i for t in x for i in (*t, -1)][:-1]) for x in (source, target)]
+    assert links_of(*flat, 9) == [[(0, 0), (1, 1)]] * 4
+
+
+def test_phrases_are_what_links_hold_together():
+    # "a b" became "B A x": the words change places, and x has no link
+    found = set(phrases_of([1, 2], [12, 11, 13], [(0, 1), (1, 0)], 4, 7))
+    assert found == {
+        ((1,), (11,)),
+        ((1,), (11, 13)),
+        ((2,), (12,)),
+        ((1, 2), (12, 11)),
+        ((1, 2), (12, 11, 13)),
+    }
+
+
+def test_the_longest_known_phrase_is_translated_as_one():
+    config = MODELS["phrases"].Config(vocab=30, end=0)
+    model = MODELS["phrases"](config)
+    source = [[1, 2]] * 3 + [[1, 3]] * 3 + [[2, 3]] * 3
+    target = [[12, 11]] * 3 + [[11, 13]] * 3 + [[22, 13]] * 3
+    flat = [torch.tensor([i for t in x for i in (*t, -1)][:-1]) for x in (source, target)]
+    model.learn(*flat)
+    said = model.translate(torch.tensor([[1, 2, 1, 3], [3, 1, 2, 9]]))
+    assert said[0].tolist() == [12, 11, 11, 13, 0]
+    assert said[1].tolist()[:3] == [13, 12, 11]
+
+
+def test_neighbours_tell_what_stands_between_them():
+    model = MODELS["neighbours"](MODELS["neighbours"].Config(vocab=9))
+    model.learn(torch.tensor([[1, 2, 3, 1, 4, 5, 1, 2, 3]]))
+    assert model(torch.tensor([[1, 8, 3]]))[0, 1].argmax() == 2
+    assert model(torch.tensor([[1, 8, 5]]))[0, 1].argmax() == 4
+    asked = torch.tensor([[False, True, False]])
+    text, answer = torch.tensor([[1, 8, 3]]), torch.tensor([2])
+    chance = model.likelihood(text, asked, answer)
+    close(chance.log(), model(text, asked=asked)[0, answer])
+    assert math.isfinite(float(chance.log()))
