@@ -23,8 +23,8 @@ from glassformer.generate.pieces import pieces
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection.alignment import Alignment, align
 from glassformer.nn.heads import mean_pool
-from glassformer.tasks.classify import encode_pair, scores, separator, shortened
-from glassformer.tasks.translate import END, START
+from glassformer.tasks.classify import context_of, encode_pair, scores, separator, shortened
+from glassformer.tasks.translate import END, START, Translate
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 from glassformer.training import start as training
@@ -108,7 +108,7 @@ class Model:
         rows = [(t,) if isinstance(t, str) else t for t in texts]
         mark = separator(tokenizer)
         encoded = [
-            shortened(np.array(encode_pair(tokenizer, row) or [0]), self.config.context, mark)
+            shortened(np.array(encode_pair(tokenizer, row) or [0]), context_of(self.network), mark)
             for row in rows
         ]
         out: list[dict[str, float]] = []
@@ -130,7 +130,7 @@ class Model:
         >>> len(model.translate(["one two", "three"], beam=2))
         2
         """
-        if not isinstance(self.network, models.MODELS["translator"]):
+        if self.name not in Translate.models:
             raise GlassError("this model was not trained to translate")
         if isinstance(texts, str):
             return self.translate([texts], beam=beam, penalty=penalty)[0]
@@ -156,7 +156,7 @@ class Model:
         >>> read.pattern.shape == (len(read.target), len(read.source))
         True
         """
-        if not isinstance(self.network, models.MODELS["translator"]):
+        if self.name not in Translate.models:
             raise GlassError("this model was not trained to translate")
         return align(self.network, self.words(), text, translation)
 
@@ -214,7 +214,13 @@ class Model:
             return network.encode(ids, keep)  # type: ignore[no-any-return]
         if isinstance(network, models.MODELS["bert"]):
             return network.read(ids, keep=keep).features  # type: ignore[no-any-return]
-        last = "norm" if hasattr(network, "norm") else f"blocks.{len(network.blocks) - 1}"
+        if isinstance(network, models.MODELS["recurrent_translator"]):
+            return network.encode(ids, keep)[0]  # type: ignore[no-any-return]
+        stacks = [name for name in ("norm", "blocks", "layers", "back") if hasattr(network, name)]
+        if not stacks:
+            raise GlassError(f"{self.name} only counts: it has no features of a text")
+        last = stacks[0]
+        last += "" if last == "norm" else f".{len(getattr(network, last)) - 1}"
         with Trace(network, last) as trace:
             network(ids, keep=keep)
         return trace[last]

@@ -101,6 +101,8 @@ def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> Non
     opened = [load(path / LAST if (path / LAST).is_dir() else path) for path in paths]
     network, tokenizer, task = opened[0]
     first = network.state_dict()
+    if hasattr(network, "learn"):
+        raise GlassError(f"{paths[0]} learnt in one go: counts have no mean")
     for path, (other, words, found) in zip(paths, opened, strict=True):
         if other.config != network.config or models.name_of(other) != models.name_of(network):
             raise GlassError(f"{path} holds another model than {paths[0]}: they have no mean")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from glassformer.errors import GlassError
 from glassformer.tasks.translate import END, START
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
@@ -30,12 +31,13 @@ def align(network: nn.Module, tokenizer: Tokenizer, text: str, translation: str)
     source = tokenizer.encode(text) or [end]
     target = [*tokenizer.encode(translation), end]
     device = next(network.parameters()).device
-    layer = max(network.config.depth - 2, 0)  # type: ignore[union-attr,operator]
-    name = f"decoder.{layer}.cross.pattern"
-    with Trace(network, name) as trace:
+    with Trace(network, "*cross.pattern") as trace:
         network(
             torch.tensor([[begin, *target[:-1]]], device=device),
             torch.tensor([source], device=device),
         )
-    pattern = trace[name][0].mean(dim=0).float().cpu()  # t s
+    if not trace:
+        raise GlassError("this model looks at no source while it writes: it aligns nothing")
+    names = list(trace)  # one a block, or one in all
+    pattern = trace[names[max(len(names) - 2, 0)]][0].mean(dim=0).float().cpu()  # t s
     return Alignment([*map(tokenizer.token, source)], [*map(tokenizer.token, target)], pattern)

@@ -2,7 +2,8 @@
 
 Which words translate each other is found by counting (IBM's first model, in both directions, with
 a liking for the diagonal); phrases are what these links hold together; a text is cut into the
-longest phrases that are known, which are translated in their order.
+longest phrases that are known, which are translated in their order. A word without a translation
+that may stand in the other language stays as it is.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class Phrases(Tables):
         best: dict[tuple[int, ...], tuple[int, ...]] = {}
         for (one, other), _ in sorted(said.items(), key=lambda item: (item[1], -len(item[0][1]))):
             best[one] = other
+        for word in target[target >= 0].unique().tolist():  # names and numbers stay as they are
+            best.setdefault((word,), (word,))
         rows = torch.full((len(best), self.config.longest), -1)
         into = torch.full((len(best), self.config.widest), -1)
         for i, (one, other) in enumerate(best.items()):

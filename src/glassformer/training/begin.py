@@ -50,6 +50,8 @@ class Start:
         network, tokenizer, facts = checkpoint.open_folder(path)
         if tokenizer is None:
             raise GlassError(f"{path} has no tokenizer, so that nothing can be read with it")
+        if hasattr(network, "learn"):
+            raise GlassError(f"{path} learnt in one go: count all the data again, without --from")
         old = models.name_of(network)
         architecture = kind.built_on.get(old, old)
         if (model or architecture) != architecture:

@@ -1,0 +1,71 @@
+"""What reading first is worth: 1,000 labelled reviews, with and without a model that read many.
+
+    python bench/labels.py REVIEWS.jsonl[.gz] FOLDER [LABELS]
+
+Of the reviews (columns text and label), shuffled, a tenth is held out; a BERT learns to guess
+hidden words in the text of all others (recipes/masked.toml), and is then trained on the first
+LABELS of them (1,000), as are a BERT from nothing, of either kind of position, and a machine that
+weighs phrases. Three seeds each. What is in FOLDER already is not done again.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import statistics
+import sys
+from pathlib import Path
+
+from glassformer.folder import read_json
+from glassformer.training.start import train
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "masked.toml"
+READ = {"text": ("text",), "label": "label"}
+SHAPE = ["model.context=512", "model.dim=128", "model.depth=3", "model.heads=4"]
+SEEDS = range(3)
+
+
+def split(file: Path, folder: Path, labels: int) -> tuple[Path, Path, Path]:
+    with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as lines:
+        rows = [json.loads(line) for line in lines]
+    random.Random(0).shuffle(rows)
+    cut = len(rows) * 9 // 10
+    parts = {"texts": rows[:cut], "labelled": rows[:labels], "held-out": rows[cut:]}
+    paths = []
+    for name, part in parts.items():
+        paths.append(folder / f"{name}-{labels}.jsonl")
+        paths[-1].write_text("".join(json.dumps(row) + "\n" for row in part))
+    return paths[0], paths[1], paths[2]
+
+
+def trained(folder: Path, name: str, seed: int, *data: Path, **options) -> dict:
+    run = folder / f"{name}-{seed}"
+    result = run.with_suffix(".json")
+    if not result.exists():
+        found = train("classify", *data, run=run, seed=seed, overwrite=run.exists(), **options)
+        result.write_text(json.dumps(found))
+    return read_json(result)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[2])
+    folder.mkdir(exist_ok=True)
+    labels = int(sys.argv[3]) if sys.argv[3:] else 1000
+    texts, labelled, held_out = split(Path(sys.argv[1]), folder, labels)
+    if not (folder / "masked" / "README.md").exists():
+        train(None, texts, config=RECIPE, run=folder / "masked", text=("text",), valid=[held_out])
+    common = {**READ, "valid": [held_out], "epochs": 12000 / labels, "baseline": False}
+    kinds = {
+        "on what was read": {"base": folder / "masked", "settings": ["model.context=512"]},
+        "from nothing": {"model": "bert", "settings": [*SHAPE, "model.position=alibi"]},
+        "from nothing, learned positions": {"model": "bert", "settings": SHAPE},
+        "weighing phrases": {"model": "bag"},
+    }
+    for name, options in kinds.items():
+        runs = [
+            trained(folder, f"{name}-{labels}", s, labelled, **common, **options) for s in SEEDS
+        ]
+        figures = [run["accuracy"] for run in runs]
+        each = ", ".join(f"{figure:.3f}" for figure in figures)
+        print(f"{name:<34} {statistics.mean(figures):.3f}  ({each})", flush=True)

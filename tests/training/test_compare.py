@@ -1,0 +1,140 @@
+"""Several models under one budget, and the baseline of every run."""
+
+import json
+
+import pytest
+
+from glassformer import MODELS, GlassError, load
+from glassformer.live import Silent
+from glassformer.tasks import TASKS
+from glassformer.tasks.check import Told
+from glassformer.training.begin import of_size
+from glassformer.training.compare import Contender, compare
+from glassformer.training.measure import measure
+from glassformer.training.start import resume, train
+
+TINY = ["model.dim=32", "model.depth=1", "model.context=32", "train.batch=4"]
+
+
+def both(book, folder, *models, **options):
+    settings = [s for s in TINY if "gpt2" in models[0] or "train" in s]
+    return compare(
+        "generate", book, models=models, run=folder, tell=Silent(), steps=12, threads=1,
+        settings=settings, device="cpu", **options,
+    )  # fmt: skip
+
+
+def test_models_are_compared_under_one_budget_and_nothing_is_done_twice(book, tmp_path):
+    names = ("gpt2:heads=2", "gpt2:heads=4", "recurrent")
+    rows = both(book, tmp_path / "both", *names)
+    assert {row["name"] for row in rows} == set(names)
+    assert all(row["steps"] == 12 for row in rows)
+    assert [row["bits_per_byte"] for row in rows] == sorted(row["bits_per_byte"] for row in rows)
+    assert all(row["memory"] > 0.1 and row["speed"] > 0 and row["parameters"] > 0 for row in rows)
+    text = (tmp_path / "both" / "README.md").read_text()
+    assert all(f"| {name} |" in text for name in names)
+    assert (tmp_path / "both" / "compare.png").stat().st_size > 5000
+    assert load(tmp_path / "both" / "gpt2-heads=2").config.heads == 2
+
+    before = (tmp_path / "both" / "recurrent" / "best" / "model.safetensors").stat().st_mtime_ns
+    assert both(book, tmp_path / "both", *names) == rows
+    after = (tmp_path / "both" / "recurrent" / "best" / "model.safetensors").stat().st_mtime_ns
+    assert before == after
+    with pytest.raises(GlassError, match="holds another comparison"):
+        both(book, tmp_path / "both", *names, seed=3)
+
+
+def test_wrong_comparisons_are_refused(book, tmp_path):
+    for models, message in (
+        (("gpt2", "gtp3"), "'gtp3'; did you mean 'gpt2'"),
+        (("gpt2", "bert"), "not by 'bert'"),
+        (("gpt2",), "at least two"),
+        (("gpt2", "gpt2"), "at least two different"),
+        (("gpt2:size=3", "markov"), "could not be trained"),
+    ):
+        with pytest.raises(GlassError, match=message):
+            both(book, tmp_path / "x" / message[:4], *models)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(GlassError, match="no comparison"):
+        both(book, tmp_path / "mine", "gpt2", "markov")
+
+
+def test_a_contender_has_a_name_that_a_folder_can_have():
+    one = Contender("decoder:score=plain:dim=64")
+    assert (one.model, one.settings) == ("decoder", ["model.score=plain", "model.dim=64"])
+    assert one.folder == "decoder-score=plain-dim=64"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "recurrent", "convolutional", "translator", "bert"])
+def test_a_width_is_found_for_a_number_of_parameters(name):
+    kind = MODELS[name]
+    settings = {"heads": 4} if "heads" in kind.Config.__dataclass_fields__ else {}
+    shape = of_size(name, kind.Config(vocab=100, depth=2, **settings), 400_000)
+    size = sum(p.numel() for p in kind(shape).parameters())
+    assert abs(size - 400_000) < 40_000
+
+
+# --- counting -------------------------------------------------------------------------------------
+
+
+def texts(tmp_path):
+    rows = [f"the {'good' if i % 2 else 'bad'} film number {i},{i % 2}" for i in range(120)]
+    (tmp_path / "labels.csv").write_text("text,label\n" + "\n".join(rows))
+    words, other = "one two three".split(), "eins zwei drei".split()
+    said = lambda names, i: f"{names[i % 3]} {names[i // 3 % 3]} {i}"
+    pairs = [f"{said(words, i)}\t{said(other, i)}" for i in range(120)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(pairs))
+    return {"classify": tmp_path / "labels.csv", "translate": tmp_path / "pairs.tsv"}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_can_be_learnt_by_counting(name, book, tmp_path):
+    told, data = Told(), texts(tmp_path).get(name, book)
+    kind = TASKS[name]
+    result = train(name, data, model=kind.counted, run=tmp_path / "run", device="cpu", tell=told)
+    assert result["model"] == kind.counted
+    assert result["steps"] == 0
+    assert "baseline" not in result
+    assert any("in one go" in line for line in told.lines)
+    figures = measure(tmp_path / "run", (data,))
+    assert figures[kind.verdict] is not None
+    model = load(tmp_path / "run")
+    if name == "generate":
+        assert "the" in model.generate("the cat sat on ", new=30, seed=0)
+    elif name == "classify":
+        assert next(iter(model.classify("the good film"))) == "1"
+    elif name == "translate":
+        assert model.translate("one two 7").startswith("eins zwei")
+    else:
+        guesses = dict(model.fill_mask("sat on the [MASK] and")[0])
+        assert max(guesses, key=guesses.get) in ("mat", "m", "##at")
+    with pytest.raises(GlassError, match="learnt in one go"):
+        resume(tmp_path / "run", Silent(), minutes=1)
+    assert resume(tmp_path / "run", Silent())["steps"] == 0
+
+
+def test_the_baseline_stands_beside_the_figures(tmp_path):
+    data = texts(tmp_path)["classify"]
+    told = Told()
+    settings = ["model.dim=16", "model.depth=1", "model.heads=2"]
+    result = train("classify", data, run=tmp_path / "run", steps=4, settings=settings, tell=told)
+    assert result["baseline"]["model"] == "bag"
+    assert result["baseline"]["share"] == 1
+    assert any("weighing phrases" in line and "accuracy" in line for line in told.lines)
+    assert "weighing phrases" in (tmp_path / "run" / "README.md").read_text()
+    figures = measure(tmp_path / "run", (data,))
+    assert figures["baseline"]["accuracy"] > 0.9
+    assert load(tmp_path / "run" / "baseline").name == "bag"
+    assert "baseline" in resume(tmp_path / "run", Silent(), steps=6)
+
+    none = train("classify", data, run=tmp_path / "no", steps=4, settings=settings, baseline=False)
+    assert "baseline" not in none
+    assert not (tmp_path / "no" / "baseline").exists()
+    assert "baseline" not in json.dumps(measure(tmp_path / "no", (data,)))
+
+
+def test_what_was_counted_has_no_mean_and_is_not_trained_on(book, tmp_path):
+    train("generate", book, model="markov", run=tmp_path / "run", device="cpu")
+    with pytest.raises(GlassError, match="learnt in one go"):
+        train("generate", book, base=tmp_path / "run", run=tmp_path / "on", steps=3)
