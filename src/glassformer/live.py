@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 
@@ -22,7 +23,8 @@ class Live:
         """A line that the next one replaces."""
         now = time.monotonic()
         if self.terminal and now - self.last > 0.1:
-            sys.stderr.write(f"\r\x1b[K{text}")
+            room = shutil.get_terminal_size().columns - 1  # one that wraps could not be replaced
+            sys.stderr.write(f"\r\x1b[K{text[:room]}")
             sys.stderr.flush()
             self.last = now
         elif not self.terminal and now - self.last > self.every:

@@ -56,7 +56,9 @@ class Phrases(Tables):
         best: dict[tuple[int, ...], tuple[int, ...]] = {}
         for (one, other), _ in sorted(said.items(), key=lambda item: (item[1], -len(item[0][1]))):
             best[one] = other
-        for word in target[target >= 0].unique().tolist():  # names and numbers stay as they are
+        for word in torch.unique(
+            target[target >= 0]
+        ).tolist():  # names and numbers stay as they are
             best.setdefault((word,), (word,))
         rows = torch.full((len(best), self.config.longest), -1)
         into = torch.full((len(best), self.config.widest), -1)

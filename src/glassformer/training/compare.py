@@ -190,8 +190,8 @@ def draw(
     axes.set_xlabel("seconds of training")
     axes.set_ylabel(kind.verdict.replace("_", " "))
     if kind.verdict == "bits_per_byte":
-        best = min(row[kind.verdict] for row in rows)
-        axes.set_ylim(0.95 * best, 2 * best)
+        ends = [row[kind.verdict] for row in rows]
+        axes.set_ylim(0.95 * min(ends), 1.2 * max(ends))
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     chart.savefig(file, dpi=110)

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
-from glassformer import checkpoint, weights
-from glassformer.checkpoint import BEST, LAST, Adapter
-from glassformer.data.batches import pieces_of
+from glassformer import checkpoint
+from glassformer.checkpoint import BEST
 from glassformer.errors import GlassError
-from glassformer.folder import read_json
 from glassformer.live import Live
-from glassformer.nn.block import checkpointed
-from glassformer.tasks.task import Batch, Task, is_gain
+from glassformer.tasks.task import Task, is_gain
 from glassformer.training.interrupt import interruptible
+from glassformer.training.keeper import Keeper
 from glassformer.training.memory import TooLongError, is_memory_error, shorter
-from glassformer.training.optimiser import (
-    Average,
-    make_optimiser,
-    optimiser_tensors,
-    restore_optimiser,
-)
 from glassformer.training.run import Run
-from glassformer.training.settings import Training, rate_at
+from glassformer.training.settings import Training
 from glassformer.training.show import describe
 
 TENSORS, STATE = "training.safetensors", "training.json"
@@ -38,47 +27,16 @@ LOWER = 0.3  # of the rate, after that
 RESERVED = 0.1  # of a budget in minutes, for the evaluation at the end
 
 
-@dataclass
-class State:
-    """What a run must remember, beside weights, to go on as if it had not stopped."""
-
-    step: int = 0
-    steps: int = 1  # to go through; with a budget in minutes the clock may change it
-    best: float | None = None
-    waited: int = 0  # evaluations since the best
-    seconds: float = 0.0
-    predictions: int = 0  # that it learnt from
-    before: float = 0.0  # seconds that counting took, before the first step
-    skipped: int = 0  # steps in a row that were not taken: their gradient was not finite
-    scale: float = 1.0  # of the rate
-    changed: dict[str, Any] = field(default_factory=dict)  # settings that changed on the way
-
-
-class Trainer:
-    """A network, a task, and how the one learns the other."""
+class Trainer(Keeper):
+    """One who learns, keeps, and is watched: step after step until the budget is spent."""
 
     def __init__(
         self, network: nn.Module, task: Task, settings: Training, run: Run, live: Live
     ) -> None:
-        self.device = torch.device(settings.device)
-        self.network, self.task, self.settings = network.to(self.device), task, settings
-        self.run, self.live, self.state = run, live, State()
-        self.adapter: Adapter | None = None
+        super().__init__(network, task, settings, run, live)
         self.baseline: dict[str, Any] = {}  # the figures of what only counts
-        if settings.checkpointing:
-            checkpointed(self.network)
-        self.optimiser = make_optimiser(self.network, settings)
-        self.average = Average(self.network, settings.average) if settings.average else None
-        self.scaler = torch.amp.GradScaler(
-            self.device.type, enabled=settings.precision == "float16"
-        )  # type: ignore[no-untyped-call,unused-ignore]
         self.stopping = False
         self.planned = (0, 0.0)  # the step and the seconds at which the number of steps was set
-
-    @property
-    def judged(self) -> nn.Module:
-        """The network whose figures count and which is kept as best."""
-        return self.average.network if self.average else self.network
 
     def train(self) -> dict[str, Any]:
         """Run to the end of the budget; give back the figures of the best weights."""
@@ -167,73 +125,10 @@ class Trainer:
         self.settings = replace(self.settings, **state.changed)
         self.save()
 
-    # --- a step -----------------------------------------------------------------------------------
-
-    def step(self) -> tuple[float, float, int]:
-        """One update; its loss, the norm of its gradient and how many predictions it learnt from.
-
-        It is not taken where the gradient is not finite.
-        """
-        settings, at = self.settings, self.state.step
-        rate = rate_at(at, self.state.steps, settings) * self.state.scale
-        for group in self.optimiser.param_groups:
-            group["lr"] = rate * group["scale"]
-        loss, count = self.gradients(self.task.batch(at), settings.accumulate)
-        self.scaler.unscale_(self.optimiser)
-        learning = [p for p in self.network.parameters() if p.grad is not None]
-        norm = float(nn.utils.get_total_norm([p.grad for p in learning if p.grad is not None]))
-        wrong = None if self.scaler.is_enabled() else self.not_finite(loss, norm)
-        if wrong is None:
-            nn.utils.clip_grads_with_norm_(learning, settings.clip, torch.tensor(norm))
-            self.scaler.step(self.optimiser)
-            self.scaler.update()
-            self.state.skipped = 0
-        else:
-            self.skip(wrong)
-        self.optimiser.zero_grad(set_to_none=True)
-        self.state.step += 1
-        if self.average and wrong is None:
-            self.average.update(self.network, self.state.step)
-        return loss, norm, count
-
-    def gradients(self, batch: Batch, pieces: int) -> tuple[float, int]:
-        """The mean loss of a batch and its number of predictions, the gradient being added up.
-
-        The batch is read in pieces, each weighed by its predictions, so that the result is that of
-        the whole.
-        """
-        count, total = self.task.count(batch), 0.0
-        for piece in pieces_of(batch, pieces):
-            loss = self.loss(piece)
-            self.scaler.scale(loss / count).backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
-        return total / count, count
-
-    def loss(self, batch: Batch) -> Tensor:
-        there = {name: value.to(self.device) for name, value in batch.items()}
-        half = self.settings.precision in ("bfloat16", "float16")
-        dtype = getattr(torch, self.settings.precision) if half else None
-        with torch.autocast(self.device.type, dtype=dtype, enabled=half):
-            return self.task.loss(self.network, there, self.settings.smoothing)
-
     # --- what can go wrong ------------------------------------------------------------------------
 
-    def not_finite(self, loss: float, norm: float) -> str | None:
-        """What is infinite or no number, if anything is: where it began."""
-        if math.isfinite(loss) and math.isfinite(norm):
-            return None
-        for name, parameter in self.network.named_parameters():
-            if not parameter.isfinite().all():
-                return f"the weight {name}"
-        if not math.isfinite(loss):
-            return "the loss"
-        for name, parameter in self.network.named_parameters():
-            if parameter.grad is not None and not parameter.grad.isfinite().all():
-                return f"the gradient of {name}"
-        return "the norm of the gradient"
-
     def skip(self, wrong: str) -> None:
-        self.state.skipped += 1
+        super().skip(wrong)
         step = self.state.step + 1
         line = f"step {step:,} is not taken: {wrong} is not finite"
         self.live(line)
@@ -259,6 +154,10 @@ class Trainer:
         )
         self.live(line)
         self.run.log(line)
+
+    def reload(self) -> None:
+        super().reload()
+        self.planned = (self.state.step, self.state.seconds)
 
     def make_room(self) -> None:
         """After memory ran out: go on from the last checkpoint, with batches in more pieces."""
@@ -288,26 +187,6 @@ class Trainer:
         self.live(f"{asked}: it is read in {pieces} pieces, with the same result (but for dropout)")
         return replace(self.settings, accumulate=pieces)
 
-    def fits(self, batch: Batch, pieces: int) -> bool:
-        self.optimiser.zero_grad(set_to_none=True)
-        try:
-            self.gradients(batch, pieces)
-        except (RuntimeError, MemoryError) as error:
-            if not is_memory_error(error):
-                raise
-            return False
-        finally:
-            self.optimiser.zero_grad(set_to_none=True)
-        return True
-
-    def kept(self) -> str:
-        """What is left when a run cannot go on."""
-        file = self.run.path / LAST / STATE
-        if not file.exists():
-            return "there is no checkpoint"
-        step = read_json(file)["step"]
-        return f"the checkpoint of step {step:,} is whole: glass resume {self.run.path}"
-
     # --- what a person sees -----------------------------------------------------------------------
 
     def report(self, loss: float, norm: float, count: int) -> None:
@@ -317,15 +196,21 @@ class Trainer:
         left = pace * (steps - state.step)
         state.predictions += count
         speed = f"{count / pace:,.0f} {self.task.unit}"
-        line = describe(state.step, steps, loss, rate, norm, speed, left)
-        best = "" if state.best is None else f"  {self.task.figure} {state.best:.4g}"
-        if self.baseline:
-            best += (
-                f" ({self.task.simple}: {self.task.verdict} {self.baseline[self.task.verdict]:.4g})"
-            )
-        self.live.line(line + best)
+        line = describe(state.step, steps, loss, self.standing(), left, rate, norm, speed)
+        self.live.line(line)
         if state.step % max(steps // 200, 1) == 0:
             self.run.note(step=state.step, loss=loss, rate=rate, norm=norm, count=count)
+
+    def standing(self) -> str:
+        """The best figure so far, beside what counting reaches."""
+        figure, verdict, beside = self.task.figure, self.task.verdict, ""
+        if self.baseline:
+            name = "" if figure == verdict else f"{verdict} "
+            beside = f"(counting: {name}{self.baseline[verdict]:.4g})  "
+        best = (
+            "" if self.state.best is None else f"{figure.replace('_', ' ')} {self.state.best:.4g} "
+        )
+        return best + beside
 
     def speed(self) -> float:
         """Predictions learnt from in a second, evaluations and all."""
@@ -362,77 +247,6 @@ class Trainer:
         self.run.log(f"{line}\n{text}\n")
         if self.live.terminal:
             self.live(f"  {text[:300]!r}")
-
-    # --- saving and going on ----------------------------------------------------------------------
-
-    def keep(self, name: str, **more: Any) -> None:
-        network = self.judged if name == BEST else self.network
-        if not self.run.path.is_dir():
-            raise GlassError(f"{self.run.path} is gone, and with it what was saved")
-        facts = {"name": self.task.name, **self.task.facts}
-        learnt = [n for n, p in self.network.named_parameters() if p.requires_grad]
-        try:
-            checkpoint.save(
-                self.run.path / name, network, self.task.tokenizer, task=facts, overwrite=True,
-                adapter=(self.adapter, learnt) if self.adapter else None, **more,
-            )  # fmt: skip
-        except (OSError, GlassError) as error:
-            raise GlassError(f"could not save: {error}; {self.kept()}") from None
-
-    def save(self) -> None:
-        """Write the state of this step, unless it is worth nothing."""
-
-        def more(folder: Path) -> None:
-            tensors = {f"optimiser.{k}": v for k, v in optimiser_tensors(self.optimiser).items()}
-            tensors |= {f"random.{where}": state for where, state in self.random().items()}
-            if self.average:
-                mean = self.average.network.state_dict()
-                tensors |= {f"average.{k}": v for k, v in mean.items()}
-            weights.write(tensors, folder / TENSORS)
-            state = {**asdict(self.state), "scaler": self.scaler.state_dict()}
-            (folder / STATE).write_text(json.dumps(state), encoding="utf-8")
-
-        if not all(p.isfinite().all() for p in self.network.parameters()):
-            self.live(f"step {self.state.step:,} is not saved: a weight is not finite")
-            return
-        self.keep(LAST, more=more)
-        self.run.seal()
-
-    def random(self) -> dict[str, Tensor]:
-        """Where the streams of random numbers are: the processor's, and that of another device."""
-        states = {"cpu": torch.get_rng_state()}
-        if self.device.type != "cpu":
-            states[self.device.type] = torch.get_device_module(self.device).get_rng_state()
-        return states
-
-    def restore(self) -> None:
-        """Take up the state in `last/`, whose weights the network already has."""
-        folder = self.run.path / LAST
-        tensors, state = weights.read(folder / TENSORS), read_json(folder / STATE)
-        self.scaler.load_state_dict(state.pop("scaler"))
-        self.state = State(**state)
-        self.settings = replace(self.settings, **self.state.changed)
-        parts: dict[str, dict[str, Tensor]] = {"optimiser": {}, "average": {}, "random": {}}
-        for name, value in tensors.items():
-            part, _, rest = name.partition(".")
-            parts[part][rest] = value
-        torch.set_rng_state(parts["random"]["cpu"])
-        if self.device.type != "cpu":
-            torch.get_device_module(self.device).set_rng_state(parts["random"][self.device.type])
-        restore_optimiser(self.optimiser, parts["optimiser"])
-        if self.average:
-            self.average.network.load_state_dict(parts["average"])
-        self.run.forget_after(self.state.step)
-
-    def reload(self) -> None:
-        """Go back to `last/`, weights and all."""
-        file = checkpoint.ADAPTER if self.adapter else weights.FILE
-        state = weights.read(self.run.path / LAST / file)
-        self.network.load_state_dict(state, strict=self.adapter is None)
-        best, seconds = self.state.best, self.state.seconds
-        self.restore()
-        self.state.best, self.state.seconds = best, seconds  # what was found, and spent, stays so
-        self.planned = (self.state.step, seconds)
 
     def stop(self) -> bool:
         """Stop after this step; whether that was not asked before."""

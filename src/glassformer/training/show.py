@@ -21,11 +21,12 @@ def peak_memory() -> float:
 
 
 def describe(
-    step: int, steps: int, loss: float, rate: float, norm: float, speed: str, left: float
+    step: int, steps: int, loss: float, best: str, left: float, rate: float, norm: float, speed: str
 ) -> str:
+    """What matters most comes first: a narrow terminal shows no more."""
     return (
-        f"step {step:,}/{steps:,}  loss {loss:.3f}  rate {rate:.1e}  gradient {norm:.2f}  "
-        f"{speed}/s  {clock(left)} left  {peak_memory():.1f} GB"
+        f"step {step:,}/{steps:,}  loss {loss:.3f}  {best}{clock(left)} left  rate {rate:.1e}  "
+        f"gradient {norm:.2f}  {speed}/s  {peak_memory():.1f} GB"
     )
 
 
