@@ -4,8 +4,8 @@
 
 Of the reviews (columns text and label), shuffled, a tenth is held out; a BERT learns to guess
 hidden words in the text of all others (recipes/masked.toml), and is then trained on the first
-LABELS of them (1,000), as are a BERT from nothing and a machine that
-weighs phrases. Three seeds each. What is in FOLDER already is not done again.
+LABELS of them (1,000), as are a BERT from nothing and a machine that weighs phrases. Three seeds
+each. What is in FOLDER already is not done again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from glassformer.training.start import train
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "masked.toml"
 READ = {"text": ("text",), "label": "label"}
-SHAPE = ["model.context=256", "model.dim=128", "model.depth=3", "model.heads=4"]
+SAME = ["model.context=256", "model.dropout=0.1"]
+SHAPE = ["model.position=alibi", "model.dim=128", "model.depth=3", "model.heads=4"]
 SEEDS = range(3)
 
 
@@ -55,10 +56,17 @@ if __name__ == "__main__":
     texts, labelled, held_out = split(Path(sys.argv[1]), folder, labels)
     if not (folder / "masked" / "README.md").exists():
         train(None, texts, config=RECIPE, run=folder / "masked", text=("text",), valid=[held_out])
-    common = {**READ, "valid": [held_out], "epochs": 6000 / labels, "baseline": False}
+    common = {**READ, "valid": [held_out], "epochs": 5000 / labels, "baseline": False}
+    gentle = {"batch": 4, "rate": 5e-4}
     kinds = {
-        "on what was read": {"base": folder / "masked", "settings": ["model.context=256"]},
-        "from nothing": {"model": "bert", "settings": [*SHAPE, "model.position=alibi"]},
+        "on what was read": {"base": folder / "masked", "settings": SAME, **gentle},
+        "from nothing": {"model": "bert", "settings": [*SAME, *SHAPE], **gentle},
+        "from nothing, three times the rate": {
+            "model": "bert",
+            "settings": [*SAME, *SHAPE],
+            "batch": 4,
+            "rate": 1.5e-3,
+        },
         "weighing phrases": {"model": "bag"},
     }
     for name, options in kinds.items():

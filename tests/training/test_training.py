@@ -9,6 +9,7 @@ import sys
 import time
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 from torch.optim import lr_scheduler as schedulers
@@ -413,7 +414,35 @@ def test_bert_learns_to_fill_masks(tmp_path, book):
     )
     task = TASKS["fill-mask"](load(tmp_path / "run").tokenizer, {}, tmp_path / "run" / "cache")
     assert result["loss"] < frequency_loss(task.train.read(0, task.train.size).tolist()) * 0.7
-    assert result["next_accuracy"] > 0.5
+
+
+def test_bert_learns_which_halves_belong_together(tmp_path):
+    topics = ["cat dog cow pig", "red blue pink grey", "one two six ten", "sun rain snow wind"]
+    file = tmp_path / "topics.txt"
+    file.write_text(" ".join(" ".join([topics[i % 4]] * 40) for i in range(60)))
+    result = train(
+        "fill-mask", file, run=tmp_path / "run", vocab=100, steps=450, rate=3e-3, device="cpu",
+        settings=[*TINY, "train.batch=16", "model.heads=4", "model.depth=2"], baseline=False,
+    )  # fmt: skip
+    assert result["next_accuracy"] > 0.8
+
+
+def test_halves_follow_or_come_from_elsewhere(tmp_path, book):
+    task = TASKS["fill-mask"].prepare(Given(files=(book,), vocab=80), tmp_path, Silent())
+    task.start(64, 32, 0)
+    follows = torch.cat([task.batch(step)["follows"] for step in range(60)])
+    assert follows.float().mean() == pytest.approx(0.5, abs=0.02)
+    ids = 10 + torch.arange(29).expand(50, -1)
+    others = 100 + ids
+    text, segments, together = task.pair(ids, others, np.random.default_rng(0))
+    for row, second, follow in zip(text, segments.bool(), together, strict=True):
+        words = row[(row != task.first) & (row != task.last)]
+        cut = int((~second).sum()) - 2
+        assert row[0] == task.first
+        assert row[cut + 1] == row[-1] == task.last
+        assert words[:cut].tolist() == list(range(10, cut + 10))
+        apart = words[cut:] - torch.arange(cut, 29) - 10
+        assert apart.unique().tolist() == [0 if follow else 100]
 
 
 def test_only_hidden_tokens_are_guessed_and_the_guess_is_the_same():
