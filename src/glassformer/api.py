@@ -216,11 +216,11 @@ class Model:
             return network.read(ids, keep=keep).features  # type: ignore[no-any-return]
         if isinstance(network, models.MODELS["recurrent_translator"]):
             return network.encode(ids, keep)[0]  # type: ignore[no-any-return]
-        stacks = [name for name in ("norm", "blocks", "layers", "back") if hasattr(network, name)]
-        if not stacks:
+        if hasattr(network, "learn"):
             raise GlassError(f"{self.name} only counts: it has no features of a text")
-        last = stacks[0]
-        last += "" if last == "norm" else f".{len(getattr(network, last)) - 1}"
+        stacks = [name for name in ("norm", "blocks", "layers") if hasattr(network, name)]
+        last = stacks[0] if stacks else "features"
+        last += f".{len(getattr(network, last)) - 1}" if last in ("blocks", "layers") else ""
         with Trace(network, last) as trace:
             network(ids, keep=keep)
         return trace[last]

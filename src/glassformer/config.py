@@ -19,7 +19,11 @@ T = TypeVar("T")
 
 MEANT = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 LARGEST = 2**24  # more can only be a damaged or hostile file
-MOST = {"depth": 1_000, "heads": 10_000}
+MOST = {
+    "depth": 1_000, "heads": 10_000, "order": 64, "longest": 64, "widest": 64, "skips": 4096,
+    "width": 8192,
+}  # fmt: skip
+SIZES = "vocab context dim depth heads hidden width key_heads order longest widest".split()
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -137,17 +141,7 @@ def check_sizes(config: Any) -> None:
             raise GlassError(f"{name} must be finite, not {value}")
         if isinstance(value, int) and not 0 <= value <= MOST.get(name, LARGEST):
             raise GlassError(f"{name} must be from 0 to {MOST.get(name, LARGEST)}, not {value}")
-    for name in (
-        "vocab",
-        "context",
-        "dim",
-        "depth",
-        "heads",
-        "hidden",
-        "width",
-        "key_heads",
-        "order",
-    ):
+    for name in SIZES:
         value = getattr(config, name, None)
         if value is not None and value < 1:
             raise GlassError(f"{name} must be at least 1, not {value}")

@@ -1,13 +1,25 @@
 """Several models under one budget, and the baseline of every run."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
 
-from glassformer import MODELS, GlassError, load
+from cases import CASES
+from glassformer import MODELS, GlassError, Model, load
+from glassformer.cli import glass
+from glassformer.folder import MANIFEST, write_manifest
 from glassformer.live import Silent
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import Told
+from glassformer.tasks.task import Given
 from glassformer.training.begin import of_size
 from glassformer.training.compare import Contender, compare
 from glassformer.training.measure import measure
@@ -26,7 +38,7 @@ def both(book, folder, *models, **options):
 
 def test_models_are_compared_under_one_budget_and_nothing_is_done_twice(book, tmp_path):
     names = ("gpt2:heads=2", "gpt2:heads=4", "recurrent")
-    rows = both(book, tmp_path / "both", *names)
+    _, rows = both(book, tmp_path / "both", *names)
     assert {row["name"] for row in rows} == set(names)
     assert all(row["steps"] == 12 for row in rows)
     assert [row["bits_per_byte"] for row in rows] == sorted(row["bits_per_byte"] for row in rows)
@@ -37,7 +49,7 @@ def test_models_are_compared_under_one_budget_and_nothing_is_done_twice(book, tm
     assert load(tmp_path / "both" / "gpt2-heads=2").config.heads == 2
 
     before = (tmp_path / "both" / "recurrent" / "best" / "model.safetensors").stat().st_mtime_ns
-    assert both(book, tmp_path / "both", *names) == rows
+    assert both(book, tmp_path / "both", *names)[1] == rows
     after = (tmp_path / "both" / "recurrent" / "best" / "model.safetensors").stat().st_mtime_ns
     assert before == after
     with pytest.raises(GlassError, match="holds another comparison"):
@@ -50,7 +62,7 @@ def test_wrong_comparisons_are_refused(book, tmp_path):
         (("gpt2", "bert"), "not by 'bert'"),
         (("gpt2",), "at least two"),
         (("gpt2", "gpt2"), "at least two different"),
-        (("gpt2:size=3", "markov"), "could not be trained"),
+        (("gpt2:size=3", "markov"), "no setting 'size'"),
     ):
         with pytest.raises(GlassError, match=message):
             both(book, tmp_path / "x" / message[:4], *models)
@@ -138,3 +150,99 @@ def test_what_was_counted_has_no_mean_and_is_not_trained_on(book, tmp_path):
     train("generate", book, model="markov", run=tmp_path / "run", device="cpu")
     with pytest.raises(GlassError, match="learnt in one go"):
         train("generate", book, base=tmp_path / "run", run=tmp_path / "on", steps=3)
+
+
+def test_a_comparison_that_was_stopped_goes_on(book, tmp_path, monkeypatch):
+    from glassformer.training import compare as module
+
+    names = ("gpt2:heads=2", "recurrent")
+    path = tmp_path / "both"
+    both(book, path, *names)
+    (path / "recurrent" / "result.json").unlink()  # as if stopped just before it was noted
+    (path / "README.md").unlink()
+    _, rows = both(book, path, *names)
+    assert {row["steps"] for row in rows} == {12}
+
+    monkeypatch.chdir(tmp_path)
+    asked = {"task": "generate", "seed": 3}
+    assert module.folder_for(asked, Path("runs")) == Path("runs/compare-1")
+    module.begun(Path("runs/compare-1"), asked)
+    assert module.folder_for(asked, Path("runs")) == Path("runs/compare-1")
+    assert module.folder_for({**asked, "seed": 4}, Path("runs")) == Path("runs/compare-2")
+
+
+def test_ctrl_c_lets_a_contender_save(book, tmp_path):
+    command = [sys.executable, "-c", "from glassformer.cli import main; main()", "compare",
+               "generate", str(book), "--models", "gpt2:heads=2,markov", "--steps", "100000",
+               "--run", "both", "--threads", "1", "--set", "train.batch=4",
+               "--set", "train.save_every=1000000"]  # fmt: skip
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    seen = ""
+    while "100,000 steps" not in seen:
+        seen += process.stderr.readline()
+    time.sleep(2)
+    os.killpg(process.pid, signal.SIGINT)
+    rest = process.communicate(timeout=60)[1]
+    assert "stopped and saved" in rest
+    assert "the same command goes on with it" in rest
+    assert process.returncode == 1
+    state = json.loads((tmp_path / "both" / "gpt2-heads=2" / "last" / "training.json").read_text())
+    assert state["step"] > 0
+
+
+def test_words_of_one_token_are_translated_by_a_table(tmp_path):
+    letters = "abcdefghij"
+    rows = [f"{letters[i % 10]}\t{letters[i % 10].upper()}" for i in range(100)]
+    (tmp_path / "one.tsv").write_text("\n".join(rows))
+    train("translate", tmp_path / "one.tsv", run=tmp_path / "run", model="phrases",
+          tokenizer="characters", device="cpu")  # fmt: skip
+    said = load(tmp_path / "run").translate(list(letters))
+    assert sum(a == b.upper() for a, b in zip(said, letters, strict=True)) >= 7  # some are held out
+
+
+def test_a_share_of_sorted_data_has_all_labels(tmp_path):
+    rows = [f"word{i % 50} again,{'x' if i < 200 else 'y'}" for i in range(400)]
+    (tmp_path / "sorted.csv").write_text("text,label\n" + "\n".join(rows))
+    data = Given(files=(tmp_path / "sorted.csv",))
+    (tmp_path / "cache").mkdir()
+    task = TASKS["classify"].prepare(data, tmp_path / "cache", Silent())
+    heard = []
+
+    class Ear:
+        def learn(self, ids, labels):
+            heard.append(set(labels.tolist()))
+
+    assert task.teach(Ear(), 0.3) == pytest.approx(0.3, abs=0.01)
+    assert heard == [{0, 1}]
+
+
+def test_no_baseline_is_an_option_of_the_command(book, tmp_path):
+    line = ["train", "generate", str(book), "--run", str(tmp_path / "run"), "--steps", "2",
+            "--no-baseline", *[x for s in TINY for x in ("--set", s)]]  # fmt: skip
+    assert CliRunner().invoke(glass, [*line, "--set", "model.heads=2"]).exit_code == 0
+    assert not (tmp_path / "run" / "baseline").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "wrong"),
+    [
+        ("markov", "counts.answers.1", lambda x: x.flip(0)),
+        ("markov", "counts.upto.1", lambda x: x[:-1]),
+        ("markov", "counts.contexts.keys.0", lambda x: x[:, None]),
+        ("bag", "weight", lambda x: x[1:]),
+        ("phrases", "become.0", lambda x: x + 100),
+        ("phrases", "become.1", lambda x: x[:, :2]),
+    ],
+)
+def test_tables_that_counting_could_not_have_made_are_refused(name, table, wrong, tmp_path):
+    case = CASES[name]
+    Model(case.network).save(tmp_path / "model")
+    state = load_file(tmp_path / "model" / "model.safetensors")
+    state[table] = wrong(state[table]).contiguous()
+    save_file(state, tmp_path / "model" / "model.safetensors")
+    (tmp_path / "model" / MANIFEST).unlink()
+    write_manifest(tmp_path / "model")
+    with pytest.raises(GlassError, match="tables are damaged"):
+        load(tmp_path / "model")

@@ -45,17 +45,16 @@ def compare(task: str, data: tuple[str, ...], **options: Any) -> None:
     from glassformer.tasks import TASKS
     from glassformer.training.compare import compare as run_all
     from glassformer.training.compare import table
-    from glassformer.training.run import next_run
 
     names = [name.strip() for name in options.pop("models").split(",") if name.strip()]
-    as_json, run = options.pop("as_json"), options.pop("run") or next_run(Path("runs"), "compare")
+    as_json, run = options.pop("as_json"), options.pop("run")
     options["parameters"] = options.pop("params")
     if not any(options[budget] for budget in ("minutes", "steps", "epochs")):
         options["minutes"] = 5.0
     asked = {
         n: list(v) if isinstance(v, tuple) else v for n, v in options.items() if v not in (None, ())
     }
-    rows = run_all(task, *data, models=names, run=run, tell=Live(), **asked)
+    run, rows = run_all(task, *data, models=names, run=run, tell=Live(), **asked)
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))

@@ -75,8 +75,12 @@ def train(task: str | None, data: tuple[str, ...], **options: Any) -> None:
         data = (source, target)
     if task is None and not options["config"]:
         raise click.UsageError("TASK is missing: generate, classify, translate or fill-mask")
-    options["baseline"] = False if options.pop("no_baseline") else None
-    asked = {n: v for n, v in options.items() if v is not None and v is not False and v != ()}
+    counts = not options.pop("no_baseline")
+    asked: dict[str, Any] = {
+        n: v for n, v in options.items() if v is not None and v is not False and v != ()
+    }
+    if not counts:
+        asked["baseline"] = False
     result = start(task, *data, **asked)
     click.echo(json.dumps(result) if as_json else result["run"])
     if "seconds" not in result:  # it was stopped

@@ -81,10 +81,10 @@ def pieces_of(batch: dict[str, Tensor], pieces: int) -> list[dict[str, Tensor]]:
     return [dict(zip(parts, part, strict=True)) for part in zip(*parts.values(), strict=True)]
 
 
-def in_a_row(store: Store, count: int) -> Tensor:
-    """The first texts, one after the other with -1 between them."""
+def in_a_row(store: Store, rows: NDArray[np.int64]) -> Tensor:
+    """Some of the texts, one after the other with -1 between them."""
     gap = np.full(1, -1)
-    parts = [part for i in range(count) for part in (store[i], gap)]
+    parts = [part for i in rows for part in (store[i], gap)]
     return torch.from_numpy(np.concatenate(parts)[:-1])
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.config import check_sizes
-from glassformer.nn.counts import Sequences, Tables, before
+from glassformer.nn.counts import Sequences, Tables, before, refuse_unless
 from glassformer.nn.span import Span
 
 AGAIN = 40  # times that it goes over the texts, at the most
@@ -45,6 +45,10 @@ class Bag(Tables):
         self.phrases = Sequences(c.vocab, c.order)
         self.weight = nn.Parameter(torch.zeros(0, c.classes), requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(c.classes), requires_grad=False)
+
+    def check(self) -> None:
+        size = (sum(len(keys) for keys in self.phrases.keys), self.config.classes)
+        refuse_unless(self.weight.shape == size, "phrases and weights are not equally many")
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
         """Scores for the classes of each text: b t -> b c."""
@@ -101,7 +105,11 @@ def separate(
     weight = torch.zeros(size, requires_grad=True)
     bias = torch.zeros((), requires_grad=True)
     optimiser = torch.optim.LBFGS(
-        [weight, bias], max_iter=AGAIN, line_search_fn="strong_wolfe", tolerance_change=1e-5
+        [weight, bias],
+        max_iter=AGAIN,
+        history_size=10,
+        line_search_fn="strong_wolfe",
+        tolerance_change=1e-5,
     )
 
     def loss() -> Tensor:

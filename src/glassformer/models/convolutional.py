@@ -15,6 +15,8 @@ from glassformer.nn.convolution import Convolution
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.span import Span
 
+WIDEST = 10  # layers after which windows begin small again
+
 
 @dataclass(frozen=True)
 class Config:
@@ -37,7 +39,7 @@ class Convolutional(nn.Module):
         self.config = c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         self.layers = nn.ModuleList(
-            Convolution(c.dim, c.width, 2**i, causal=True, dropout=c.dropout)
+            Convolution(c.dim, c.width, 2 ** (i % WIDEST), causal=True, dropout=c.dropout)
             for i in range(c.depth)
         )
         self.norm = LayerNorm(c.dim)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.config import check_sizes
+from glassformer.errors import GlassError
 from glassformer.nn import init
 from glassformer.nn.attention import Additive, Attention, PlainAttention, dot, scaled_dot
 from glassformer.nn.block import Block
@@ -38,6 +39,8 @@ class Config:
 
     def __post_init__(self) -> None:
         check_sizes(self)
+        if self.score == "plain" and self.position in ("rotary", "alibi"):
+            raise GlassError(f"plain attention has no queries for {self.position} positions")
 
 
 class Decoder(nn.Module):
@@ -72,13 +75,15 @@ class Decoder(nn.Module):
         if c.score == "plain":
             return PlainAttention(mask=causal)
         score = {"scaled": scaled_dot, "unscaled": dot}.get(c.score) or Additive(c.heads, width)
-        inside: dict[str, Position] = {"rotary": Rotary(width), "alibi": Alibi(c.heads)}
+        inside: Position | None = None
+        if c.position in ("rotary", "alibi"):
+            inside = Rotary(width) if c.position == "rotary" else Alibi(c.heads)
         return Attention(
             c.dim,
             c.heads,
             mask=causal,
             score=score,
-            position=inside.get(c.position),
+            position=inside,
             dropout=c.dropout,
         )
 

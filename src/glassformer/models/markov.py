@@ -15,13 +15,14 @@ from glassformer.nn.counts import Counts, before
 from glassformer.nn.span import Span
 from glassformer.trace import tap
 
+MANY = 1000  # kinds of token, of which four in a row hardly ever occur twice
 AT_ONCE = 2**25  # numbers in memory, at the most
 
 
 @dataclass(frozen=True)
 class Config:
     vocab: int = 256
-    order: int = 4  # how many of the last tokens it looks at
+    order: int | None = None  # of the last tokens it looks at so many; 4, or 3 of many kinds
     skips: int = 0  # or else at pairs: the last token with each of so many before it
     masked: bool = False  # whether only pairs that are sure of the next token have a vote
 
@@ -43,15 +44,16 @@ class Markov(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = c = config
-        self.counts = Counts(c.vocab, 2 if c.skips else c.order)
+        order = c.order or (4 if c.vocab <= MANY else 3)
+        self.counts = Counts(c.vocab, 2 if c.skips else order)
         self.alone = Counts(c.vocab, 1) if c.skips else None
-        self.far = 1 + c.skips if c.skips else c.order
+        self.far = 1 + c.skips if c.skips else order
 
     def learn(self, ids: Tensor) -> None:
         """Count what follows what in texts, b t; -1 where there is none."""
         columns, answers = before(ids[:, :-1], self.far), ids[:, 1:].flatten()
-        columns = [column[answers >= 0] for column in columns]
-        answers = answers[answers >= 0]
+        if not (there := answers >= 0).all():
+            columns, answers = [column[there] for column in columns], answers[there]
         if self.alone is not None:
             self.alone.learn(columns[:1], answers)
             last, *earlier = columns
@@ -99,8 +101,13 @@ class Markov(nn.Module):
     def likelihood(self, ids: Tensor) -> Tensor:
         """The chance of each token of a text but the first, t-1: much faster than all chances."""
         if self.alone is not None:
-            chances: Tensor = self(ids[None, :-1])[0]
-            return chances.gather(1, ids[1:, None])[:, 0].exp()
+            most = max(AT_ONCE // self.config.vocab, 1)
+            columns = zip(
+                *(torch.split(c, most) for c in before(ids[None, :-1], self.far)), strict=True
+            )
+            answers = torch.split(ids[1:, None], most)
+            pairs = zip(columns, answers, strict=True)
+            return torch.cat([self.chances(c).gather(1, a)[:, 0] for c, a in pairs])
         return self.counts.likelihood(before(ids[None, :-1], self.far), ids[1:])
 
     def cache(self, capacity: int) -> Cache:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from glassformer.config import check_sizes
 from glassformer.nn.cache import Cache
-from glassformer.nn.counts import Sequences, Tables, table
+from glassformer.nn.counts import Sequences, Tables, refuse_unless, table
 from glassformer.nn.span import Span
 
 ROUNDS, DIAGONAL, LINKED = 5, 4.0, 0.1  # of counting; how steep; how sure a link must be
@@ -46,6 +46,12 @@ class Phrases(Tables):
         self.config = c = config
         self.known = Sequences(c.vocab, c.longest)
         self.become = nn.ParameterList(table() for _ in range(c.longest))  # n widest, -1 at the end
+
+    def check(self) -> None:
+        for keys, become in zip(self.known.keys, self.become, strict=True):
+            sound = become.shape == (len(keys), self.config.widest) or not become.numel()
+            refuse_unless(sound and len(become) == len(keys), "phrases are not equally many")
+            refuse_unless(bool((become < self.config.vocab).all()), "a word is unknown")
 
     def learn(self, source: Tensor, target: Tensor) -> None:
         """Learn from texts that translate each other, one after the other with -1 between them."""
@@ -93,18 +99,16 @@ class Phrases(Tables):
             cache.pasts[0].extend(ids[:, None, :, None], ids[:, None, :, None])
         said = said[:, 0, :, 0]
         at = span.at().expand(len(ids), -1).clamp(max=said.shape[1] - 1)
-        chances = torch.full((*ids.shape, self.config.vocab), DOUBT / self.config.vocab)
+        doubt = DOUBT / self.config.vocab
+        chances = torch.full((*ids.shape, self.config.vocab), doubt, device=ids.device)
         answer = said.gather(1, at)[..., None]
-        return (
-            chances.to(ids.device)
-            .scatter_add(2, answer, torch.full(answer.shape, 1 - DOUBT, device=ids.device))
-            .log()
-        )
+        sure = torch.full(answer.shape, 1 - DOUBT, device=ids.device)
+        return chances.scatter_add_(2, answer, sure).log_()
 
     def translate(self, source: Tensor, keep: Tensor | None = None) -> Tensor:
         """What the table makes of each text, ended: b s -> b t."""
         ids = source if keep is None else source.masked_fill(~keep.bool(), -1)
-        ahead = torch.cat((ids, torch.full_like(ids[:, : self.config.longest], -1)), dim=1)
+        ahead = torch.cat((ids, ids.new_full((len(ids), self.config.longest), -1)), dim=1)
         columns = [ahead[:, i : i + ids.shape[1]].flatten() for i in range(self.config.longest)]
         become = torch.full((*ids.shape, self.config.widest), -1, device=ids.device).flatten(0, 1)
         taken = torch.ones_like(columns[0])
@@ -169,10 +173,10 @@ def links_of(source: Tensor, target: Tensor, vocab: int) -> list[list[tuple[int,
 def share(given: Tensor, asked: Tensor, pair: Tensor, near: Tensor, vocab: int) -> Tensor:
     """How much of each asked word each given word of its text explains, by IBM's first model."""
     kinds, pair = torch.unique(pair, return_inverse=True)
-    chance = torch.ones(len(kinds))
+    chance, words = torch.ones(len(kinds)), int(asked.max()) + 1 if len(asked) else 0
     for _ in range(ROUNDS):
         part = chance[pair] * near
-        part = part / torch.zeros(int(asked.max()) + 1).index_add(0, asked, part)[asked]
+        part = part / torch.zeros(words).index_add(0, asked, part)[asked]
         chance = torch.zeros(len(kinds)).index_add(0, pair, part)
         chance = chance / torch.zeros(vocab).index_add(0, kinds // vocab, chance)[kinds // vocab]
     return part

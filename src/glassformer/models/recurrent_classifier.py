@@ -12,6 +12,7 @@ from glassformer.nn import init
 from glassformer.nn.heads import mean_pool
 from glassformer.nn.recurrence import Recurrence
 from glassformer.nn.span import Span
+from glassformer.trace import tap
 
 
 @dataclass(frozen=True)
@@ -49,5 +50,5 @@ class RecurrentClassifier(nn.Module):
         x = self.dropout(self.token(ids))  # b t d
         for forth, back in zip(self.forth, self.back, strict=True):
             x = self.dropout(forth(x, span) + back(x, span))
-        logits: Tensor = self.head(mean_pool(x, keep))
+        logits: Tensor = self.head(mean_pool(tap("features", x), keep))
         return logits

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from glassformer.errors import GlassError
+
 
 def before(ids: Tensor, far: int) -> list[Tensor]:
     """Each id, the one before it, and so on: b t -> columns of b * t; -1 where there is none."""
-    none = torch.full_like(ids, -1)
-    return [
-        torch.cat((none[:, :i], ids[:, : max(ids.shape[1] - i, 0)]), 1).flatten()
-        for i in range(far)
-    ]
+    length, none = ids.shape[1], ids.new_full((len(ids), far - 1), -1)
+    longer = torch.cat((none, ids), dim=1)
+    starts = range(far - 1, -1, -1)
+    return [longer[:, start : start + length].flatten() for start in starts]
 
 
 def table(values: Tensor | None = None) -> nn.Parameter:
@@ -35,6 +37,19 @@ class Tables(nn.Module):
                 mine.data = torch.empty_like(loaded, device=mine.device)
         super()._load_from_state_dict(state, prefix, *rest)
 
+    def check(self) -> None:
+        """Refuse tables that counting could not have made."""
+
+
+def refuse_unless(sound: bool, what: str) -> None:
+    if not sound:
+        raise GlassError(f"its tables are damaged: {what}")
+
+
+def rises(keys: Tensor) -> bool:
+    """Whether keys are one row of numbers, each above the one before and none below 0."""
+    return keys.ndim == 1 and bool((keys[1:] > keys[:-1]).all() and (keys[:1] >= 0).all())
+
 
 class Sequences(Tables):
     """Sequences of ids that occurred, each with a number of its own among those of its length.
@@ -48,6 +63,9 @@ class Sequences(Tables):
         super().__init__()
         self.vocab = vocab
         self.keys = nn.ParameterList(table() for _ in range(longest))
+
+    def check(self) -> None:
+        refuse_unless(all(map(rises, self.keys)), "keys are not in order")
 
     @torch.no_grad()
     def learn(self, columns: Sequence[Tensor], least: int = 1) -> Iterator[Tensor]:
@@ -87,10 +105,16 @@ class Counts(Tables):
         self.answers = nn.ParameterList(table() for _ in range(order + 1))
         self.upto = nn.ParameterList(table() for _ in range(order + 1))
 
+    def check(self) -> None:
+        refuse_unless(all(map(rises, self.answers)), "answers are not in order")
+        for answers, upto in zip(self.answers, self.upto, strict=True):
+            counted = upto.ndim == 1 and len(upto) == (len(answers) + 1 if len(upto) else 0)
+            refuse_unless(counted and bool((upto.diff() > 0).all()), "counts are not in order")
+
     @torch.no_grad()
     def learn(self, columns: Sequence[Tensor], answers: Tensor) -> None:
         """Count each answer, n, with its context."""
-        numbers = (torch.zeros_like(answers), *self.contexts.learn(columns))
+        numbers = chain([torch.zeros_like(answers)], self.contexts.learn(columns))
         for length, number in enumerate(numbers):
             keys = (number * self.vocab + answers)[number >= 0]
             keys, counts = torch.unique(keys, return_counts=True)

@@ -162,11 +162,13 @@ class Classify:
 
     @property
     def size(self) -> int:
-        return self.parts["train"].size
+        return self.parts["train"].size * (1 if len(self.labels) == 2 else len(self.labels))
 
-    def teach(self, network: Any, share: float) -> None:
-        answers = self.answers["train"][: max(round(len(self.answers["train"]) * share), 1)]
-        network.learn(in_a_row(self.parts["train"], len(answers)), torch.from_numpy(answers))
+    def teach(self, network: Any, share: float) -> float:
+        texts, answers = self.parts["train"], self.answers["train"]
+        rows = some_of(len(texts), max(round(len(texts) * share), 1))
+        network.learn(in_a_row(texts, rows), torch.from_numpy(answers[rows]))
+        return len(rows) / len(texts)
 
     def sample(self, network: nn.Module) -> str:
         rows = np.arange(min(3, len(self.parts["valid"])))

@@ -175,8 +175,9 @@ class FillMask:
     def size(self) -> int:
         return self.train.size
 
-    def teach(self, network: Any, share: float) -> None:
+    def teach(self, network: Any, share: float) -> float:
         network.learn(torch.from_numpy(self.train.read(0, round(self.size * share)))[None])
+        return share
 
     def sample(self, network: nn.Module) -> str:
         ids, random = (

@@ -56,6 +56,7 @@ def prepare_corpus(
 
 LONG = 1024  # tokens of a stretch, for a model that can read any number
 AT_ONCE = 2048  # tokens, of several stretches
+STRETCH, BEFORE = 200_000, 100  # tokens whose chances are looked up together; and before them
 
 Read = Callable[[tuple[Path, ...], Bad], Iterator[str]]
 
@@ -162,8 +163,9 @@ class Generate:
     def size(self) -> int:
         return self.train.size
 
-    def teach(self, network: Any, share: float) -> None:
+    def teach(self, network: Any, share: float) -> float:
         network.learn(torch.from_numpy(self.train.read(0, round(self.size * share)))[None])
+        return share
 
     def sample(self, network: nn.Module) -> str:
         device = next(network.parameters()).device
@@ -182,8 +184,11 @@ def text_loss(network: Any, flat: NDArray[Any]) -> float:
     device = next(network.parameters()).device
     total = math.log(network.config.vocab)
     if hasattr(network, "likelihood"):
-        ids = torch.from_numpy(flat.astype(np.int64)).to(device)
-        return total - float(network.likelihood(ids).double().log().sum())
+        for start in range(1, len(flat), STRETCH):  # each with what stands before it
+            first = max(start - BEFORE, 0)
+            ids = torch.from_numpy(flat[first : start + STRETCH].astype(np.int64)).to(device)
+            total -= float(network.likelihood(ids)[start - first - 1 :].double().log().sum())
+        return total
     context = getattr(network.config, "context", LONG)
     rows = max(AT_ONCE // context, 1)
     for start in range(0, len(flat) - 1, rows * context):

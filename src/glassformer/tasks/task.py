@@ -116,11 +116,11 @@ class Task(Protocol):
 
     @property
     def size(self) -> int:
-        """How many tokens there are to learn from."""
+        """How many tokens there are to learn from, as often as each is looked at."""
         ...
 
-    def teach(self, network: nn.Module, share: float) -> None:
-        """Let a model that learns in one go learn from all there is, or from a share of it."""
+    def teach(self, network: nn.Module, share: float) -> float:
+        """Let a model that learns in one go learn from about that share of all: which it was."""
         ...
 
     def sample(self, network: nn.Module) -> str:

@@ -27,6 +27,7 @@ from glassformer.tasks.task import Batch, Given
 from glassformer.text.tokenizer import Tokenizer
 
 START, END = "<start>", "<end>"
+LINKS = 8_000_000  # pairs of words that a phrase table is learnt from: memory
 LONGEST = 256  # tokens on either side; longer pairs are left out, and counted
 
 Pair = tuple[str, str, str, str]  # place, source, target, part
@@ -193,10 +194,13 @@ class Translate:
         source, target = self.parts["train"]
         return source.size + target.size
 
-    def teach(self, network: Any, share: float) -> None:
+    def teach(self, network: Any, share: float) -> float:
         source, target = self.parts["train"]
-        count = max(round(len(source) * share), 1)
-        network.learn(in_a_row(source, count), in_a_row(target, count))
+        links = float((source.lengths * target.lengths).sum())  # every word with every other
+        share = min(share, LINKS / max(links, 1))
+        rows = some_of(len(source), max(round(len(source) * share), 1))
+        network.learn(in_a_row(source, rows), in_a_row(target, rows))
+        return len(rows) / len(source)
 
     def sample(self, network: nn.Module) -> str:
         rows = np.arange(min(4, len(self.parts["valid"][0])))

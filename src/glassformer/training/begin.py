@@ -113,7 +113,9 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
         baseline = count_baseline(task, run, learning, tell)
     began = time.monotonic()
     if at_once:
-        teach(task, network)
+        share = teach(task, network)
+        if share < 1:
+            tell(f"more would not fit into memory: it counts the first {share:.1%} of the text")
         learning, steps = replace(learning, precision="float32"), 0
     else:
         try:
@@ -128,7 +130,10 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
     trainer.adapter, trainer.state.steps, trainer.baseline = adapter, steps, baseline
     trainer.state.before = baseline.get("seconds", 0.0)
     if at_once:
-        trainer.state.seconds, trainer.state.predictions = time.monotonic() - began, task.size
+        trainer.state.seconds, trainer.state.predictions = (
+            time.monotonic() - began,
+            round(task.size * share),
+        )
     write_down(start, trainer)
     return trainer
 

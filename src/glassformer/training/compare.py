@@ -22,19 +22,23 @@ from glassformer.folder import read_json, write_file
 from glassformer.live import Live
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Task, is_gain
-from glassformer.training.run import Run
+from glassformer.training.begin import make_config
+from glassformer.training.run import Run, next_run
 
 ASKED, RESULT, REPORT, PICTURE = "compare.json", "result.json", "README.md", "compare.png"
 ALONE = """
 import json, sys
+from pathlib import Path
 from glassformer.errors import GlassError
 from glassformer.training.start import resume, train
 try:
     asked = json.load(sys.stdin)
     path = asked.pop("resume", None)
-    result = resume(path) if path else train(asked.pop("task"), *asked.pop("data"), **asked)
-except GlassError as error:
+    result = resume(Path(path)) if path else train(asked.pop("task"), *asked.pop("data"), **asked)
+except (GlassError, OSError) as error:
     sys.exit(f"glass: {error}")
+except KeyboardInterrupt:
+    sys.exit(130)
 print(json.dumps(result))
 """
 
@@ -59,9 +63,14 @@ class Contender:
 
 
 def compare(
-    task: str, *data: str | Path, models: Iterable[str], run: Path, tell: Live, **options: Any
-) -> list[dict[str, Any]]:
-    """Train each model in a process of its own; give a row for each, best first.
+    task: str,
+    *data: str | Path,
+    models: Iterable[str],
+    run: Path | None = None,
+    tell: Live,
+    **options: Any,
+) -> tuple[Path, list[dict[str, Any]]]:
+    """Train each model in a process of its own; give the folder and a row for each, best first.
 
     What is done already in the folder is not done again. Options are those of `train`.
     """
@@ -74,9 +83,12 @@ def compare(
             raise GlassError(
                 f"{task} is done by {', '.join(kind.models)}, not by {one.model!r}{hint}"
             )
+        make_config(one.model, kind, {}, [s.removeprefix("model.") for s in one.settings])
     if len({one.folder for one in contenders}) < max(len(contenders), 2):
         raise GlassError("name at least two different models")
     asked = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
+    asked["models"] = [one.name for one in contenders]
+    run = run or folder_for(asked, Path("runs"))
     begun(run, asked)
     rows = []
     for number, one in enumerate(contenders, start=1):
@@ -88,7 +100,15 @@ def compare(
     paths = {one.name: run / one.folder for one in contenders}
     draw(rows, paths, kind, run / PICTURE)
     write_file(run / REPORT, report(rows, kind, asked))
-    return rows
+    return run, rows
+
+
+def folder_for(asked: dict[str, Any], runs: Path) -> Path:
+    """Where the same comparison was begun and not ended, or else the next free folder."""
+    for file in sorted(runs.glob(f"compare-*/{ASKED}")):
+        if not (file.parent / REPORT).exists() and read_json(file) == json.loads(json.dumps(asked)):
+            return file.parent
+    return next_run(runs, "compare")
 
 
 def begun(run: Path, asked: dict[str, Any]) -> None:
@@ -110,22 +130,31 @@ def contend(one: Contender, path: Path, asked: dict[str, Any]) -> dict[str, Any]
         found: dict[str, Any] = read_json(path / RESULT)
         return found
     settings = [*asked.get("settings", []), *one.settings]
-    request = {**asked, "model": one.model, "settings": settings, "run": str(path)}
+    rest = {name: value for name, value in asked.items() if name != "models"}
+    request = {**rest, "model": one.model, "settings": settings, "run": str(path)}
     request |= {"baseline": False, "overwrite": path.exists()}
     if (path / "config.toml").exists():
         request = {"resume": str(path)}
-    child = subprocess.run(
-        [sys.executable, "-c", ALONE], input=json.dumps(request), stdout=subprocess.PIPE,
-        text=True, check=False,
-    )  # fmt: skip
-    if child.returncode:
+    code, said = in_a_process(json.dumps(request))
+    result: dict[str, Any] = json.loads(said) if code == 0 else {}
+    if code not in (0, 130):
         raise GlassError(f"{one.name} could not be trained")
-    result: dict[str, Any] = json.loads(child.stdout)
     if "seconds" not in result:
         raise GlassError(f"{one.name} was stopped; the same command goes on with it")
     write_file(path / RESULT, json.dumps(result))
     Run(path).seal()
     return result
+
+
+def in_a_process(request: str) -> tuple[int, str]:
+    """Train in a process of its own, which hears Ctrl-C too and is given time to save."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", ALONE], **pipes) as child:  # type: ignore[call-overload]
+        try:
+            said, _ = child.communicate(request)
+        except KeyboardInterrupt:
+            said, _ = child.communicate()  # once more to leave at once
+    return child.returncode, said
 
 
 def columns(kind: type[Task], rows: Sequence[dict[str, Any]]) -> list[str]:

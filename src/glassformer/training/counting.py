@@ -19,20 +19,27 @@ from glassformer.training.settings import MINUTES, Training
 FIGURES = "figures.json"
 MOST = 90.0  # seconds for a baseline
 PART = 0.1  # of a budget in minutes
+LARGEST = 2_000_000  # tokens of a running text that are counted, for the sake of memory
+EXAMPLES = 5_000  # that a baseline is judged on, at the most
 TRIAL = 100_000  # tokens that are learnt from before it is known how long all would take
 
 
 def teach(task: Task, network: nn.Module, seconds: float | None = None) -> float:
-    """Let a model learn in one go, from all there is or as much as time allows: which share."""
-    share = min(TRIAL / max(task.size, 1), 1.0) if seconds else 1.0
+    """Let a model learn in one go, from all there is or as much as fits: which share.
+
+    Running text is counted up to a size, for the sake of memory; with `seconds` a first part tells
+    how long all would take.
+    """
+    most = 1.0 if task.table else min(LARGEST / max(task.size, 1), 1.0)
+    trial = TRIAL / max(task.size, 1)
+    if seconds is None or trial >= most:
+        return task.teach(network, most)
+    task.teach(network, trial / 20)  # what is done only once shall not count
     start = time.monotonic()
-    task.teach(network, share)
-    if share < 1 and seconds:
-        spent = time.monotonic() - start
-        share = min(0.7 * (seconds - spent) / spent * share, 1.0)
-        if share > TRIAL / task.size:
-            task.teach(network, share)
-    return share
+    first = task.teach(network, trial)
+    spent = time.monotonic() - start
+    share = min(0.7 * (seconds - spent) / spent * trial, most)
+    return task.teach(network, share) if share > trial else first
 
 
 def count_baseline(task: Task, run: Run, learning: Training, tell: Live) -> dict[str, Any]:
@@ -43,7 +50,7 @@ def count_baseline(task: Task, run: Run, learning: Training, tell: Live) -> dict
     network = models.build(name, {k: v for k, v in task.sizes().items() if k in known})
     limit = MOST if learning.steps or learning.epochs else PART * 60 * (learning.minutes or MINUTES)
     share = teach(task, network, min(limit, MOST) / 2)
-    figures = task.evaluate(network.eval(), task.whole)
+    figures = task.evaluate(network.eval(), task.whole or EXAMPLES)
     seconds = round(time.monotonic() - start, 1)
     figures |= {"model": name, "share": round(share, 4), "seconds": seconds}
     facts = {"name": task.name, **task.facts}

@@ -94,7 +94,8 @@ def plot(metrics: list[dict[str, Any]], task: Task, baseline: float | None, fold
         if name == "loss":
             mark_trouble(axes, learnt, [m["step"] for m in metrics if "skipped" in m])
         if name != "rate":
-            steps, values = [m["step"] for m in judged], [m[name] for m in judged]
+            known = [m for m in judged if name in m]
+            steps, values = [m["step"] for m in known], [m[name] for m in known]
             axes.plot(steps, values, marker="o", label="validation")
         if name == task.verdict and baseline is not None:
             axes.axhline(baseline, linestyle="--", color="gray", label=task.simple)
