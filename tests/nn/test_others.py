@@ -5,6 +5,7 @@ import torch
 
 from glassformer.nn.cache import Carry
 from glassformer.nn.convolution import Convolution
+from glassformer.nn.dropout import Dropout, drop
 from glassformer.nn.recurrence import Recurrence
 from glassformer.nn.span import Span
 
@@ -69,3 +70,27 @@ def test_a_convolution_is_a_sum_over_a_window(causal):
                 total += seen[:, t + offset] @ weight[:, :, k].T
         value, gate = total.chunk(2, dim=1)
         close(layer(x, Span(9, 9))[:, t], x[:, t] + value * gate.sigmoid())
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.1, 0.5, 0.9])
+def test_a_share_is_dropped_and_the_rest_made_up_for_it(chance):
+    x = torch.ones(501, 997, requires_grad=True)
+    y = drop(x, chance)
+    assert float((y == 0).float().mean()) == pytest.approx(chance, abs=0.004)
+    close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - chance)))
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())  # what was dropped learns nothing
+    if chance:
+        assert not torch.equal(drop(x, chance), drop(x, chance))
+        columns = (drop(x.detach(), chance) == 0).float().mean(dim=0)
+        assert float(columns.std()) == pytest.approx((chance * (1 - chance) / 501) ** 0.5, rel=0.15)
+
+
+def test_nothing_is_dropped_afterwards():
+    layer, x = Dropout(0.5), torch.randn(20, 20)
+    assert (layer(x) == 0).any()
+    assert torch.equal(layer.eval()(x), x)
+    torch.manual_seed(3)
+    one = drop(x, 0.5)
+    torch.manual_seed(3)
+    assert torch.equal(drop(x, 0.5), one)

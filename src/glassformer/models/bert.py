@@ -14,6 +14,7 @@ from glassformer.errors import GlassError
 from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, post_norm
+from glassformer.nn.dropout import Dropout
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
 from glassformer.nn.heads import MaskedHead, Pooler
 from glassformer.nn.norms import LayerNorm
@@ -65,7 +66,7 @@ class Bert(nn.Module):
         self.token = nn.Embedding(c.vocab, c.dim)
         self.position = Learned(c.context, c.dim) if learned else None
         self.segment, self.norm = nn.Embedding(c.segments, c.dim), norm(c.dim)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         hidden = c.hidden or 4 * c.dim
         self.blocks = nn.ModuleList(
             Block(

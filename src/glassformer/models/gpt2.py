@@ -14,6 +14,7 @@ from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block
 from glassformer.nn.cache import Cache
+from glassformer.nn.dropout import Dropout
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
 from glassformer.nn.masks import causal
 from glassformer.nn.norms import LayerNorm
@@ -45,7 +46,7 @@ class GPT2(nn.Module):
         self.config = c = config
         norm = partial(LayerNorm, eps=c.eps)
         self.token, self.position = nn.Embedding(c.vocab, c.dim), Learned(c.context, c.dim)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
                 c.dim,

@@ -15,6 +15,7 @@ from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block
 from glassformer.nn.cache import Cache
+from glassformer.nn.dropout import Dropout
 from glassformer.nn.feedforward import ACTIVATIONS, GatedFeedForward
 from glassformer.nn.masks import causal
 from glassformer.nn.norms import RMSNorm
@@ -55,7 +56,7 @@ class Llama(nn.Module):
         self.config = c = config
         norm = partial(RMSNorm, eps=c.eps)
         self.token = nn.Embedding(c.vocab, c.dim)
-        self.dropout = nn.Dropout(c.dropout)
+        self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
                 c.dim,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from glassformer.config import check_sizes
 from glassformer.nn import init
 from glassformer.nn.cache import Cache, Carry
+from glassformer.nn.dropout import Dropout
 from glassformer.nn.recurrence import Recurrence
 from glassformer.nn.span import Span
 
@@ -36,7 +37,7 @@ class Recurrent(nn.Module):
         self.config = c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         self.layers = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
-        self.dropout, self.offset = nn.Dropout(c.dropout), nn.Linear(c.dim, c.dim)
+        self.dropout, self.offset = Dropout(c.dropout), nn.Linear(c.dim, c.dim)
         init.normal(self, std=c.dim**-0.5)
 
     def forward(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from glassformer.config import check_sizes
 from glassformer.nn import init
+from glassformer.nn.dropout import Dropout
 from glassformer.nn.heads import mean_pool
 from glassformer.nn.recurrence import Recurrence
 from glassformer.nn.span import Span
@@ -41,7 +42,7 @@ class RecurrentClassifier(nn.Module):
             for b in (False, True)
         ]
         self.forth, self.back = map(nn.ModuleList, layers)
-        self.dropout, self.head = nn.Dropout(c.dropout), nn.Linear(c.dim, c.classes)
+        self.dropout, self.head = Dropout(c.dropout), nn.Linear(c.dim, c.classes)
         init.normal(self)
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:

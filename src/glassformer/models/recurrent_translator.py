@@ -18,6 +18,7 @@ from glassformer.config import check_sizes
 from glassformer.nn import init
 from glassformer.nn.attention import Additive, Attention, dot
 from glassformer.nn.cache import Cache, Carry
+from glassformer.nn.dropout import Dropout
 from glassformer.nn.recurrence import Recurrence
 from glassformer.nn.span import Span
 
@@ -41,7 +42,7 @@ class RecurrentTranslator(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = c = config
-        self.token, self.dropout = nn.Embedding(c.vocab, c.dim), nn.Dropout(c.dropout)
+        self.token, self.dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.dropout)
         self.encoder = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
         self.decoder = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
         score = Additive(1, c.dim) if c.attention == "additive" else dot

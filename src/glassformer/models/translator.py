@@ -14,6 +14,7 @@ from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, CrossBlock, post_norm
 from glassformer.nn.cache import Cache
+from glassformer.nn.dropout import drop
 from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.masks import causal
 from glassformer.nn.positions import Sinusoidal
@@ -97,7 +98,7 @@ class Translator(nn.Module):
     def embed(self, token: nn.Embedding, ids: Tensor, span: Span) -> Tensor:
         x: Tensor = token(ids) * self.config.dim**0.5
         x = x + self.position(span).to(x.dtype)
-        return F.dropout(x, self.config.dropout, self.training)  # b t d
+        return drop(x, self.config.dropout) if self.training else x  # b t d
 
     def cache(self, capacity: int) -> Cache:
         depth = len(self.decoder)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.nn.cache import Past
+from glassformer.nn.dropout import drop
 from glassformer.nn.masks import Mask, causal, everything
 from glassformer.nn.positions import Position
 from glassformer.nn.span import Span
@@ -55,10 +56,11 @@ def attend(
 
     q is b h t e, k and v are b g s e: each of the g key heads serves h / g queries. A query that
     may see no key reads zero. A fused kernel does this, unless a trace asks for the scores or the
-    pattern, which the kernel never makes.
+    pattern, which the kernel never makes; nor has a processor one that drops some of the pattern.
     """
     span = span or Span(q.shape[2], k.shape[2], device=q.device)
-    if score is not scaled_dot or watched("scores", "pattern"):
+    fused = score is scaled_dot and not (dropout and q.device.type == "cpu")
+    if not fused or watched("scores", "pattern"):
         return attend_openly(q, k, v, mask, span, score=score, bias=bias, dropout=dropout)
 
     grouped, hidden = k.shape[1] != q.shape[1], bias
@@ -90,7 +92,7 @@ def attend_openly(
     scores = score(q, k) if bias is None else score(q, k) + bias
     scores = tap("scores", scores.masked_fill(~allowed & some, -float("inf")))  # b h t s
     pattern = tap("pattern", scores.softmax(dim=-1) * some)
-    return F.dropout(pattern, dropout) @ v  # b h t e
+    return drop(pattern, dropout) @ v  # b h t e
 
 
 class Attention(nn.Module):
@@ -146,7 +148,7 @@ class Attention(nn.Module):
         dropout = self.dropout if self.training else 0.0
         y = attend(q, k, v, self.mask, span, score=self.score, bias=bias, dropout=dropout)
         y = self.out(tap("heads", y).transpose(1, 2).flatten(2))  # b t d
-        return F.dropout(y, dropout)
+        return drop(y, dropout)
 
     def split(self, x: Tensor) -> Tensor:
         return torch.unflatten(x, -1, (-1, self.width)).transpose(1, 2)

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.nn.cache import Past
+from glassformer.nn.dropout import Dropout
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.span import Span
 
@@ -23,7 +24,7 @@ class Convolution(nn.Module):
         super().__init__()
         self.norm = LayerNorm(dim)
         self.window = nn.Conv1d(dim, 2 * dim, width, dilation=dilation)
-        self.dropout, self.reach = nn.Dropout(dropout), (width - 1) * dilation
+        self.dropout, self.reach = Dropout(dropout), (width - 1) * dilation
         self.causal = causal
 
     def forward(self, x: Tensor, span: Span, past: Past | None = None) -> Tensor:

@@ -8,6 +8,7 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glassformer.nn.dropout import Dropout
 from glassformer.trace import tap
 
 Activation = Callable[[Tensor], Tensor]
@@ -33,7 +34,7 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.widen, self.narrow = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
-        self.activation, self.dropout = activation, nn.Dropout(dropout)
+        self.activation, self.dropout = activation, Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = tap("hidden", self.activation(self.widen(x)))  # b t f
@@ -56,7 +57,7 @@ class GatedFeedForward(nn.Module):
         super().__init__()
         self.gate, self.widen = (nn.Linear(dim, hidden, bias=bias) for _ in range(2))
         self.narrow = nn.Linear(hidden, dim, bias=bias)
-        self.activation, self.dropout = activation, nn.Dropout(dropout)
+        self.activation, self.dropout = activation, Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = tap("hidden", self.activation(self.gate(x)) * self.widen(x))  # b t f
