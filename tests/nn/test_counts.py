@@ -6,10 +6,10 @@ from collections import Counter, defaultdict
 import pytest
 import torch
 
-from glassformer import MODELS
+from glassformer import MODELS, GlassError
 from glassformer.models.bag import separate
 from glassformer.models.phrases import links_of, phrases_of
-from glassformer.nn.counts import Counts, Sequences, Tables, before, table
+from glassformer.nn.counts import Counts, Sequences, Tables, before, refuse_unless, rises, table
 
 close = torch.testing.assert_close
 
@@ -74,6 +74,16 @@ def test_tables_take_the_size_of_what_is_loaded():
     one.numbers.data = torch.arange(5)
     other.load_state_dict(one.state_dict())
     assert other.numbers.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_keys_rise_or_are_refused():
+    assert rises(torch.tensor([0, 2, 3]))
+    assert rises(torch.tensor([], dtype=torch.int64))
+    for wrong in ([0, 0, 1], [-1, 2], [[0, 1]]):
+        assert not rises(torch.tensor(wrong))
+    refuse_unless(True, "all is well")
+    with pytest.raises(GlassError, match="tables are damaged: keys"):
+        refuse_unless(False, "keys are not in order")
 
 
 # --- the seed's machine (000) ---------------------------------------------------------------------
