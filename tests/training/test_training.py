@@ -398,7 +398,8 @@ def test_a_translator_learns_words(tmp_path):
     result = train("translate", paired(tmp_path), run=tmp_path / "run", settings=settings,
                    tokenizer="words", steps=150, device="cpu")  # fmt: skip
     assert result["exact"] > 0.9
-    assert result["chrf"] >= result["baseline"]["chrf"] > 30
+    assert result["chrf"] > 95
+    assert result["baseline"]["chrf"] > 30  # word for word is easy here
 
 
 def test_bert_learns_to_fill_masks(tmp_path, book):
