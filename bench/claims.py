@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer import MODELS
+from glassformer.picture import canvas
 
 LETTERS, NOISE, LONGEST, STEPS = 10, 20, 128, 1500
 ASK = LETTERS + NOISE
@@ -74,12 +75,9 @@ def step_time(network: nn.Module, length: int, tokens: int = 4096) -> float:
     return min(times)
 
 
-def main(picture: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
+def measure(picture: Path) -> dict[str, str]:
+    """Draw both; say for each network what it remembers and how long a step takes."""
+    pyplot, said = canvas(), {}
     chart, (memory, clock) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
     lengths = (32, 128, 512, 2048)
     for name, (model, settings) in KINDS.items():
@@ -87,14 +85,13 @@ def main(picture: Path) -> None:
         size = sum(p.numel() for p in network.parameters())
         times = [step_time(network, length) for length in lengths]
         known = remembers(build(model, settings))
-        print(f"{name} ({size:,} parameters)")
-        print("  remembers after", ", ".join(f"{n}: {share:.0%}" for n, share in known.items()))
-        shown = zip(lengths, times, strict=True)
-        print(
-            "  a step takes",
-            ", ".join(f"{n} long: {s * 1000:.0f} ms" for n, s in shown),
-            flush=True,
+        shares = ", ".join(f"{n}: {share:.0%}" for n, share in known.items())
+        steps = [f"{n}: {1000 * s:.0f}" for n, s in zip(lengths, times, strict=True)]
+        said[name] = (
+            f"{size:,} parameters; letters known by distance: {shares}; ms for a step by length: "
+            + ", ".join(steps)
         )
+        print(f"{name}: {said[name]}", flush=True)
         memory.plot(list(known), list(known.values()), marker="o", label=name)
         clock.plot(lengths, [1000 * s for s in times], marker="o", label=name)
     memory.axhline(1 / LETTERS, color="gray", linestyle="--", label="a guess")
@@ -105,7 +102,8 @@ def main(picture: Path) -> None:
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
     chart.savefig(picture, dpi=110)
+    return said
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if sys.argv[1:] else Path("claims.png"))
+    measure(Path(sys.argv[1]) if sys.argv[1:] else Path("claims.png"))

@@ -144,7 +144,27 @@ def test_labels_come_with_their_probabilities_in_order(home):
     alone = model.classify(["a lovely film"])[0]
     assert alone["pos"] == pytest.approx(said[0]["pos"], abs=1e-5)
     assert model.classify(["long " * 1000])
-    assert model.classify([("a pair", "of texts")])
+    with pytest.raises(GlassError, match=r"reads one text at a time \(text\), not \('a pair', 'of"):
+        model.classify([("a pair", "of texts")])
+
+
+def test_a_pair_is_judged_together(home, tmp_path):
+    rows = [f"{i},{i} one,{('zwei', 'eins')[i % 2]},{'ny'[i % 2]}" for i in range(120)]
+    file = tmp_path / "pairs.csv"
+    file.write_text("id,first,second,same\n" + "\n".join(rows))
+    train(
+        "classify", file, run=tmp_path / "run", text=("first", "second"), label="same", steps=1,
+        settings=TINY, device="cpu", precision="float32", baseline=False,
+    )  # fmt: skip
+    model = load(tmp_path / "run")
+    said = model.classify([("one", "eins")])[0]
+    assert sorted(said) == ["n", "y"]
+    with pytest.raises(GlassError, match=r"reads 2 texts together \(first, second\), not \('one',"):
+        model.classify("one")
+    assert "2 texts together" in command("classify", tmp_path / "run", "one", "eins", "two", code=1)
+    line = command("classify", tmp_path / "run", "one", "eins")
+    assert line.endswith("one | eins\n")
+    assert command("classify", tmp_path / "run", text="one\teins\n") == line
 
 
 def test_one_text_has_one_answer(home):
@@ -305,6 +325,9 @@ def test_commands_list_runs_models_and_figures(home):
     assert figures.keys() >= {"task", "model", "examples", "loss", "accuracy", "f1", "seconds"}
     assert "perplexity" in command("evaluate", home / "generate")
     assert "is no run" in command("evaluate", home, code=1)
+    assert "only running text" in command("evaluate", home / "classify", "--context", 9, code=1)
+    longer = command("evaluate", home / "generate", "--context", 64, code=1)
+    assert "64 tokens do not fit into a context of 32" in longer
 
 
 def test_train_says_what_is_wrong_with_exit_code_1_or_2(home):
@@ -315,6 +338,9 @@ def test_train_says_what_is_wrong_with_exit_code_1_or_2(home):
     assert "is no table: name two files" in wrong
     wrong = command("train", "classify", home / "reviews.csv", "--model", "clasifier", code=1)
     assert "did you mean 'classifier'" in wrong
+    assert "not by 'gpt2', which does generate" in command(
+        "train", "translate", "--model", "gpt2", code=1
+    )
     assert "there is no file" in command("train", "generate", home / "nothing.txt", code=1)
     assert "go together" in command("train", "translate", "--source", home / "book.txt", code=2)
     assert "one budget" in command("train", "generate", "--steps", 3, "--minutes", 1, code=1)

@@ -105,7 +105,12 @@ class Model:
         if isinstance(texts, str):
             return self.classify([texts])[0]
         tokenizer, labels = self.words(), self.task["labels"]
-        rows = [(t,) if isinstance(t, str) else t for t in texts]
+        rows = [(t,) if isinstance(t, str) else tuple(t) for t in texts]
+        read = self.task.get("text") or ["text"]  # the columns that it learnt from
+        for row in rows:
+            if len(row) != len(read):
+                together = f"{len(read)} texts together" if len(read) > 1 else "one text at a time"
+                raise GlassError(f"this model reads {together} ({', '.join(read)}), not {row}")
         mark = separator(tokenizer)
         encoded = [
             shortened(np.array(encode_pair(tokenizer, row) or [0]), context_of(self.network), mark)

@@ -64,3 +64,10 @@ def clock(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes}:{seconds:02}"
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+def shown(value: object) -> str:
+    """A figure as a person reads it."""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

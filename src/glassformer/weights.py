@@ -65,12 +65,12 @@ def fill(make: Callable[[], nn.Module], state: State, where: object) -> nn.Modul
     if len(kinds) > 1:
         state = {n: v.float() if v.is_floating_point() else v for n, v in state.items()}
     network.load_state_dict(state, assign=True)
-    for module in network.modules():
-        check = getattr(module, "check", None)
-        try:
-            _ = check and check()
-        except GlassError as error:
-            raise GlassError(f"{where}: {error}") from None
+    try:
+        for module in network.modules():
+            if callable(check := getattr(module, "check", None)):
+                check()
+    except GlassError as error:
+        raise GlassError(f"{where}: {error}") from None
     return network.eval()
 
 

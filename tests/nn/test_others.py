@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from glassformer.nn.cache import Carry
-from glassformer.nn.convolution import Convolution
+from glassformer.nn.convolution import Convolution, convolutions
 from glassformer.nn.dropout import Dropout, drop
 from glassformer.nn.recurrence import Recurrence
 from glassformer.nn.span import Span
@@ -70,6 +70,12 @@ def test_a_convolution_is_a_sum_over_a_window(causal):
                 total += seen[:, t + offset] @ weight[:, :, k].T
         value, gate = total.chunk(2, dim=1)
         close(layer(x, Span(9, 9))[:, t], x[:, t] + value * gate.sigmoid())
+
+
+@torch.no_grad()
+def test_each_convolution_sees_twice_as_far_as_the_one_before():
+    layers = convolutions(4, 12, 3, causal=True, dropout=0.0)
+    assert [layer.reach for layer in layers] == [2 * 2**i for i in range(10)] + [2, 4]
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.1, 0.5, 0.9])

@@ -74,7 +74,7 @@ def test_wrong_comparisons_are_refused(book, tmp_path):
 
 def test_a_contender_has_a_name_that_a_folder_can_have():
     one = Contender("decoder:score=plain:dim=64")
-    assert (one.model, one.settings) == ("decoder", ["model.score=plain", "model.dim=64"])
+    assert (one.model, one.settings) == ("decoder", ["score=plain", "dim=64"])
     assert one.folder == "decoder-score=plain-dim=64"
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.optim import lr_scheduler as schedulers
 
 from cases import CASES, ids
@@ -20,6 +21,7 @@ from glassformer.live import Silent, clock
 from glassformer.nn.block import checkpointed
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import Told
+from glassformer.tasks.generate import text_loss
 from glassformer.tasks.task import Given
 from glassformer.text.plain import Characters
 from glassformer.training import decide
@@ -352,6 +354,17 @@ def paired(tmp_path):
         rows.append(" ".join(said) + "\t" + " ".join(other[w] for w in said))
     file.write_text("\n".join(rows))
     return file
+
+
+@torch.no_grad()
+def test_a_text_is_read_in_stretches_of_a_context():
+    network, text = CASES["gpt2"].network, ids(1, 40)[0]
+    nats = [math.log(network.config.vocab)]  # for the first
+    for at in range(0, 39, 7):
+        logits = network(text[None, at : min(at + 7, 39)])[0]
+        nats.append(float(F.cross_entropy(logits, text[at + 1 : at + 8], reduction="sum")))
+    assert text_loss(network, text.numpy(), 7) == pytest.approx(sum(nats), rel=1e-5)
+    assert text_loss(network, text.numpy(), 5) != pytest.approx(sum(nats), rel=1e-3)
 
 
 def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):

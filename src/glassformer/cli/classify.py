@@ -18,6 +18,8 @@ from glassformer.cli.inputs import given_texts, inputs
 def classify(run: str, as_csv: bool, as_json: bool, **given: Any) -> None:
     """Label TEXTS, a file, or the lines of standard input, with the model in RUN.
 
+    A model that learnt from pairs takes texts two by two, and lines with a tab between.
+
     \b
     glass classify runs/classify-1 "What a wonderful film" "I fell asleep"
     glass classify runs/classify-1 --file reviews.csv --csv > labels.csv
@@ -27,6 +29,8 @@ def classify(run: str, as_csv: bool, as_json: bool, **given: Any) -> None:
     model = load(run)
     given["text"] = given["text"] or tuple(model.task.get("text", ()))
     texts = given_texts(**given)
+    if len(given["text"]) > 1 and given["file"] is None:
+        texts = pairs(list(given["texts"]), texts)
     table = csv.writer(sys.stdout)
     if as_csv:
         table.writerow(["text", "label", *model.task.get("labels", ())])
@@ -39,3 +43,10 @@ def classify(run: str, as_csv: bool, as_json: bool, **given: Any) -> None:
             click.echo(json.dumps(said, ensure_ascii=False))
         else:
             click.echo(f"{best}\t{labels[best]:.3f}\t{text}")
+
+
+def pairs(arguments: list[str], texts: list[str]) -> list[tuple[str, ...]]:
+    """Arguments two by two, and each line cut at its tab."""
+    if arguments:
+        return [tuple(texts[i : i + 2]) for i in range(0, len(texts), 2)]
+    return [tuple(line.split("\t")) for line in texts]

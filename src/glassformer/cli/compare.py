@@ -45,12 +45,13 @@ def compare(task: str, data: tuple[str, ...], **options: Any) -> None:
     from glassformer.tasks import TASKS
     from glassformer.training.compare import compare as run_all
     from glassformer.training.compare import table
+    from glassformer.training.settings import MINUTES
 
     names = [name.strip() for name in options.pop("models").split(",") if name.strip()]
     as_json, run = options.pop("as_json"), options.pop("run")
     options["parameters"] = options.pop("params")
     if not any(options[budget] for budget in ("minutes", "steps", "epochs")):
-        options["minutes"] = 5.0
+        options["minutes"] = MINUTES
     asked = {
         n: list(v) if isinstance(v, tuple) else v for n, v in options.items() if v not in (None, ())
     }

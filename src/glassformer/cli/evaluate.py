@@ -15,6 +15,7 @@ from glassformer.cli.columns import columns
 @click.argument("run", type=click.Path(exists=True))
 @click.argument("data", nargs=-1, type=click.Path(exists=True))
 @columns
+@click.option("--context", type=int, help="Tokens of a running text to read at once.")
 @click.option(
     "--plot", type=click.Path(path_type=Path), help="Draw which label is taken for which."
 )
@@ -26,7 +27,9 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **options: Any) -> 
     glass evaluate runs/generate-1
     glass evaluate runs/classify-1 test.csv --plot confusion.png
     glass evaluate runs/classify-1 test.csv --json
+    glass evaluate runs/generate-1 --context 256
     """
+    from glassformer.live import shown
     from glassformer.training.measure import measure
 
     if options["plot"] and options["plot"].suffix not in (".png", ".svg", ".pdf"):
@@ -43,8 +46,4 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **options: Any) -> 
     beside = figures.pop("baseline", {})
     for name, value in figures.items():
         other = beside.get(name, "") if name not in ("task", "tokens", "bytes", "examples") else ""
-        click.echo(f"{name:<16} {short(value):<14} {short(other)}".rstrip())
-
-
-def short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        click.echo(f"{name:<16} {shown(value):<14} {shown(other)}".rstrip())

@@ -11,11 +11,9 @@ from torch import Tensor, nn
 from glassformer.config import check_sizes
 from glassformer.nn import init
 from glassformer.nn.cache import Cache
-from glassformer.nn.convolution import Convolution
+from glassformer.nn.convolution import convolutions
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.span import Span
-
-WIDEST = 10  # layers after which windows begin small again
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,7 @@ class Convolutional(nn.Module):
         super().__init__()
         self.config = c = config
         self.token = nn.Embedding(c.vocab, c.dim)
-        self.layers = nn.ModuleList(
-            Convolution(c.dim, c.width, 2 ** (i % WIDEST), causal=True, dropout=c.dropout)
-            for i in range(c.depth)
-        )
+        self.layers = convolutions(c.dim, c.depth, c.width, causal=True, dropout=c.dropout)
         self.norm = LayerNorm(c.dim)
         init.normal(self)
 

@@ -9,12 +9,10 @@ from torch import Tensor, nn
 
 from glassformer.config import check_sizes
 from glassformer.nn import init
-from glassformer.nn.convolution import Convolution
+from glassformer.nn.convolution import convolutions
 from glassformer.nn.heads import mean_pool
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.span import Span
-
-WIDEST = 10  # layers after which windows begin small again
 
 
 @dataclass(frozen=True)
@@ -38,10 +36,7 @@ class ConvolutionalClassifier(nn.Module):
         super().__init__()
         self.config = c = config
         self.token = nn.Embedding(c.vocab, c.dim)
-        self.layers = nn.ModuleList(
-            Convolution(c.dim, c.width, 2 ** (i % WIDEST), causal=False, dropout=c.dropout)
-            for i in range(c.depth)
-        )
+        self.layers = convolutions(c.dim, c.depth, c.width, causal=False, dropout=c.dropout)
         self.norm, self.head = LayerNorm(c.dim), nn.Linear(c.dim, c.classes)
         init.normal(self)
 

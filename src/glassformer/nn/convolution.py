@@ -10,6 +10,16 @@ from glassformer.nn.dropout import Dropout
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.span import Span
 
+WIDEST = 10  # layers after which windows begin small again
+
+
+def convolutions(
+    dim: int, depth: int, width: int, *, causal: bool, dropout: float
+) -> nn.ModuleList:
+    """Layers of which each sees twice as far as the one before."""
+    far = (2 ** (i % WIDEST) for i in range(depth))
+    return nn.ModuleList(Convolution(dim, width, d, causal=causal, dropout=dropout) for d in far)
+
 
 class Convolution(nn.Module):
     """One gated layer: each token sees `width` tokens, `dilation` places apart.

@@ -37,11 +37,9 @@ class Tables(nn.Module):
                 mine.data = torch.empty_like(loaded, device=mine.device)
         super()._load_from_state_dict(state, prefix, *rest)
 
-    def check(self) -> None:
-        """Refuse tables that counting could not have made."""
-
 
 def refuse_unless(sound: bool, what: str) -> None:
+    """Tables that counting could not have made are refused when they are loaded."""
     if not sound:
         raise GlassError(f"its tables are damaged: {what}")
 

@@ -14,7 +14,7 @@ from glassformer.data.files import Bad, Quiet
 from glassformer.data.split import Overlap, fingerprint
 from glassformer.errors import GlassError
 from glassformer.live import Silent
-from glassformer.tasks import TASKS, classify, generate, translate
+from glassformer.tasks import TASKS, classify, running_text, translate
 from glassformer.tasks.task import Given
 
 LARGE = 50_000_000  # bytes; more is not read a second time only to see what training would say
@@ -122,7 +122,7 @@ def examples(name: str, given: Given, bad: Noted, told: Told) -> Iterator[Exampl
         for _, source, target, part in translate.reader(given, told)(bad):
             yield Example(f"{source}\t{target}", None, part, source)
     else:
-        content = generate.reader(given, told)
+        content = running_text.reader(given, told)
         total = sum(len(piece.encode("utf-8", "replace")) for piece in content(given.files, bad))
         read = 0
         for files, fixed in given.sides():

@@ -11,10 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.data.batches import windows
-from glassformer.data.store import Store
 from glassformer.errors import GlassError
 from glassformer.live import Live
-from glassformer.tasks.generate import prepare_corpus
+from glassformer.tasks.running_text import RunningText, prepare_corpus
 from glassformer.tasks.task import Batch, Given
 from glassformer.text.tokenizer import Tokenizer
 
@@ -23,10 +22,9 @@ WINDOW = 128  # tokens, for a model that can read any number
 HIDDEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all tokens; of those: as [MASK], as any other token
 
 
-class FillMask:
+class FillMask(RunningText):
     name: ClassVar[str] = "fill-mask"
     models: ClassVar[tuple[str, ...]] = ("bert", "neighbours")
-    built_on: ClassVar[dict[str, str]] = {}
     settings: ClassVar[dict[str, Any]] = {
         "context": 128,
         "dim": 192,
@@ -40,17 +38,13 @@ class FillMask:
     }
     training: ClassVar[dict[str, Any]] = {"batch": 16, "rate": 1e-3}
     figure: ClassVar[str] = "loss"
-    peek: ClassVar[int] = 20_000
-    whole: ClassVar[int | None] = 400_000
-    table: ClassVar[bool] = False
     unit: ClassVar[str] = "masks"
     counted: ClassVar[str] = "neighbours"
     simple: ClassVar[str] = "counting neighbours"
     verdict: ClassVar[str] = "loss"
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
-        self.tokenizer, self.facts = tokenizer, facts
-        self.train, self.valid = Store(folder / "train.ids"), Store(folder / "valid.ids")
+        super().__init__(tokenizer, facts, folder)
         names = ("[CLS]", "[SEP]", "[MASK]")
         if not all(name in tokenizer.specials for name in names):
             raise GlassError(f"fill-mask needs a tokenizer with {', '.join(names)}: wordpiece")
@@ -59,9 +53,6 @@ class FillMask:
     @classmethod
     def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
         return cls(*prepare_corpus(given, folder, tell, lambda _: "wordpiece"), folder)
-
-    def sizes(self) -> dict[str, int]:
-        return {"vocab": self.tokenizer.vocab}
 
     def start(self, batch: int, context: int, seed: int) -> None:
         self.rows, self.context, self.seed = batch, context, seed
@@ -113,9 +104,6 @@ class FillMask:
         shown = torch.where(hidden & (fate >= 1 - RANDOM), other, shown)
         answers = torch.where(hidden, ids, -100)
         return {"ids": shown, "answers": answers, "segments": segments, "follows": follows}
-
-    def epoch(self) -> int:
-        return max(self.train.size // (self.rows * self.context), 1)
 
     def count(self, batch: Batch) -> int:
         return int((batch["answers"] >= 0).sum())
@@ -170,14 +158,6 @@ class FillMask:
         if getattr(network, "head", None) is not None:
             figures["next_accuracy"] = together / len(whole)
         return figures
-
-    @property
-    def size(self) -> int:
-        return self.train.size
-
-    def teach(self, network: Any, share: float) -> float:
-        network.learn(torch.from_numpy(self.train.read(0, round(self.size * share)))[None])
-        return share
 
     def sample(self, network: nn.Module) -> str:
         ids, random = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,80 +14,25 @@ from torch import Tensor, nn
 
 from glassformer.data import corpus
 from glassformer.data.batches import windows
-from glassformer.data.files import Bad, Quiet
-from glassformer.data.sample import documentation
-from glassformer.data.store import Store
 from glassformer.errors import GlassError
 from glassformer.generate.decode import stream
 from glassformer.generate.sampling import Sampling
-from glassformer.live import Bar, Live
+from glassformer.live import Live
+from glassformer.tasks.running_text import RunningText, prepare_corpus
 from glassformer.tasks.task import Batch, Given
 from glassformer.text.plain import UNKNOWN
-from glassformer.text.tokenizer import Tokenizer
-
-
-def prepare_corpus(
-    given: Given, folder: Path, tell: Live, kind: Callable[[corpus.Extent], str]
-) -> tuple[Tokenizer, dict[str, Any]]:
-    """Read the text twice: to learn a tokenizer, and to write its ids."""
-    read = reader(given, tell)
-    extent = corpus.measure(read(given.files, given.bad))
-    tell(f"{extent.bytes:,} bytes of text")
-    if given.ready is not None:
-        tokenizer = corpus.ready_tokenizer(
-            given.ready, extent.sample, extend=given.extend, tell=tell
-        )
-    else:
-        name = given.tokenizer or kind(extent)
-        vocab = given.vocab or corpus.default_vocab(name, extent.bytes)
-        tokenizer = corpus.learn_tokenizer(name, extent.sample, vocab=vocab)
-    pieces = parted(given, read, extent.bytes, given.bad if given.valid else Quiet())
-    facts: dict[str, Any] = corpus.encode_corpus(
-        pieces, tokenizer, folder, Bar(tell, "encoding", extent.bytes)
-    )
-    what = "from other files" if given.valid else f"the last {given.share:.0%}"
-    tell(
-        f"{tokenizer.vocab:,} kinds of token; {facts['train_tokens']:,} tokens to learn from, "
-        f"{facts['valid_tokens']:,} ({what}) to validate on"
-    )
-    return tokenizer, facts
-
 
 LONG = 1024  # tokens of a stretch, for a model that can read any number
 AT_ONCE = 2048  # tokens, of several stretches
 STRETCH, BEFORE = 200_000, 100  # tokens whose chances are looked up together; and before them
 
-Read = Callable[[tuple[Path, ...], Bad], Iterator[str]]
 
-
-def reader(given: Given, tell: Live) -> Read:
-    """The text of files, in pieces, readable again and again; without files, that of a sample."""
-    if not given.files:
-        tell("no data given: the documentation that Python carries")
-        return lambda _files, _bad: documentation()
-    column = given.text[0] if given.text else corpus.guess_column(given.files)
-    if column is not None:
-        tell(f"text: {column}")
-    return lambda files, bad: corpus.texts(files, bad, column)
-
-
-def parted(given: Given, read: Read, total: int, bad: Bad) -> Iterator[tuple[str, str]]:
-    """Pieces of text with the part that they are for: of one text, its end validates."""
-    for files, part in given.sides():
-        if part is None:
-            yield from corpus.cut_at(read(files, bad), round(total * (1 - given.share)))
-        else:
-            again = Quiet() if part == "train" else bad
-            yield from ((part, piece) for piece in read(files, again))
-
-
-class Generate:
+class Generate(RunningText):
     name: ClassVar[str] = "generate"
     models: ClassVar[tuple[str, ...]] = (
         *("gpt2", "generator", "llama", "decoder"),
         *("recurrent", "convolutional", "markov"),
     )
-    built_on: ClassVar[dict[str, str]] = {}
     settings: ClassVar[dict[str, Any]] = {
         "context": 128,
         "dim": 192,
@@ -98,17 +42,10 @@ class Generate:
     }
     training: ClassVar[dict[str, Any]] = {"batch": 16, "rate": 1.5e-3}
     figure: ClassVar[str] = "bits_per_byte"
-    peek: ClassVar[int] = 20_000
-    whole: ClassVar[int | None] = 400_000
-    table: ClassVar[bool] = False
     unit: ClassVar[str] = "tokens"
     counted: ClassVar[str] = "markov"
     simple: ClassVar[str] = "counting n-grams"
     verdict: ClassVar[str] = "bits_per_byte"
-
-    def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
-        self.tokenizer, self.facts = tokenizer, facts
-        self.train, self.valid = Store(folder / "train.ids"), Store(folder / "valid.ids")
 
     @classmethod
     def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
@@ -120,9 +57,6 @@ class Generate:
             raise GlassError(f"{given.tokenizer} lose the spaces of a text: take bpe to write with")
         return cls(*prepare_corpus(given, folder, tell, kind), folder)
 
-    def sizes(self) -> dict[str, int]:
-        return {"vocab": self.tokenizer.vocab}
-
     def start(self, batch: int, context: int, seed: int) -> None:
         self.rows, self.context, self.seed = batch, context, seed
         if not self.valid.size:
@@ -130,9 +64,6 @@ class Generate:
 
     def batch(self, step: int) -> Batch:
         return {"ids": windows(self.train, self.seed, step, self.rows, self.context + 1)}
-
-    def epoch(self) -> int:
-        return max(self.train.size // (self.rows * self.context), 1)
 
     def count(self, batch: Batch) -> int:
         return batch["ids"][:, 1:].numel()
@@ -151,21 +82,13 @@ class Generate:
         """Bits for each byte of the text, read in stretches of a context one after the other."""
         flat = self.valid.flat if most is None else self.valid.flat[: most + 1]
         share = len(flat) / max(len(self.valid.flat), 1)
-        nats = text_loss(network, flat) + self.spelling(flat)
+        nats = text_loss(network, flat, self.context or LONG) + self.spelling(flat)
         return text_figures(nats, len(flat), self.facts["valid_bytes"] * share)
 
     def spelling(self, flat: NDArray[Any]) -> float:
         """What it costs to say which character each unknown one is: a guess among all there are."""
         unknown = self.tokenizer.specials.get(UNKNOWN)
         return 0.0 if unknown is None else float((flat == unknown).sum() * math.log(0x110000))
-
-    @property
-    def size(self) -> int:
-        return self.train.size
-
-    def teach(self, network: Any, share: float) -> float:
-        network.learn(torch.from_numpy(self.train.read(0, round(self.size * share)))[None])
-        return share
 
     def sample(self, network: nn.Module) -> str:
         device = next(network.parameters()).device
@@ -176,8 +99,8 @@ class Generate:
 
 
 @torch.inference_mode()
-def text_loss(network: Any, flat: NDArray[Any]) -> float:
-    """Nats for a whole text, read in stretches of a context.
+def text_loss(network: Any, flat: NDArray[Any], context: int) -> float:
+    """Nats for a whole text, read in stretches of so many tokens.
 
     Nothing predicts the first token: it counts as a guess among all.
     """
@@ -189,7 +112,6 @@ def text_loss(network: Any, flat: NDArray[Any]) -> float:
             ids = torch.from_numpy(flat[first : start + STRETCH].astype(np.int64)).to(device)
             total -= float(network.likelihood(ids)[start - first - 1 :].double().log().sum())
         return total
-    context = getattr(network.config, "context", LONG)
     rows = max(AT_ONCE // context, 1)
     for start in range(0, len(flat) - 1, rows * context):
         part = torch.from_numpy(flat[start : start + rows * context + 1].astype(np.int64)).to(

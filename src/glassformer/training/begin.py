@@ -16,6 +16,7 @@ from glassformer.config import make, nearest, override, to_dict
 from glassformer.errors import GlassError
 from glassformer.live import Live
 from glassformer.nn.lora import add_lora
+from glassformer.tasks import TASKS
 from glassformer.tasks.task import Task
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.training.counting import count_baseline, teach
@@ -191,7 +192,9 @@ def make_config(
 ) -> Any:
     """The architecture's settings: what suits the task, what a recipe says, and what is set."""
     if architecture not in kind.models:
-        choice, hint = ", ".join(kind.models), nearest(architecture, kind.models)
+        does = [task.name for task in TASKS.values() if architecture in task.models]
+        hint = f", which does {', '.join(does)}" if does else nearest(architecture, kind.models)
+        choice = ", ".join(kind.models)
         raise GlassError(f"{kind.name} is done by {choice}, not by {architecture!r}{hint}")
     shape = models.MODELS[architecture].Config
     known = {k: v for k, v in kind.settings.items() if k in shape.__dataclass_fields__}

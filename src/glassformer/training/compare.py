@@ -16,14 +16,16 @@ from typing import Any
 
 import torch
 
-from glassformer.config import nearest
+from glassformer.checkpoint import CONFIG
 from glassformer.errors import GlassError
 from glassformer.folder import read_json, write_file
-from glassformer.live import Live
-from glassformer.tasks import TASKS
+from glassformer.live import Live, shown
+from glassformer.picture import canvas
+from glassformer.tasks import find_task
 from glassformer.tasks.task import Task, is_gain
 from glassformer.training.begin import make_config
 from glassformer.training.run import Run, next_run
+from glassformer.training.show import evaluations
 
 ASKED, RESULT, REPORT, PICTURE = "compare.json", "result.json", "README.md", "compare.png"
 ALONE = """
@@ -55,7 +57,7 @@ class Contender:
 
     @property
     def settings(self) -> list[str]:
-        return [f"model.{setting}" for setting in self.name.split(":")[1:]]
+        return self.name.split(":")[1:]
 
     @property
     def folder(self) -> str:
@@ -74,16 +76,9 @@ def compare(
 
     What is done already in the folder is not done again. Options are those of `train`.
     """
-    if task not in TASKS:
-        raise GlassError(f"there is no task {task!r}{nearest(task, TASKS)}")
-    kind, contenders = TASKS[task], [Contender(name) for name in models]
-    for one in contenders:
-        if one.model not in kind.models:
-            hint = nearest(one.model, kind.models)
-            raise GlassError(
-                f"{task} is done by {', '.join(kind.models)}, not by {one.model!r}{hint}"
-            )
-        make_config(one.model, kind, {}, [s.removeprefix("model.") for s in one.settings])
+    kind, contenders = find_task(task), [Contender(name) for name in models]
+    for one in contenders:  # what is wrong with the last is said before the first has learnt
+        make_config(one.model, kind, {}, one.settings)
     if len({one.folder for one in contenders}) < max(len(contenders), 2):
         raise GlassError("name at least two different models")
     asked = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
@@ -129,11 +124,11 @@ def contend(one: Contender, path: Path, asked: dict[str, Any]) -> dict[str, Any]
     if (path / RESULT).exists():
         found: dict[str, Any] = read_json(path / RESULT)
         return found
-    settings = [*asked.get("settings", []), *one.settings]
+    settings = [*asked.get("settings", []), *(f"model.{setting}" for setting in one.settings)]
     rest = {name: value for name, value in asked.items() if name != "models"}
     request = {**rest, "model": one.model, "settings": settings, "run": str(path)}
     request |= {"baseline": False, "overwrite": path.exists()}
-    if (path / "config.toml").exists():
+    if (path / CONFIG).exists():
         request = {"resume": str(path)}
     code, said = in_a_process(json.dumps(request))
     result: dict[str, Any] = json.loads(said) if code == 0 else {}
@@ -172,12 +167,6 @@ def table(kind: type[Task], rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     return [head, *([row["name"], *(shown(row[name]) for name in names)] for row in rows)]
 
 
-def shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
 def report(rows: Sequence[dict[str, Any]], kind: type[Task], asked: dict[str, Any]) -> str:
     head, *body = table(kind, rows)
     lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
@@ -199,17 +188,10 @@ def draw(
     rows: Sequence[dict[str, Any]], paths: dict[str, Path], kind: type[Task], file: Path
 ) -> None:
     """Quality against time, a line for each model; one that learns in one go is a point."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = canvas()
     chart, axes = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
     for i, row in enumerate(rows):
-        judged = [
-            m for m in Run(paths[row["name"]]).metrics() if kind.verdict in m and "best" not in m
-        ]
-        judged = [m for m in judged if "seconds" in m]
+        judged = evaluations(Run(paths[row["name"]]).metrics(), kind.verdict)
         times, values = [m["seconds"] for m in judged], [m[kind.verdict] for m in judged]
         name = f"{row['name']}  {row[kind.verdict]:.4g}"
         if len(times) > 1:

@@ -24,11 +24,17 @@ def baseline_on(task: Task, folder: Path) -> dict[str, Any]:
 
 
 def measure(
-    path: Path, files: tuple[Path, ...] = (), *, plot: Path | None = None, **columns: Any
+    path: Path,
+    files: tuple[Path, ...] = (),
+    *,
+    plot: Path | None = None,
+    context: int | None = None,
+    **columns: Any,
 ) -> dict[str, Any]:
     """Open the best weights of a run and evaluate them, on everything there is.
 
-    `plot` is a picture to draw of which labels were taken for which.
+    `plot` is a picture to draw of which labels were taken for which; `context` how many tokens of
+    a running text are read at once, if not as many as it learnt from.
     """
     folder = path / BEST if (path / BEST).is_dir() else path
     if not (folder / checkpoint.CONFIG).exists():
@@ -37,6 +43,8 @@ def measure(
     name = facts.pop("name", None)
     if name not in TASKS or tokenizer is None:
         raise GlassError(f"{path} does not say what task it was trained for")
+    if context is not None and (TASKS[name].table or context < 1):
+        raise GlassError("only running text is read in stretches, of at least one token")
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         if files:
@@ -52,7 +60,7 @@ def measure(
                 raise GlassError(f"{path} has no data of its own: name the data to measure it on")
             Run(path).require("cache/")
             task = TASKS[name](tokenizer, facts, cache)  # type: ignore[call-arg]
-        task.start(1, getattr(network.config, "context", 0), 0)
+        task.start(1, context or int(getattr(network.config, "context", 0)), 0)
         figures: dict[str, Any] = task.evaluate(network)
         drawn = getattr(task, "confusion", None)
         if (path / BASELINE).is_dir():

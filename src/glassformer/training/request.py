@@ -11,7 +11,7 @@ import torch
 
 from glassformer.config import make, nearest, override
 from glassformer.errors import GlassError
-from glassformer.tasks import TASKS
+from glassformer.tasks import TASKS, find_task
 from glassformer.tasks.task import Data, Given, Task
 from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.settings import Training
@@ -45,9 +45,7 @@ class Request:
         recipe = read_recipe(Path(config)) if config else Recipe(task or "")
         if task not in (None, recipe.task):
             raise GlassError(f"{config} is a recipe for {recipe.task}, not for {task}")
-        if recipe.task not in TASKS:
-            raise GlassError(f"there is no task {recipe.task!r}{nearest(recipe.task, TASKS)}")
-        kind = TASKS[recipe.task]
+        kind = find_task(recipe.task)
         valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
         anew = anew or any(setting.startswith("train.lora=") for setting in settings)
         told = chosen(settings, "train.")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.live import clock
+from glassformer.picture import canvas
 from glassformer.tasks.task import Task
 
 
@@ -28,6 +29,11 @@ def describe(
         f"step {step:,}/{steps:,}  loss {loss:.3f}  {best}{clock(left)} left  rate {rate:.1e}  "
         f"gradient {norm:.2f}  {speed}/s  {peak_memory():.1f} GB"
     )
+
+
+def evaluations(metrics: list[dict[str, Any]], figure: str) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl that say a figure while it learnt, not that of the end."""
+    return [m for m in metrics if "seconds" in m and "best" not in m and figure in m]
 
 
 def mark_trouble(axes: Any, learnt: list[dict[str, Any]], skipped: list[int]) -> None:
@@ -54,11 +60,7 @@ def spikes(losses: list[float], before: int = 20) -> list[int]:
 
 def plot_confusion(counts: NDArray[np.int64], labels: list[str], file: Path) -> None:
     """Which label was said for which, in percent of each true label."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = canvas()
     share = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
     side = min(max(3.5, 0.55 * len(labels) + 2), 40)
     chart, axes = pyplot.subplots(figsize=(side, side), layout="constrained")
@@ -79,14 +81,9 @@ def plot_confusion(counts: NDArray[np.int64], labels: list[str], file: Path) -> 
 
 def plot(metrics: list[dict[str, Any]], task: Task, baseline: float | None, folder: Path) -> None:
     """Loss, rate and the figure that counts beside something simple, as pictures."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
+    pyplot = canvas()
     folder.mkdir(exist_ok=True)
     learnt = [m for m in metrics if "rate" in m]
-    judged = [m for m in metrics if "seconds" in m and "best" not in m]
     for name in dict.fromkeys(("loss", "rate", task.figure, task.verdict)):
         chart, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
         if name in ("loss", "rate"):
@@ -94,8 +91,8 @@ def plot(metrics: list[dict[str, Any]], task: Task, baseline: float | None, fold
         if name == "loss":
             mark_trouble(axes, learnt, [m["step"] for m in metrics if "skipped" in m])
         if name != "rate":
-            known = [m for m in judged if name in m]
-            steps, values = [m["step"] for m in known], [m[name] for m in known]
+            judged = evaluations(metrics, name)
+            steps, values = [m["step"] for m in judged], [m[name] for m in judged]
             axes.plot(steps, values, marker="o", label="validation")
         if name == task.verdict and baseline is not None:
             axes.axhline(baseline, linestyle="--", color="gray", label=task.simple)

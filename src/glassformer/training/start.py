@@ -17,7 +17,7 @@ from glassformer.config import make, read
 from glassformer.data.files import Bad, kept_input
 from glassformer.errors import GlassError
 from glassformer.folder import read_json, write_file
-from glassformer.live import Live
+from glassformer.live import Live, shown
 from glassformer.tasks import TASKS
 from glassformer.tasks.classify import Classify
 from glassformer.tasks.task import Given, Task
@@ -193,7 +193,7 @@ def finish(trainer: Trainer, tell: Live) -> dict[str, Any]:
 def card(trainer: Trainer, result: dict[str, Any]) -> None:
     """A README.md that says what the folder holds and how it came to be."""
     rows = "\n".join(
-        f"| {name} | {value:.4g} |" if isinstance(value, float) else f"| {name} | `{value}` |"
+        f"| {name} | {shown(value)} |"
         for name, value in result.items()
         if name not in ("baseline", "bleu_signature")
     )
