@@ -1,10 +1,10 @@
 """What reading first is worth: 1,000 labelled reviews, with and without a model that read many.
 
-    python bench/labels.py REVIEWS.jsonl[.gz] FOLDER [LABELS]
+    python bench/labels.py REVIEWS.jsonl[.gz] FOLDER [LABELS [SEEDS]]
 
 Of the reviews (columns text and label), shuffled, a tenth is held out; a BERT learns to guess
 hidden words in the text of all others (recipes/masked.toml), and is then trained on the first
-LABELS of them (1,000), as are a BERT from nothing and a machine that weighs phrases. Three seeds
+LABELS of them (1,000), as are a BERT from nothing and a machine that weighs phrases. Three SEEDS
 each. What is in FOLDER already is not done again.
 """
 
@@ -24,7 +24,6 @@ RECIPE = Path(__file__).parents[1] / "recipes" / "masked.toml"
 READ = {"text": ("text",), "label": "label"}
 SAME = ["model.context=256", "model.dropout=0.1"]
 SHAPE = ["model.position=alibi", "model.dim=128", "model.depth=3", "model.heads=4"]
-SEEDS = range(3)
 
 
 def split(file: Path, folder: Path, labels: int) -> tuple[Path, Path, Path]:
@@ -33,6 +32,7 @@ def split(file: Path, folder: Path, labels: int) -> tuple[Path, Path, Path]:
     random.Random(0).shuffle(rows)
     cut = len(rows) * 9 // 10
     parts = {"texts": rows[:cut], "labelled": rows[:labels], "held-out": rows[cut:]}
+    folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, part in parts.items():
         paths.append(folder / f"{name}-{labels}.jsonl")
@@ -49,30 +49,32 @@ def trained(folder: Path, name: str, seed: int, *data: Path, **options) -> dict:
     return read_json(result)
 
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[2])
-    folder.mkdir(exist_ok=True)
-    labels = int(sys.argv[3]) if sys.argv[3:] else 1000
-    texts, labelled, held_out = split(Path(sys.argv[1]), folder, labels)
+def measure(file: Path, folder: Path, labels: int = 1000, seeds: int = 3) -> dict[str, list[float]]:
+    """The share of the held-out reviews that each way gets right, a figure for each seed."""
+    texts, labelled, held_out = split(file, folder, labels)
     if not (folder / "masked" / "README.md").exists():
         train(None, texts, config=RECIPE, run=folder / "masked", text=("text",), valid=[held_out])
-    common = {**READ, "valid": [held_out], "epochs": 5000 / labels, "baseline": False}
+    passes = max(5000 / labels, 1)
+    common = {**READ, "valid": [held_out], "epochs": passes, "baseline": False}
     gentle = {"batch": 4, "rate": 5e-4}
+    nothing = {"model": "bert", "settings": [*SAME, *SHAPE], **gentle}
     kinds = {
         "on what was read": {"base": folder / "masked", "settings": SAME, **gentle},
-        "from nothing": {"model": "bert", "settings": [*SAME, *SHAPE], **gentle},
-        "from nothing, three times the rate": {
-            "model": "bert",
-            "settings": [*SAME, *SHAPE],
-            "batch": 4,
-            "rate": 1.5e-3,
-        },
+        "from nothing": nothing,
+        "from nothing, three times the rate": {**nothing, "rate": 1.5e-3},
         "weighing phrases": {"model": "bag"},
     }
+    found = {}
     for name, options in kinds.items():
         runs = [
-            trained(folder, f"{name}-{labels}", s, labelled, **common, **options) for s in SEEDS
+            trained(folder, f"{name}-{labels}", seed, labelled, **common, **options)
+            for seed in range(seeds)
         ]
-        figures = [run["accuracy"] for run in runs]
-        each = ", ".join(f"{figure:.3f}" for figure in figures)
-        print(f"{name:<34} {statistics.mean(figures):.3f}  ({each})", flush=True)
+        found[name] = [run["accuracy"] for run in runs]
+        each = ", ".join(f"{figure:.3f}" for figure in found[name])
+        print(f"{name:<34} {statistics.mean(found[name]):.3f}  ({each})", flush=True)
+    return found
+
+
+if __name__ == "__main__":
+    measure(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:]))

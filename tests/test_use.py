@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 import glassformer.api
-from glassformer import GlassError, load
+from glassformer import MODELS, GlassError, load
 from glassformer.generate.decode import finished_texts
 from glassformer.generate.pieces import overlap
 from glassformer.generate.sampling import GREEDY
@@ -425,14 +426,23 @@ def test_every_recipe_of_ours_can_be_read():
     from glassformer.training.request import sort_options
 
     recipes = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
-    assert recipes
+    assert {read_recipe(recipe).model["name"] for recipe in recipes} == MODELS.keys()
     for recipe in recipes:
-        read = read_recipe(recipe)
+        read, text = read_recipe(recipe), recipe.read_text()
         kind, table = TASKS[read.task], dict(read.model)
-        make_config(table.pop("name"), kind, table, [])
+        name = table.pop("name")
+        shape = make_config(name, kind, table, [])
         learning, _ = sort_options(kind, read, {})
-        assert learning.steps, "a recipe's figure is that of its steps"
-        assert re.search(r"^# .*20\d\d-\d\d-\d\d", recipe.read_text(), re.MULTILINE)
+        at_once = hasattr(MODELS[name], "learn")
+        assert learning.steps or at_once, "a recipe's figure is that of its steps"
+        assert re.search(r"^# .*20\d\d-\d\d-\d\d", text, re.MULTILINE)
+        assert f"#   glass train --config recipes/{recipe.name}" in text
+        assert re.search(r"^# .*(\d cores|counted on the meta device)", text, re.MULTILINE)
+        if counted := re.search(r"([\d,]+) parameters.* counted on the meta device", text):
+            with torch.device("meta"):
+                network = MODELS[name](replace(shape, vocab=read.data["vocab"]))
+            size = sum(p.numel() for p in network.parameters())
+            assert f"{size:,}" == counted[1]
 
 
 def write(folder, text):

@@ -22,6 +22,9 @@ from glassformer.generate.decode import stream as decode
 from glassformer.generate.pieces import pieces
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection.alignment import Alignment, align
+from glassformer.inspection.reading import read
+from glassformer.inspection.sheet import Step
+from glassformer.inspection.worksheet import worksheet
 from glassformer.nn.heads import mean_pool
 from glassformer.tasks.classify import context_of, encode_pair, scores, separator, shortened
 from glassformer.tasks.translate import END, START, Translate
@@ -229,6 +232,30 @@ class Model:
         with Trace(network, last) as trace:
             network(ids, keep=keep)
         return trace[last]
+
+    # --- look inside --------------------------------------------------------------------------
+
+    def trace(self, text: str, *patterns: str, target: str | None = None, **options: Any) -> Trace:
+        """Every value on a text's way through the model, or those that the patterns name.
+
+        >>> model = load("runs/generate-1")
+        >>> model.trace("the cat", "*.pattern")["blocks.0.attention.pattern"].shape
+        torch.Size([1, 2, 7, 7])
+        """
+        return read(self.network, self.words(), text, *patterns, target=target, **options).trace
+
+    def walk(
+        self, text: str, *, layer: int = 0, head: int = 0, target: str | None = None
+    ) -> list[Step]:
+        """The worksheet of a text: every step through one block and one head.
+
+        >>> steps = load("runs/generate-1").walk("the cat")
+        >>> steps[0].title, steps[-1].title
+        ('Tokens and ids', 'Probabilities')
+        """
+        places = {"layer": layer, "head": head, "target": target}
+        labels = self.task.get("labels")
+        return worksheet(self.network, self.words(), text, **places, labels=labels)  # type: ignore[arg-type]
 
     def words(self) -> Tokenizer:
         if self.tokenizer is None:

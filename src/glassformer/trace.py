@@ -57,6 +57,7 @@ class Trace(Mapping[str, Tensor]):
         self.network, self.edits = network, dict(edit or {})
         self.patterns = patterns if patterns or edit else ("*",)
         self.visits: dict[str, list[Tensor]] = {}  # a shared block or a decoding loop visits often
+        self.order: list[str] = []  # of all visits, as they came
         self.names: set[str] = set()  # every name that came by, recorded or not
         self.megabytes, self.used, self.full = megabytes, 0, False
         self._path: list[str] = []  # the module that is running behind those that called it
@@ -135,6 +136,7 @@ class Trace(Mapping[str, Tensor]):
             return
         self.used += value.nbytes
         self.visits.setdefault(full, []).append(value)
+        self.order.append(full)
 
     def _changed(self, full: str, value: Tensor, edit: Edit) -> Tensor:
         changed = edit if isinstance(edit, Tensor) else edit(value)

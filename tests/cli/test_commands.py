@@ -18,8 +18,6 @@ from cases import CASES
 from glassformer import load
 from glassformer.api import Model
 from glassformer.cli import GROUPS, glass
-from glassformer.inspection.worksheet import worksheet
-from glassformer.text.plain import Bytes
 
 ROOT = Path(glassformer.__file__).parents[2]
 
@@ -107,19 +105,6 @@ def test_demo_says_what_is_wrong_in_one_line():
         assert error.startswith("glass: ")
         assert message in error
         assert error.count("\n") == 1
-
-
-def test_a_worksheet_says_what_the_model_does():
-    network, tokenizer = CASES["gpt2"].network, Bytes()
-    sheet = worksheet(network, tokenizer, "\x01\x02\x03", layer=1, head=2, top=3)
-    logits = network(torch.tensor([[1, 2, 3]]))
-    best = logits[0, -1].softmax(-1).topk(3)
-    assert [p for _, p in sheet.next] == pytest.approx(best.values.tolist(), abs=1e-5)
-    assert [t for t, _ in sheet.next] == [tokenizer.token(i) for i in best.indices.tolist()]
-    assert sheet.ids == [1, 2, 3]
-    assert sheet.shapes["output"] == (1, 3, 50)
-    torch.testing.assert_close(sheet.pattern.sum(-1), torch.ones(3))
-    assert not sheet.pattern.triu(1).any()
 
 
 def test_info_tells_versions_and_measures():

@@ -25,12 +25,13 @@ from glassformer.cli.resume import resume
 from glassformer.cli.runs import runs
 from glassformer.cli.train import train
 from glassformer.cli.translate import translate
+from glassformer.cli.walk import walk
 from glassformer.errors import GlassError
 
 GROUPS = {
     "Train": [check_data, train, resume, evaluate, compare, runs],
     "Use": [generate, classify, translate, fill_mask, embed],
-    "Look inside": [demo],
+    "Look inside": [demo, walk],
     "Keep": [check, average, convert, models, info],
 }
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from glassformer.inspection.worksheet import Worksheet
+    from glassformer.inspection.reading import Reading
 
 SENTENCE = "The value of the list is the sum of its items"
 NEXT = """
@@ -52,7 +52,8 @@ def show(console: Console, text: str, *, layer: int = 0, head: int = 0, seed: in
 
     import torch
 
-    from glassformer.inspection.worksheet import worksheet
+    from glassformer.inspection.reading import read
+    from glassformer.inspection.worksheet import next_tokens, pattern_of
     from glassformer.models.generator import Config, Generator
     from glassformer.text.subword import BPE
 
@@ -64,7 +65,8 @@ def show(console: Console, text: str, *, layer: int = 0, head: int = 0, seed: in
     tokenizer = BPE.train(pydoc_data.topics.topics.values(), vocab=2048)
     config = Config(vocab=tokenizer.vocab, context=64, dim=64, depth=2, heads=4)
     network = Generator(config).eval()
-    sheet = worksheet(network, tokenizer, text, layer=layer, head=head)
+    reading = read(network, tokenizer, text)
+    pattern = pattern_of(reading, layer, head)
 
     size, where = sum(p.numel() for p in network.parameters()), f"block {layer}, head {head}"
     console.print(
@@ -73,29 +75,29 @@ def show(console: Console, text: str, *, layer: int = 0, head: int = 0, seed: in
         f"[bold]A tokenizer[/] of {tokenizer.vocab:,} tokens (BPE), learnt from Python's own "
         "documentation."
     )
-    section("1. The text becomes tokens, and tokens become ids", tokens_lines(sheet))
-    section(f"2. Each value by its name, through block {layer}", shapes_lines(sheet, layer))
+    section("1. The text becomes tokens, and tokens become ids", tokens_lines(reading))
+    section(f"2. Each value by its name, through block {layer}", shapes_lines(reading, layer))
     section(
         f"3. What each token (row) reads from which, in percent: {where}",
-        grid(sheet.pattern.tolist(), sheet.tokens),
+        grid(pattern.tolist(), reading.tokens),
     )
-    section("4. The likeliest next tokens", next_lines(sheet))
+    section("4. The likeliest next tokens", next_lines(next_tokens(reading, tokenizer, 5)))
     console.print(NEXT, markup=False)
 
 
-def tokens_lines(sheet: Worksheet) -> str:
-    rows = enumerate(zip(sheet.tokens, sheet.ids, strict=True))
+def tokens_lines(reading: Reading) -> str:
+    rows = enumerate(zip(reading.tokens, reading.ids, strict=True))
     return "\n".join(f"{at:5}  {visible(token):<14} {id:6}" for at, (token, id) in rows)
 
 
-def shapes_lines(sheet: Worksheet, layer: int) -> str:
+def shapes_lines(reading: Reading, layer: int) -> str:
     shown = {
-        name: " x ".join(map(str, shape))
-        for name, shape in sheet.shapes.items()
+        name: " x ".join(map(str, value.shape))
+        for name, value in reading.trace.items()
         if not name.startswith("blocks.") or f"{name}.".startswith(f"blocks.{layer}.")
     }
     return "\n".join(f"  {name:<40} {shape:>16}" for name, shape in shown.items())
 
 
-def next_lines(sheet: Worksheet) -> str:
-    return "\n".join(f"  {visible(token):<18} {chance:8.2%}" for token, chance in sheet.next)
+def next_lines(tokens: list[tuple[str, float]]) -> str:
+    return "\n".join(f"  {visible(token):<18} {chance:8.2%}" for token, chance in tokens)

@@ -1,28 +1,48 @@
-"""One text's way through a model, as numbers to read: tokens, shapes, a pattern, the next token."""
+"""The worksheet of any model: one text's way through it, step by step, as a walk."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 
 import torch
 from torch import Tensor, nn
 
 from glassformer.config import nearest
 from glassformer.errors import GlassError
+from glassformer.inspection.reading import Reading, read
+from glassformer.inspection.sheet import Step, Table
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.trace import Trace
+from glassformer.words import say
+
+SAME = {"query", "key", "value", "out", "widen", "narrow", "dropout", "gate"}  # told by others
+BLOCK = re.compile(r"(?:blocks|layers|encoder|decoder)\.(\d+)(?:\.|$)")
+TOP = 8  # likeliest tokens that are shown
+
+# by the last part of a value's name: what it is, how it is made, and a word on it
+TOLD = {
+    "token": ("Embedding", "E[id]", "Each token is looked up in a table that was learnt."),
+    "source_token": ("Embedding of the source", "E[id]", "The source has a table of its own."),
+    "segment": ("Segment", "S[0 or 1]", "Which of two texts a token belongs to."),
+    "position": ("Position", "P[place]", "Where each token stands."),
+    "q": ("Queries", "Q = X W_q + b", "What each token asks for, in this head."),
+    "k": ("Keys", "K = X W_k + b", "What each token offers to be found by."),
+    "v": ("Values", "V = X W_v + b", "What each token has to give."),
+    "scores": ("Scores", "Q Kᵀ / √e, and −∞ where hidden", "How well questions meet offers."),
+    "pattern": ("Pattern", "softmax(scores)", "Whom each token (row) reads, and how much."),
+    "heads": ("Mixture", "pattern V", "Each token becomes a mixture of what it reads."),
+    "attention": ("Projection", "concat(heads) W_o + b", "All heads together, brought back."),
+    "cross": ("Projection", "concat(heads) W_o + b", "What was read of the source."),
+    "residual": ("Residual", "x + what the layer says", "What was there before is kept."),
+    "mean": ("Mean", "mean of the row", "Inside a norm."),
+    "deviation": ("Deviation", "√(mean of (x − mean)² + ε)", "Inside a norm."),
+    "normal": ("Normal", "(x − mean) / deviation", "Inside a norm."),
+    "hidden": ("Inside the feed-forward layer", "activation(X W₁ + b₁)", "Features, on or off."),
+    "feedforward": ("Feed-forward", "hidden W₂ + b₂", "What the features say."),
+    "votes": ("Votes", "Σ shares", "What pairs of tokens vote for."),
+    "output": ("Scores in the end", "logits", "One for every token or label there is."),
+}
 
 
-@dataclass(frozen=True)
-class Worksheet:
-    tokens: list[str]
-    ids: list[int]
-    shapes: dict[str, tuple[int, ...]]  # of every value, in the order in which they are made
-    pattern: Tensor  # t s: what each token reads from which, in the head that was asked for
-    next: list[tuple[str, float]]  # the likeliest next tokens, with their probabilities
-
-
-@torch.inference_mode()
 def worksheet(
     network: nn.Module,
     tokenizer: Tokenizer,
@@ -30,33 +50,118 @@ def worksheet(
     *,
     layer: int = 0,
     head: int = 0,
-    top: int = 5,
-) -> Worksheet:
-    """Run a text through a model that predicts the next token, and note what happens."""
-    ids = tokenizer.encode(text)
-    if not ids:
-        raise GlassError("the text is empty: give at least one word")
-    device = next(network.parameters()).device
-    with Trace(network) as trace:
-        logits = network(torch.tensor([ids], device=device))
-    probabilities, best = logits[0, -1].softmax(dim=-1).topk(min(top, tokenizer.vocab))
-    return Worksheet(
-        tokens=[tokenizer.token(i) for i in ids],
-        ids=ids,
-        shapes={name: tuple(trace[name].shape) for name in trace},
-        pattern=pattern_of(trace, layer, head),
-        next=[
-            (tokenizer.token(int(i)), float(p)) for p, i in zip(probabilities, best, strict=True)
-        ],
+    target: str | None = None,
+    labels: list[str] | None = None,
+) -> list[Step]:
+    """Every step of a text through one block and one head of a network."""
+    reading = read(network, tokenizer, text, target=target)
+    steps = [tokens_step(reading)]
+    seen: dict[str, int] = {}
+    inside = False
+    for name in reading.trace.order:
+        at = seen[name] = seen.get(name, -1) + 1
+        block, leaf = BLOCK.match(name), name.rsplit(".", 1)[-1]
+        inside = inside or bool(block and int(block[1]) == layer)
+        if leaf in SAME or (block and int(block[1]) != layer):
+            continue
+        first = (
+            at == 0 and len(reading.trace.visits[name]) > 1
+        )  # a translator reads before it writes
+        steps.append(step_of(reading, name, reading.trace.visits[name][at], head, first))
+    if not inside and any(map(BLOCK.match, reading.trace)):
+        raise GlassError(f"there is no block {layer}; {last_block(reading)}")
+    return [*steps, chances_step(reading, tokenizer, labels)]
+
+
+def last_block(reading: Reading) -> str:
+    numbers = [int(found[1]) for name in reading.trace if (found := BLOCK.match(name))]
+    return f"the last is {max(numbers)}"
+
+
+def tokens_step(reading: Reading) -> Step:
+    rows = [("ids", reading.tokens), ("source", reading.source)]
+    tables = [
+        Table(say(name), reading.inputs[name].float(), (), tokens, "given", 0)
+        for name, tokens in rows
+        if tokens
+    ]
+    return Step(
+        say("Tokens and ids"),
+        "",
+        say("The text is cut into tokens, and each token has a number."),
+        tuple(reversed(tables)),
     )
 
 
-def pattern_of(trace: Trace, layer: int, head: int) -> Tensor:
+def step_of(reading: Reading, name: str, value: Tensor, head: int, first: bool) -> Step:
+    """What a value is, as far as its name tells, and its numbers."""
+    leaf = name.rsplit(".", 1)[-1]
+    title, formula, says = TOLD.get(leaf, ("", "", ""))
+    if leaf.endswith("norm"):
+        title, formula, says = "Norm", "(x − mean) / deviation × scale + shift", "One size for all."
+    block = BLOCK.search(f"{name}.")
+    if not title and block and name.endswith(block[1]):
+        title, formula = "Block", ""
+        says = "What the block says: it goes to the next."
+    asked = reading.trace.get(f"{name.rpartition('.')[0]}.q", value)  # keys may serve several heads
+    grid, many = sheet_of(value, head, name, asked.shape[1])
+    rows, columns = names_of(reading, name, grid, first)
+    where = f"{say(title)}: {name}" if title else name
+    more = say(" Head {head} of {many}.", head=head, many=many) if many else ""
+    return Step(where, formula, (say(says) if says else "") + more,
+                (Table(name, grid, rows, columns),))  # fmt: skip
+
+
+def sheet_of(value: Tensor, head: int, name: str, many: int) -> tuple[Tensor, int]:
+    """The first text's numbers, in one of so many heads, if it has heads: r c."""
+    value = value.detach().float()
+    if value.ndim == 4:
+        if not 0 <= head < many:
+            raise GlassError(f"{name} has the heads 0 to {many - 1}; there is no head {head}")
+        return value[0, head * value.shape[1] // many], many
+    value = value[0] if value.ndim == 3 else value
+    return (value if value.ndim == 2 else value.reshape(1, -1)), 0
+
+
+def names_of(reading: Reading, name: str, grid: Tensor, first: bool) -> tuple[list[str], list[str]]:
+    """Tokens beside rows, and above columns where these are tokens too."""
+    reads = name.startswith(("encoder", "source")) or (first and name in ("token", "position"))
+    source = reads and bool(reading.source)
+    crosses, leaf = "cross" in name, name.rsplit(".", 1)[-1]
+    read_from = reading.source if source or (crosses and reading.source) else reading.tokens
+    own = reading.source if source or (crosses and leaf in ("k", "v")) else reading.tokens
+    rows = own if len(own) == len(grid) else []
+    across = leaf in ("scores", "pattern") and len(read_from) == grid.shape[1]
+    return list(rows), list(read_from) if across else []
+
+
+def chances_step(reading: Reading, tokenizer: Tokenizer, labels: list[str] | None) -> Step:
+    """The likeliest tokens after the last place, or labels of the whole text."""
+    output = reading.output if reading.output.ndim == 1 else reading.output[-1]
+    many = min(TOP, len(output))
+    chances, best = output.softmax(dim=-1).topk(many)
+    names = [
+        labels[int(i)] if labels else tokenizer.token(int(i)) if len(output) == tokenizer.vocab
+        else str(int(i)) for i in best
+    ]  # fmt: skip
+    return Step(
+        say("Probabilities"),
+        "softmax(logits)",
+        say("The likeliest after the last token.") if not labels else say("The likeliest labels."),
+        (Table(say("probabilities"), chances[None], (), names),),
+    )
+
+
+def pattern_of(reading: Reading, layer: int, head: int) -> Tensor:
+    """What each token reads from which, in one head: t s."""
     name = f"blocks.{layer}.attention.pattern"
-    if name not in trace:
-        patterns = [other for other in trace if other.endswith(".pattern")]
+    if name not in reading.trace:
+        patterns = [other for other in reading.trace if other.endswith(".pattern")]
         raise GlassError(f"there is no {name}{nearest(name, patterns)}")
-    heads = trace[name][0]
-    if not 0 <= head < len(heads):
-        raise GlassError(f"{name} has the heads 0 to {len(heads) - 1}; there is no head {head}")
-    return heads[head]
+    return sheet_of(reading.trace[name], head, name, reading.trace[name].shape[1])[0]
+
+
+def next_tokens(reading: Reading, tokenizer: Tokenizer, top: int) -> list[tuple[str, float]]:
+    """The likeliest next tokens, with their probabilities."""
+    chances, best = torch.topk(reading.output[-1].softmax(dim=-1), min(top, tokenizer.vocab))
+    return [(tokenizer.token(int(i)), float(p)) for p, i in zip(chances, best, strict=True)]

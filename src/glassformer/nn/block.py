@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from glassformer.nn.cache import Past
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.span import Span
+from glassformer.trace import tap
 
 Layer = Callable[[Tensor], Tensor]
 Residual = Callable[[Tensor, Layer, Layer], Tensor]
@@ -18,11 +19,11 @@ Norm = Callable[[int], nn.Module]
 
 
 def pre_norm(x: Tensor, norm: Layer, layer: Layer) -> Tensor:
-    return x + layer(norm(x))
+    return tap("residual", x + layer(norm(x)))
 
 
 def post_norm(x: Tensor, norm: Layer, layer: Layer) -> Tensor:
-    return norm(x + layer(x))
+    return norm(tap("residual", x + layer(x)))
 
 
 class Block(nn.Module):

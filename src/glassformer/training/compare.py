@@ -187,23 +187,29 @@ def report(rows: Sequence[dict[str, Any]], kind: type[Task], asked: dict[str, An
 def draw(
     rows: Sequence[dict[str, Any]], paths: dict[str, Path], kind: type[Task], file: Path
 ) -> None:
-    """Quality against time, a line for each model; one that learns in one go is a point."""
+    """Quality against time, a line for each model; level for one that learns in one go."""
     pyplot = canvas()
     chart, axes = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
-    for i, row in enumerate(rows):
-        judged = evaluations(Run(paths[row["name"]]).metrics(), kind.verdict)
-        times, values = [m["seconds"] for m in judged], [m[kind.verdict] for m in judged]
-        name = f"{row['name']}  {row[kind.verdict]:.4g}"
-        if len(times) > 1:
-            axes.plot(times, values, color=f"C{i}", marker="o", markersize=3, label=name)
-        else:
-            axes.axhline(row[kind.verdict], linestyle="--", color=f"C{i}", label=name)
-    axes.set_xlabel("seconds of training")
-    axes.set_ylabel(kind.verdict.replace("_", " "))
-    if kind.verdict == "bits_per_byte":
-        ends = [row[kind.verdict] for row in rows]
-        axes.set_ylim(0.95 * min(ends), 1.2 * max(ends))
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+    figure, ends = kind.verdict.replace("_", " "), [row[kind.verdict] for row in rows]
+    lines = [evaluations(Run(paths[row["name"]]).metrics(), kind.verdict) for row in rows]
+    if all(len(line) < 2 for line in lines):
+        bars = axes.barh([row["name"] for row in rows], ends, color="C0")
+        axes.bar_label(bars, [f"{end:.4g}" for end in ends], padding=3)
+        axes.margins(x=0.15)
+        axes.invert_yaxis()
+        axes.set_xlabel(figure)
+    else:
+        for i, (row, line) in enumerate(zip(rows, lines, strict=True)):
+            name, end = f"{row['name']}  {row[kind.verdict]:.4g}", row[kind.verdict]
+            times, values = [m["seconds"] for m in line], [m[kind.verdict] for m in line]
+            if len(line) > 1:
+                axes.plot(times, values, color=f"C{i}", marker="o", markersize=3, label=name)
+            else:
+                axes.axhline(end, linestyle="--", color=f"C{i}", label=name)
+        axes.set(xlabel="seconds of training", ylabel=figure)
+        if kind.verdict == "bits_per_byte":
+            axes.set_ylim(0.95 * min(ends), 1.2 * max(ends))
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
     chart.savefig(file, dpi=110)
     pyplot.close(chart)

@@ -207,10 +207,9 @@ class Trainer(Keeper):
         if self.baseline:
             name = "" if figure == verdict else f"{verdict} "
             beside = f"(counting: {name}{self.baseline[verdict]:.4g})  "
-        best = (
-            "" if self.state.best is None else f"{figure.replace('_', ' ')} {self.state.best:.4g} "
-        )
-        return best + beside
+        if self.state.best is None:
+            return beside
+        return f"best {figure.replace('_', ' ')} {self.state.best:.4g} {beside}"
 
     def speed(self) -> float:
         """Predictions learnt from in a second, evaluations and all."""

@@ -1,0 +1,221 @@
+"""docs/systems.md: each system in a paragraph, a picture and its figures, made from real runs.
+
+    python bench/systems.py RUNS DATA
+
+RUNS is a folder for the runs; what is in it already is not done again, so that it can be stopped.
+DATA holds tinyshakespeare/input.txt, cmn-eng/train.tsv.gz and imdb/train.jsonl.gz. All of it takes
+about two hours on two cores.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import chinese
+import claims
+import labels
+import torch
+
+from glassformer import MODELS, load
+from glassformer.errors import GlassError
+from glassformer.folder import read_json
+from glassformer.inspection.draw import heat_map
+from glassformer.live import Live
+from glassformer.picture import canvas
+from glassformer.training.compare import PICTURE, REPORT, compare
+from glassformer.training.measure import measure
+from glassformer.training.recipe import read_recipe
+from glassformer.training.start import train
+
+HOME = Path(__file__).parents[1]
+DOCS, RECIPES = HOME / "docs", HOME / "recipes"
+PICTURES = DOCS / "pictures"
+SMALL = ["model.dim=128", "model.depth=4", "model.heads=4", "model.context=128"]
+LENGTHS = (128, 256, 512)
+SAID = ("你好。", "我爱你。", "今天天气很好。", "你叫什么名字？", "我不知道他在哪里。", "机器学习")
+
+
+def compared(runs: Path, name: str, task: str, *data: Path, **options: Any) -> str:
+    """A comparison's table, picture and data line, as its report has them."""
+    run, _ = compare(task, *data, run=runs / name, tell=Live(), **options)
+    shutil.copy(run / PICTURE, PICTURES / f"{name}.png")
+    _, body = (run / REPORT).read_text().split("\n\n", 1)
+    return body.replace(f"]({PICTURE})", f"](pictures/{name}.png)")
+
+
+def once(file: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What was measured before, or is measured now and kept."""
+    if not file.exists():
+        file.write_text(json.dumps(make(), ensure_ascii=False))
+    return read_json(file)
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+# --- one section a system ---------------------------------------------------------------------
+
+
+def counting(runs: Path, data: Path) -> str:
+    orders = [f"markov:order={order}" for order in range(1, 7)]
+    skips = ["markov:skips=4", "markov:skips=4:masked=true"]
+    return compared(runs, "counting", "generate", text(data), models=[*orders, *skips], steps=1)
+
+
+def generators(runs: Path, data: Path) -> str:
+    names = ["markov", "convolutional", "recurrent", "generator", "gpt2", "llama"]
+    return compared(runs, "generators", "generate", text(data), models=names, minutes=3)
+
+
+def forgetting(runs: Path, data: Path) -> str:
+    said = once(runs / "claims.json", lambda: claims.measure(runs / "claims.png"))
+    shutil.copy(runs / "claims.png", PICTURES)
+    lines = [f"- {name}: {figures}." for name, figures in said.items()]
+    return "\n".join([*lines, "", "![memory and time against length](pictures/claims.png)"])
+
+
+def classifiers(runs: Path, data: Path) -> str:
+    reviews, _, held_out = labels.split(data / "imdb" / "train.jsonl.gz", runs / "labels", 22_500)
+    kinds = ("classifier", "convolutional_classifier", "recurrent_classifier", "gpt2_classifier")
+    told = {"text": ["text"], "label": "label", "valid": [str(held_out)]}
+    return compared(
+        runs, "classifiers", "classify", reviews, models=["bag", *kinds], minutes=2, **told
+    )
+
+
+def translators(runs: Path, data: Path) -> str:
+    kinds = [f"recurrent_translator:attention={kind}" for kind in ("none", "dot", "additive")]
+    return compared(runs, "translators", "translate", models=[*kinds, "translator"], minutes=2)
+
+
+def scores(runs: Path, data: Path) -> str:
+    kinds = [f"decoder:score={kind}" for kind in ("scaled", "unscaled", "additive", "plain")]
+    return compared(
+        runs, "scores", "generate", text(data), models=kinds, steps=1000, settings=SMALL
+    )
+
+
+def positions(runs: Path, data: Path) -> str:
+    kinds = ("learned", "sinusoidal", "rotary", "alibi", "none")
+    names = [f"decoder:position={kind}" for kind in kinds]
+    run, _ = compare(
+        "generate", text(data), run=runs / "positions", tell=Live(), models=names, steps=1500,
+        settings=SMALL,
+    )  # fmt: skip
+
+    def at_lengths() -> dict[str, Any]:
+        return {
+            kind: [bits_at(run / f"decoder-position={kind}", length) for length in LENGTHS]
+            for kind in kinds
+        }
+
+    found = once(runs / "positions.json", at_lengths)
+    chart, axes = canvas().subplots(figsize=(6, 3.6), layout="constrained")
+    for kind, bits in found.items():
+        seen = [(n, b) for n, b in zip(LENGTHS, bits, strict=True) if b is not None]
+        axes.plot(*zip(*seen, strict=True), marker="o", label=kind)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
+    axes.set(xlabel="characters read at once; it learnt from 128", ylabel="bits per byte")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    chart.savefig(PICTURES / "positions.png", dpi=110)
+    rows = [[kind, *("cannot" if b is None else f"{b:.3f}" for b in found[kind])] for kind in kinds]
+    rows.sort(key=lambda row: row[2])
+    head = ["position", *(f"bits per byte, {length} at once" for length in LENGTHS)]
+    last = (run / REPORT).read_text().strip().rsplit("\n\n", 1)[1]
+    return f"{table(head, rows)}\n\n![bits against length](pictures/positions.png)\n\n{last}"
+
+
+def bits_at(run: Path, length: int) -> float | None:
+    """Bits per byte of a run's model when it reads so many tokens at once, if it can."""
+    try:
+        return measure(run, context=length)["bits_per_byte"]
+    except GlassError:
+        return None
+
+
+def into_english(runs: Path, data: Path) -> str:
+    folder, run = runs / "cmn-eng", runs / "chinese"
+    if not folder.exists():
+        chinese.split(data / "cmn-eng" / "train.tsv.gz", folder)
+    if not (run / "README.md").exists():
+        recipe, valid = RECIPES / "chinese.toml", [folder / "valid.tsv"]
+        train(None, folder / "train.tsv", config=recipe, valid=valid, run=run)
+    found = once(runs / "chinese.json", lambda: measure(run, (folder / "test.tsv",)))
+    model = load(run)
+    said = model.translate(list(SAID))
+    read = model.align(SAID[4], said[4])
+    chart = heat_map(read.pattern, read.target, read.source)
+    chart.savefig(PICTURES / "chinese.svg")
+    rows = [
+        [name, *(f"{part[figure]:.1f}" for figure in ("bleu", "chrf")), f"{part['exact']:.1%}"]
+        for name, part in (("translator", found), ("a table of phrases", found["baseline"]))
+    ]
+    lines = [f"- {text} → {words}" for text, words in zip(SAID, said, strict=True)]
+    return "\n\n".join([
+        table(["on the test split", "BLEU", "chrF", "right to the letter"], rows),
+        "\n".join(lines),
+        "![what each English token read of the Chinese](pictures/chinese.svg)",
+        f"{found['examples']:,} pairs, greedy; {found['bleu_signature']}.",
+    ])  # fmt: skip
+
+
+def bert(runs: Path, data: Path) -> str:
+    reviews = data / "imdb" / "train.jsonl.gz"
+    few = once(runs / "labels-1000.json", lambda: labels.measure(reviews, runs / "labels"))
+    many = once(
+        runs / "labels-22500.json", lambda: labels.measure(reviews, runs / "labels", 22_500, 1)
+    )
+    rows = [
+        [name, f"{sum(few[name]) / len(few[name]):.3f}", f"{many[name][0]:.3f}"] for name in few
+    ]
+    shutil.copy(runs / "labels" / "masked" / "plots" / "loss.png", PICTURES / "masked.png")
+    head = ["BERT", "right, 1,000 labels, three seeds", "right, 22,500 labels, one seed"]
+    return f"{table(head, rows)}\n\n![loss of the hidden words](pictures/masked.png)"
+
+
+def gpt2(runs: Path, data: Path) -> str:
+    shutil.copy(runs / "generators" / "gpt2" / "plots" / "bits_per_byte.png", PICTURES / "gpt2.png")
+    rows = []
+    for recipe in sorted(RECIPES.glob("gpt2-*.toml"), key=lambda file: size_of(file)):
+        shape = read_recipe(recipe).model
+        cells = [f"{shape[name]:,}" for name in ("depth", "dim", "heads")]
+        rows.append([f"`{recipe.stem}`", *cells, f"{size_of(recipe):,}"])
+    head = ["recipe", "blocks", "width", "heads", "parameters"]
+    return f"{table(head, rows)}\n\n![bits against steps](pictures/gpt2.png)"
+
+
+def size_of(recipe: Path) -> int:
+    """The parameters of a recipe's model, counted without making one number of it."""
+    read = read_recipe(recipe)
+    settings = {name: value for name, value in read.model.items() if name != "name"}
+    kind = MODELS[read.model["name"]]
+    with torch.device("meta"):
+        network = kind(kind.Config(vocab=read.data["vocab"], **settings))
+    return sum(p.numel() for p in network.parameters())
+
+
+def text(data: Path) -> Path:
+    return data / "tinyshakespeare" / "input.txt"
+
+
+SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {}
+
+
+def main(runs: Path, data: Path, wanted: list[str]) -> None:
+    runs.mkdir(parents=True, exist_ok=True)
+    PICTURES.mkdir(exist_ok=True)
+    for name in wanted or SECTIONS:
+        SECTIONS[name][0](runs, data)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

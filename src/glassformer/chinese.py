@@ -1,0 +1,415 @@
+"""The catalogue: 中文 for every text that is said with `say`."""
+
+CHINESE: dict[str, str] = {
+    # the command
+    "Worked example: {what}": "演算示例：{what}",
+    "(any key)": "（按任意键继续）",
+    "Solution": "答案",
+    # names of matrices
+    "as printed": "原文所印",
+    "as it should be": "应有的值",
+    "as it should be, from the printed input": "应有的值（由原文印出的输入算起）",
+    "as it should be, from the printed rounded Q and K": "应有的值（由原文舍入后的 Q 和 K 算起）",
+    "as it should be, from the printed sum": "应有的值（由原文印出的和算起）",
+    "as it should be, of these five": "应有的值（仅就这五个词）",
+    "with the right positions too": "位置编码也改正之后",
+    "given": "已知",
+    "ours": "我们补全",
+    "ours, of all words": "我们补全（就全部词而言）",
+    "ours, all right from the start": "我们补全（从头全部改正）",
+    "scores, ours": "分数（我们补全）",
+    "pattern, ours": "注意力（我们补全）",
+    "what it adds, ours": "它所加上的（我们补全）",
+    "what goes in": "输入",
+    "what comes out": "输出",
+    "before": "之前",
+    "after": "之后",
+    "scores": "得分",
+    "parameters": "参数",
+    "pattern": "注意力",
+    "loss": "损失",
+    "mean": "均值",
+    "deviation": "标准差",
+    "words": "词",
+    "ids": "编号",
+    "source": "源文",
+    "probabilities": "概率",
+    # from a corpus to numbers
+    "Vocabulary": "词汇表",
+    "Every different word of the corpus gets a number.": "语料中每个不同的词得到一个编号。",
+    "There are {folded} words if case is folded and {kept} if not; without <start> and <end> a "
+    "sentence could neither begin nor stop.": (
+        "不分大小写有 {folded} 个词，区分则有 {kept} 个；没有 <start> 和 <end>，"
+        "句子既不能开始也不能结束。"
+    ),
+    "Input": "输入",
+    "The sentence is looked up word by word: {text}.": "逐词查出句子的编号：{text}。",
+    "The sentence has seven words; the tutorial drops “the” and goes on with six.": (
+        "句子有七个词；原文丢掉了 “the”，用六个词继续。"
+    ),
+    "the numbers of its words": "各词的编号",
+    "Embedding": "嵌入",
+    "Each word is a row of numbers. They start by chance and are learnt.": (
+        "每个词是一行数字，起初是随机的，之后由学习得到。"
+    ),
+    "Position": "位置",
+    "Waves tell the place of each word: slower ones further to the right.": (
+        "用波表示每个词的位置：越靠右，波越慢。"
+    ),
+    "by the tutorial's own formula": "按原文自己的公式",
+    "{own} of 36 cells contradict the tutorial's own formula: at places 1, 3 and 4 it took the "
+    "sine for odd features. {paper} of 36 differ from the paper, because the exponent has the "
+    "feature's number i where it needs that of its pair.": (
+        "36 格中有 {own} 格与原文自己的公式矛盾：在位置 1、3、4，奇数维误用了正弦。"
+        "有 {paper} 格与论文不同，因为指数里用了维的序号 i，而应当用它所在的一对的序号。"
+    ),
+    "Embedding and position": "嵌入加位置",
+    "The two are added; the tutorial calls it concatenation.": "两者相加；原文称之为“连接”。",
+    "It follows from the printed positions, so that it has their mistakes.": (
+        "它由印出的位置编码算得，因此带有同样的错误。"
+    ),
+    # attention
+    "Queries": "查询",
+    "What each word asks for: its row times a matrix.": "每个词要找什么：它的一行乘以一个矩阵。",
+    "The printed queries follow from the printed input.": "印出的查询确由印出的输入算得。",
+    "Keys": "键",
+    "What each word offers to be found by.": "每个词凭什么被找到。",
+    "The printed keys follow from the printed input.": "印出的键确由印出的输入算得。",
+    "Values": "值",
+    "What each word has to give.": "每个词能给出什么。",
+    "{right} of 24 cells are right: what is printed is a copy of the queries.": (
+        "24 格中有 {right} 格正确：印出的是查询的副本。"
+    ),
+    "Products": "点积",
+    "How well each word's question (row) meets each word's offer (column).": (
+        "每个词的查询（行）与每个词的键（列）有多相合。"
+    ),
+    "Right.": "正确。",
+    "Scores": "分数",
+    "Divided by the root of the head's width, so that they do not grow with it.": (
+        "除以头的宽度的平方根，使分数不随宽度增大。"
+    ),
+    "divided by √6": "除以 √6",
+    "The tutorial divides by √6, the width of the embedding ({cells} of 36 cells agree, to two "
+    "places; its caption says 5). A head is 4 wide: it must be √4 = 2.": (
+        "原文除以 √6，即嵌入的宽度（36 格中有 {cells} 格到两位小数相符；图注却写 5）。"
+        "头的宽度是 4：应除以 √4 = 2。"
+    ),
+    "Pattern": "注意力",
+    "Each row becomes shares that add up to one: whom a word reads, and how much.": (
+        "每一行变成总和为一的份额：一个词读谁、读多少。"
+    ),
+    "The tutorial shows this step as a picture only.": "原文此步只有图片。",
+    "Mixture": "混合",
+    "Each word becomes a mixture of the values that it reads.": "每个词变成它所读的值的混合。",
+    "The printed mixture is that of the queries, with scores divided by √6: within {off:.0e}.": (
+        "印出的是对查询（而非值）的混合，且分数除以了 √6：误差在 {off:.0e} 以内。"
+    ),
+    "Projection": "投影",
+    "Back to the width of the embedding.": "回到嵌入的宽度。",
+    "From the printed Z, rounded, {cells} of 36 cells follow; Z was wrong.": (
+        "由舍入后的 Z 可得 36 格中的 {cells} 格；错在 Z。"
+    ),
+    "Add and norm": "相加与归一化",
+    "The input is added, then each row is brought to mean 0 and deviation 1.": (
+        "加上输入，再把每一行变为均值 0、标准差 1。"
+    ),
+    "With the arithmetic mean {plain} of 36 cells follow, with the geometric mean {slip}: the "
+    "first row's is {wrong:.2f}, where the mean is {right:.3f}. The norm also lacks the scale and "
+    "the shift that are learnt.": (
+        "用算术平均，36 格中有 {plain} 格相符；用几何平均则有 {slip} 格：第一行的几何平均是 "
+        "{wrong:.2f}，而均值是 {right:.3f}。此归一化还缺少可学习的缩放与平移。"
+    ),
+    # the rest of the encoder
+    "Feed-forward, as printed": "前馈层（原文所印）",
+    "The tutorial has one layer; its weights are not in the text.": (
+        "原文只有一层；文中没有给出它的权重。"
+    ),
+    "It cannot be checked. Of the block after ReLU it prints five of six rows.": (
+        "无法核对。ReLU 之后的矩阵六行中只印了五行。"
+    ),
+    "Feed-forward, completed": "前馈层（补全）",
+    "The paper's has two layers. These weights are ours, on the right first norm.": (
+        "论文中有两层。这里的权重是我们的，输入是改正后的第一次归一化。"
+    ),
+    "after ReLU": "ReLU 之后",
+    "Second sum": "第二次相加",
+    "Back to the printed numbers: what the norm said plus what the layer said.": (
+        "回到印出的数字：归一化的结果加上前馈层的结果。"
+    ),
+    "its means, as printed": "各行均值（原文所印）",
+    "Right, and so are its means.": "正确，各行均值也正确。",
+    "Second deviation": "第二次标准差",
+    "How far the numbers of a row lie from their mean.": "一行数字离均值有多远。",
+    "of each row together with the next": "每一行与下一行合在一起的标准差",
+    "The printed ones are the sample deviation of two rows together, each with the next, to "
+    "{off:.0e}: a range in a spreadsheet that was one row too long.": (
+        "印出的是相邻两行合在一起的样本标准差，误差 {off:.0e}：电子表格的区域多选了一行。"
+    ),
+    "Second norm": "第二次归一化",
+    "What the encoder says in the end.": "编码器最后的输出。",
+    "{wrong} of 36 cells are wrong, because the deviations are.": (
+        "36 格中有 {wrong} 格是错的，因为标准差是错的。"
+    ),
+    # the decoder
+    "What the decoder reads": "解码器读什么",
+    "While it learns, the decoder reads the right answer shifted by one, all places at once: "
+    "{text}. These embeddings are ours.": (
+        "训练时，解码器一次读入右移一位的正确答案的所有位置：{text}。这些嵌入是我们的。"
+    ),
+    "The tutorial feeds <end> as well, does not shift, and says one word at a time.": (
+        "原文把 <end> 也作为输入，没有右移，还说每次只输入一个词。"
+    ),
+    "Masked attention": "带掩码的注意力",
+    "A word may look at itself and at those before it; what is to come is hidden.": (
+        "一个词可以看自己和它之前的词；之后的词被遮住。"
+    ),
+    "A mask hides the future; it does not prevent overfitting.": "掩码遮住未来；它并不防止过拟合。",
+    "Attention to the source": "对源文的注意力",
+    "Queries come from the decoder, keys and values from the encoder.": (
+        "查询来自解码器，键和值来自编码器。"
+    ),
+    "The tutorial takes queries and keys from the encoder, values from the decoder.": (
+        "原文让查询和键来自编码器，值来自解码器。"
+    ),
+    "What the decoder says": "解码器的输出",
+    "After its feed-forward layer and its last norm.": "经过前馈层和最后一次归一化之后。",
+    "Scores for words": "各词的分数",
+    "Each place has a score for every word.": "每个位置对每个词都有一个分数。",
+    "The tutorial flattens all places into one row of 36; each place is for itself.": (
+        "原文把所有位置压平成一行 36 个数；其实每个位置各自计算。"
+    ),
+    "Probabilities": "概率",
+    "For five words the tutorial prints scores and probabilities.": (
+        "原文印出了五个词的分数和概率。"
+    ),
+    "its scores": "它的分数",
+    "Equal scores of 2.3 cannot be .05 and .12.": "同为 2.3 的分数不可能一个是 .05、一个是 .12。",
+    "The predicted words, before it has learnt": "学习之前预测的词",
+    "Likeliest after each place: {words}. Chance: nothing was learnt yet.": (
+        "每个位置之后最可能的词：{words}。这是碰巧：还什么都没学。"
+    ),
+    "Loss": "损失",
+    "How surprised it is by the right words {text}.": "它对正确的词 {text} 有多意外。",
+    "p of the right word": "正确的词的概率",
+    "Gradient": "梯度",
+    "How the loss changes with each score, and so with each weight of the last layer.": (
+        "损失怎样随每个分数变化，从而怎样随最后一层的每个权重变化。"
+    ),
+    "by the scores of these words": "对这些词的分数",
+    "by the weights of these words": "对这些词的权重",
+    "One update": "一次更新",
+    "Every weight takes a step downhill, at a rate of {rate}.": (
+        "每个权重朝下坡走一步，学习率为 {rate}。"
+    ),
+    "weights before": "更新前的权重",
+    "and after": "更新后的权重",
+    "loss before and after": "更新前后的损失",
+    "After {count} updates": "更新 {count} 次之后",
+    "It says, word by word from <start>: {words}": "它从 <start> 起逐词说出：{words}",
+    # two small examples
+    "Masked attention, three words": "带掩码的注意力：三个词",
+    "Two heads whose matrices are the identity, so that both read X itself.": (
+        "两个头的矩阵都是单位矩阵，因此都直接读 X。"
+    ),
+    "Head {head}: products": "头 {head}：点积",
+    "What is printed is X itself, or X turned over: no product was made.": (
+        "印出的是 X 本身或 X 的转置：根本没有相乘。"
+    ),
+    "Head {head}: mask": "头 {head}：掩码",
+    "What is to come gets a score of minus infinity, so that its share is 0.": (
+        "之后的词得到负无穷的分数，于是份额为 0。"
+    ),
+    "shares from the printed scores": "由印出的分数得到的份额",
+    "A score of 0 hides nothing: the first word reads {first:.3f} of itself and {leak:.3f} of each "
+    "word to come.": ("分数 0 什么也遮不住：第一个词读自己 {first:.3f}，读之后每个词 {leak:.3f}。"),
+    "This head hides the past and shows the future, with a score of 0.": (
+        "这个头用分数 0 遮住了过去，却露出了未来。"
+    ),
+    "Pattern and mixture": "注意力与混合",
+    "The scores differ so much that each word reads almost only itself.": (
+        "分数相差太大，每个词几乎只读自己。"
+    ),
+    "pattern, as it should be": "注意力（应有的值）",
+    "what both heads say, side by side": "两个头的输出，并排放置",
+    "The heads stand side by side, and one more matrix brings them together.": (
+        "各头并排，再用一个矩阵合在一起。"
+    ),
+    "Why scores are divided": "为什么要缩放分数",
+    "Two products of a head of 64: 112 and 96. Undivided, one share is nearly all.": (
+        "宽 64 的头的两个点积：112 和 96。不缩放时，一个份额几乎占了全部。"
+    ),
+    "softmax of 112 and 96": "112 和 96 的 softmax",
+    "divided by 8: 14 and 12": "除以 8：14 和 12",
+    "slope of the softmax, p (1 − p), undivided and divided": (
+        "softmax 的斜率 p (1 − p)，缩放前与缩放后"
+    ),
+    "Where a share is nearly all, the slope is nearly nothing and little is learnt.": (
+        "当一个份额几乎占了全部时，斜率几乎为零，学不到什么。"
+    ),
+    # counting
+    "One-hot": "独热编码",
+    "Each of N words is a row of N numbers: a one at its own place.": (
+        "N 个词各是一行 N 个数：自己的位置为 1。"
+    ),
+    "products of words": "词与词的点积",
+    "A word times itself is 1 (the tutorial says: unchanged), and times another 0.": (
+        "一个词乘自己得 1（原文说“结果不变”），乘别的词得 0。"
+    ),
+    "Transition matrix": "转移矩阵",
+    "What share of all that followed a word (row) each word (column) has.": (
+        "在跟随某词（行）的所有词中，每个词（列）占多少。"
+    ),
+    "Look-up by product": "用乘法查表",
+    "A one-hot row times a matrix picks one of its rows: what follows “my”.": (
+        "独热的一行乘矩阵，就是选出矩阵的一行：“my” 之后是什么。"
+    ),
+    "Second order": "二阶",
+    "Of one word before, “ran” leaves the next open; two words before settle it. There are N² rows "
+    "for that.": "只看前一个词 “ran”，下一个词未定；看前两个词就定了。为此需要 N² 行。",
+    "after one word": "看前一个词",
+    "after two words": "看前两个词",
+    "Second order with skips": "带跳跃的二阶",
+    "Every pair of “ran” and a word before it votes for the next: {text} …": (
+        "“ran” 与它之前每个词组成的对都为下一个词投票：{text} …"
+    ),
+    "the vote of each pair": "每一对的票",
+    "all votes": "总票数",
+    "Most pairs know nothing and say a half: the votes are close.": (
+        "多数对什么也不知道，各投一半：票数很接近。"
+    ),
+    "Mask": "掩码",
+    "Pairs that are sure of nothing are silenced. Which words matter is attention.": (
+        "没有把握的对被静音。哪些词要紧，就是注意力。"
+    ),
+    "Attention as look-up": "注意力即查表",
+    "The word now is the question; a matrix says what it looks for.": (
+        "当前的词是查询；一个矩阵说明它要看什么。"
+    ),
+    "the words before, seen through it": "透过它看到的前文",
+    "Pairs as features": "词对作为特征",
+    "A feature is 1 when both of its words are there: their sum less 1; below 0 is 0.": (
+        "两个词都在时特征为 1：它们的和减 1；小于 0 的取 0。"
+    ),
+    "What follows": "接下来是什么",
+    "And a second matrix says what each pair is followed by.": "第二个矩阵说明每一对之后是什么。",
+    "the next word": "下一个词",
+    # attention from nothing
+    "Why products: films and people": "为什么用点积：电影与观众",
+    "What a film has and what a person likes, feature by feature: like signs add up.": (
+        "电影有什么、观众喜欢什么，逐项相乘：符号相同则加分。"
+    ),
+    "films, by hand": "电影（手工设计）",
+    "people, by hand": "观众（手工设计）",
+    "Attention without parameters": "没有参数的注意力",
+    "Every word becomes a mixture of all words, itself too, by how alike they are.": (
+        "每个词按相似程度变成所有词（包括自己）的混合。"
+    ),
+    "Weights come from what the words are, not from where they stand; nothing is saved by it, for "
+    "every word looks at every word.": (
+        "权重取决于词是什么，而不取决于词在哪里；计算并没有减少，因为每个词都看每个词。"
+    ),
+    "A set, not a sequence": "是集合，不是序列",
+    "With the words in reverse order each says the same.": "把词倒过来，每个词的输出不变。",
+    "largest difference": "最大差",
+    "Queries, keys and values": "查询、键和值",
+    "Three matrices give a word three roles: to ask, to be found, to be read.": (
+        "三个矩阵给词三种角色：去问、被找到、被读取。"
+    ),
+    "Scaling": "缩放",
+    "Products grow with the root of the number of features; dividing by it keeps shares from being "
+    "all or nothing.": "点积随特征数的平方根增大；除以它，份额才不会非全即无。",
+    "undivided": "不缩放",
+    "divided by √4": "除以 √4",
+    "deviation of a product of k random features, 10,000 of each": (
+        "k 个随机特征的点积的标准差（各取一万次）"
+    ),
+    "measured": "实测",
+    "What grows is the deviation, not the mean, which stays 0.": "增大的是标准差；均值始终是 0。",
+    "Heads": "多头",
+    "Two heads of half the width read differently: “gave” has a giver and a receiver. Each divides "
+    "by √(k/h).": "两个半宽的头各读各的：“gave” 有给的人和收的人。各自除以 √(k/h)。",
+    "pattern of head 1": "头 1 的注意力",
+    "pattern of head 2": "头 2 的注意力",
+    "both, projected": "两者合并投影之后",
+    "The tutorial's code divides by √k for any number of heads.": (
+        "原文的代码不论几个头都除以 √k。"
+    ),
+    "How many parameters": "有多少参数",
+    "Counted in layers {wide} wide: many heads cost no more than one.": (
+        "在宽 {wide} 的层里数得：多个头并不比一个头多。"
+    ),
+    "one head": "一个头",
+    "four heads": "四个头",
+    "The tutorial prints 3hk^(k/h), where a superscript slipped.": (
+        "原文印成 3hk^(k/h)，上标错位了。"
+    ),
+    # places
+    "Without places": "没有位置",
+    "“I ate the meal” and “the meal ate me” have the same signs: each sign says the same in both, "
+    "only elsewhere.": "“我吃饭了”与“饭吃我了”的字相同：每个字的输出一样，只是换了地方。",
+    "largest difference of a sign to itself": "同一个字在两句中的最大差",
+    "With places": "有位置",
+    "A wave for each place is added, and the two sentences come apart.": (
+        "加上每个位置的波，两句话就分开了。"
+    ),
+    "Adding is concatenating": "相加就是拼接",
+    "A one-hot place behind each word, times one matrix, is the word times its left half plus a "
+    "column of its right half: a vector for each place, added.": (
+        "在每个词后面拼接独热的位置再乘一个矩阵，等于词乘矩阵的左半，加上右半的一列："
+        "也就是加上每个位置的一个向量。"
+    ),
+    # norms
+    "Layer norm": "层归一化",
+    "Each text by itself: the second, ten times the first, becomes the same.": (
+        "每个文本各自归一化：第二个是第一个的十倍，结果却相同。"
+    ),
+    "the first text alone": "只有第一个文本",
+    "It needs no batch. It makes nothing normally distributed: only the mean and the deviation "
+    "change.": "它不需要批次。它并不使任何东西服从正态分布：改变的只是均值和标准差。",
+    "Batch norm": "批归一化",
+    "Each feature over all texts: what a text becomes depends on the others.": (
+        "每个特征在所有文本上归一化：一个文本的结果取决于其他文本。"
+    ),
+    "of the first two texts alone": "只有前两个文本",
+    # the worksheet of a model
+    "Tokens and ids": "词元与编号",
+    "The text is cut into tokens, and each token has a number.": (
+        "文本被切成词元，每个词元有一个编号。"
+    ),
+    " Head {head} of {many}.": "第 {head} 头，共 {many} 头。",
+    "The likeliest after the last token.": "最后一个词元之后最可能的词元。",
+    "The likeliest labels.": "最可能的标签。",
+    "Each token is looked up in a table that was learnt.": "每个词元在学到的表中查出一行。",
+    "Embedding of the source": "源文的嵌入",
+    "The source has a table of its own.": "源文有自己的表。",
+    "Segment": "段",
+    "Which of two texts a token belongs to.": "词元属于两段文本中的哪一段。",
+    "Where each token stands.": "每个词元在哪里。",
+    "What each token asks for, in this head.": "在这个头里，每个词元要找什么。",
+    "What each token offers to be found by.": "每个词元凭什么被找到。",
+    "What each token has to give.": "每个词元能给出什么。",
+    "How well questions meet offers.": "查询与键有多相合。",
+    "Whom each token (row) reads, and how much.": "每个词元（行）读谁、读多少。",
+    "Each token becomes a mixture of what it reads.": "每个词元变成它所读内容的混合。",
+    "All heads together, brought back.": "所有头合在一起，回到原来的宽度。",
+    "What was read of the source.": "从源文读到的内容。",
+    "Residual": "残差",
+    "What was there before is kept.": "原有的内容保留下来。",
+    "Mean": "均值",
+    "Deviation": "标准差",
+    "Normal": "标准化",
+    "Inside a norm.": "归一化的中间步骤。",
+    "Norm": "归一化",
+    "One size for all.": "使各行大小一致。",
+    "Inside the feed-forward layer": "前馈层内部",
+    "Features, on or off.": "特征，开或关。",
+    "Feed-forward": "前馈层",
+    "What the features say.": "特征说了什么。",
+    "Block": "块",
+    "What the block says: it goes to the next.": "这一块的输出，交给下一块。",
+    "Votes": "票",
+    "What pairs of tokens vote for.": "词元对投给谁。",
+    "Scores in the end": "最后的分数",
+    "One for every token or label there is.": "每个词元或标签各有一个。",
+}

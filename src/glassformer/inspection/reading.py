@@ -1,0 +1,73 @@
+"""A text on its way through a model, with every value on the way by its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.errors import GlassError
+from glassformer.generate.decode import finished_texts
+from glassformer.generate.sampling import GREEDY
+from glassformer.tasks.classify import encode_pair
+from glassformer.tasks.translate import END, START
+from glassformer.text.tokenizer import Tokenizer
+from glassformer.trace import Trace
+
+LONGEST = 60  # tokens of a translation that is made to look at
+
+
+@dataclass(frozen=True)
+class Reading:
+    tokens: list[str]  # a row each; of a translator, those that it writes
+    source: list[str]  # those that a translator reads
+    inputs: dict[str, Tensor]  # what the network is called with
+    trace: Trace
+    output: Tensor  # t v of a writer, or c of a sorter: scores
+
+    @property
+    def ids(self) -> list[int]:
+        found: list[int] = self.inputs["ids"][0].tolist()
+        return found
+
+
+def inputs_for(
+    network: nn.Module, tokenizer: Tokenizer, text: str, target: str | None = None
+) -> dict[str, Tensor]:
+    """A text as the network takes it; for a translator with a translation, its own if none."""
+    device, specials = next(network.parameters()).device, tokenizer.specials
+    ids = encode_pair(tokenizer, (text,))
+    if not ids:
+        raise GlassError("the text is empty: give at least one word")
+    if not hasattr(network, "encode") and type(network).__name__ != "Phrases":
+        return {"ids": torch.tensor([ids], device=device)}
+    begin, end = specials[START], specials[END]
+    source = torch.tensor([ids], device=device)
+    if target is None:
+        start = torch.tensor([[begin]], device=device)
+        said = finished_texts(network, start, LONGEST, end=end, sampling=GREEDY, source=source)[0]
+    else:
+        said = tokenizer.encode(target)
+    return {"ids": torch.tensor([[begin, *said]], device=device), "source": source}
+
+
+@torch.inference_mode()
+def read(
+    network: nn.Module,
+    tokenizer: Tokenizer,
+    text: str,
+    *patterns: str,
+    target: str | None = None,
+    **options: Any,
+) -> Reading:
+    """Run a text through a network and note the values that the patterns name, or all."""
+    inputs = inputs_for(network, tokenizer, text, target)
+    with Trace(network, *patterns, **options) as trace:
+        output = network(**inputs)
+    tokens, source = (
+        [tokenizer.token(int(i)) for i in inputs[name][0]] if name in inputs else []
+        for name in ("ids", "source")
+    )
+    return Reading(tokens, source, inputs, trace, output[0].float())

@@ -1,0 +1,147 @@
+"""A walk as a page, as LaTeX, or as tables for a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from glassformer.folder import write_file
+from glassformer.inspection.sheet import Step, Table
+from glassformer.words import language
+
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem;
+       color: #1a1a1a; background: #fff; }
+h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
+code { background: #f2f4f7; padding: .1rem .4rem; border-radius: .25rem; font-size: .95rem }
+.tables { display: flex; flex-wrap: wrap; gap: 1.2rem; align-items: flex-start }
+figure { margin: .6rem 0; max-width: 100%; overflow-x: auto }
+figcaption { font-size: .85rem; color: #444; margin-bottom: .25rem }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem }
+td, th { padding: .15rem .5rem; text-align: right; border: 1px solid #e2e5ea; white-space: nowrap }
+th { font-weight: 500; color: #444; background: #f7f8fa }
+.wrong { background: #ffe3e0; color: #a01b10 } .right td { background: #f2faf3 }
+.why { border-left: 3px solid #d9a400; padding-left: .8rem; color: #333 }
+.sheet + .sheet { break-before: page; border-top: 2px solid #888; margin-top: 3rem }
+@media (prefers-color-scheme: dark) {
+  body { background: #15181c; color: #e8e8e8 } code, th { background: #23282f; color: #ccc }
+  td, th { border-color: #333a44 } figcaption, .why { color: #bbb }
+  .wrong { background: #5a1f1a; color: #ffd9d5 } .right td { background: #1b2b1f }
+}
+"""
+TEX = {  # signs of formulas that a plain TeX font lacks
+    "ᵀ": "$^T$", "√": r"$\surd$", "−": "$-$", "∂": r"$\partial$", "Σ": r"$\Sigma$",
+    "·": r"$\cdot$", "×": r"$\times$", "←": r"$\leftarrow$", "∞": r"$\infty$", "₁": "$_1$",
+    "₂": "$_2$", "²": "$^2$", "ᴵ": "$^I$", "ᴾ": "$^P$", "…": r"\dots{}", "“": "``", "”": "''",
+    "ε": r"$\varepsilon$", "⏎": r"$\hookleftarrow$", "\\": r"\textbackslash{}", "^": r"\^{}",
+    "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
+    "~": r"\~{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+}  # fmt: skip
+
+
+def html(sheets: Sequence[Sequence[Step]], title: str) -> str:
+    """A page that needs nothing else; a second sheet starts on a page of its own."""
+    bodies = "".join(
+        f'<div class="sheet">{"".join(map(html_step, sheet))}</div>\n' for sheet in sheets
+    )
+    return (
+        f'<!doctype html>\n<html lang="{language.get()}"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style>\n<h1>{escape(title)}</h1>\n"
+        f"{bodies}</html>\n"
+    )
+
+
+def html_step(step: Step) -> str:
+    parts = [f"<section><h2>{escape(step.title)}</h2>"]
+    if step.formula:
+        parts.append(f"<p><code>{escape(step.formula)}</code></p>")
+    if step.says:
+        parts.append(f"<p>{escape(step.says)}</p>")
+    tables = "".join(html_table(step, table) for table in step.tables)
+    parts.append(f'<div class="tables">{tables}</div>')
+    if step.why:
+        parts.append(f'<p class="why">{escape(step.why)}</p>')
+    return "\n".join([*parts, "</section>"])
+
+
+def html_table(step: Step, table: Table) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+    corner = "<th></th>" if table.rows else ""
+    lines = [f"<tr>{corner}{head}</tr>"] if head else []
+    for i, (row, wrong) in enumerate(zip(table.cells(), step.wrong(table).tolist(), strict=True)):
+        name = f"<th>{escape(table.rows[i])}</th>" if table.rows else ""
+        cells = (
+            f'<td class="wrong">{cell}</td>' if bad else f"<td>{cell}</td>"
+            for cell, bad in zip(row, wrong, strict=True)
+        )
+        lines.append(f"<tr>{name}{''.join(cells)}</tr>")
+    kind = ' class="right"' if table.kind == "right" else ""
+    caption = f"<figcaption>{escape(table.name)}</figcaption>"
+    return f"<figure{kind}>{caption}<table>{''.join(lines)}</table></figure>"
+
+
+def latex(sheets: Sequence[Sequence[Step]], title: str) -> str:
+    """An article; 中文 needs XeLaTeX, English any LaTeX."""
+    kind = "ctexart" if language.get() == "zh" else "article"
+    body = "\n\\clearpage\n".join("\n".join(map(latex_step, sheet)) for sheet in sheets)
+    return (
+        f"\\documentclass{{{kind}}}\n\\usepackage[margin=2cm]{{geometry}}\n"
+        "\\usepackage{graphicx,xcolor,adjustbox}\n\\setlength{\\parindent}{0pt}\n"
+        f"\\title{{{tex(title)}}}\\date{{}}\n\\begin{{document}}\n\\maketitle\n"
+        f"{body}\n\\end{{document}}\n"
+    )
+
+
+def latex_step(step: Step) -> str:
+    lines = [f"\\subsection*{{{tex(step.title)}}}"]
+    lines += [tex(text) + "\\par" for text in (step.formula, step.says) if text]
+    for table in step.tables:
+        rows = table.cells()
+        wrong = step.wrong(table).tolist()
+        names = [tex(name) + " & " for name in table.rows] or [""] * len(rows)
+        columns = ("l" if table.rows else "") + "r" * len(rows[0])
+        head = [("& " if table.rows else "") + " & ".join(map(tex, table.columns))]
+        body = [
+            name + " & ".join(
+                f"\\textcolor{{red}}{{{tex(cell)}}}" if bad else tex(cell)
+                for cell, bad in zip(row, marks, strict=True)
+            )
+            for name, row, marks in zip(names, rows, wrong, strict=True)
+        ]  # fmt: skip
+        inside = " \\\\\n".join([*(head if table.columns else []), *body])
+        lines.append(
+            f"\\textit{{{tex(table.name)}}}\\par\n\\begin{{adjustbox}}{{max width=\\textwidth}}\n"
+            f"\\begin{{tabular}}{{{columns}}}\n{inside}\n\\end{{tabular}}\n\\end{{adjustbox}}\\par"
+        )
+    return "\n".join([*lines, *([tex(step.why) + "\\par"] if step.why else [])])
+
+
+def tex(text: str) -> str:
+    return "".join(TEX.get(sign, sign) for sign in text)
+
+
+def tables(steps: Sequence[Step], folder: Path) -> list[Path]:
+    """A CSV file for each matrix, numbered as they come."""
+    files = []
+    for number, step in enumerate(steps, start=1):
+        for place, table in enumerate(step.tables, start=1):
+            name = re.sub(r"\W+", "-", f"{step.title} {table.name}").strip("-").lower()
+            files.append(folder / f"{number:02}-{place}-{name[:60]}.csv")
+            lines = [["", *table.columns]] if table.columns else []
+            values = table.values.tolist() if table.hidden is None else table.cells()
+            names = table.rows or [""] * len(values)
+            lines += [[name, *row] for name, row in zip(names, values, strict=True)]
+            write_file(files[-1], written(lines))
+    return files
+
+
+def written(lines: Sequence[Sequence[object]]) -> str:
+    from io import StringIO
+
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()

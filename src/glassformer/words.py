@@ -1,0 +1,16 @@
+"""What is said to a person, in their language: English, or 中文 from one catalogue."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+
+from glassformer.chinese import CHINESE
+
+LANGUAGES = ("en", "zh")
+language: ContextVar[str] = ContextVar("language", default="en")
+
+
+def say(text: str, /, **values: object) -> str:
+    """The text, or what the catalogue has for it, with values put in."""
+    text = CHINESE.get(text, text) if language.get() == "zh" else text
+    return text.format(**values) if values else text

@@ -1,0 +1,288 @@
+"""The tutorials' worked examples against what was worked out apart from this code."""
+
+import ast
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import glassformer
+from glassformer.chinese import CHINESE
+from glassformer.inspection import worksheet, write
+from glassformer.inspection.sheet import BLANK, Step, Table, blanked, number
+from glassformer.inspection.walks import WALKS, by_hand, decoding, masked, printed, thrones
+from glassformer.words import language, say
+
+PACKAGE = Path(glassformer.__file__).parent
+THRONES = {step.title: step for step in thrones.walk()}
+DECODING = {step.title: step for step in decoding.walk()}
+
+
+def rows(text):
+    return torch.tensor([[float(c) for c in row.split()] for row in text.split("/")]).double()
+
+
+def of(step, kind="right"):
+    return next(table for table in step.tables if table.kind == kind)
+
+
+def close(mine, right, places=4):
+    torch.testing.assert_close(mine.double(), right, rtol=0, atol=0.5001 * 10.0**-places)
+
+
+# --- by hand: each matrix, in both columns --------------------------------------------------------
+
+
+def test_positions_are_the_papers():
+    by_feature = rows(
+        "0 .8415 .9093 .1411 -.7568 -.9589/1 .5403 -.4161 -.9900 -.6536 .2837/"
+        "0 .0464 .0927 .1388 .1846 .2300/1 .9989 .9957 .9903 .9828 .9732/"
+        "0 .0022 .0043 .0065 .0086 .0108/1 1 1 1 1 .9999"
+    )
+    step = THRONES["Position"]
+    close(of(step).values, by_feature.T)
+    assert "9 of 36 cells contradict" in step.why
+    assert "24 of 36 differ from the paper" in step.why
+    assert int(step.wrong(of(step, "printed")).sum()) == 24
+
+
+def test_values_are_no_copy_of_the_queries():
+    right = rows(
+        "3.6317 4.5824 4.2076 4.7639/2.2209 1.8324 2.1707 3.2463/3.1212 3.7655 3.4107 4.3295/"
+        "1.0877 1.6544 1.3235 1.3832/1.7188 2.3357 1.8005 2.2113/2.6294 3.9769 2.9319 3.3616"
+    )
+    step = THRONES["Values"]
+    close(of(step).values, right)
+    assert step.why.startswith("0 of 24 cells are right")
+    for name in ("Queries", "Keys", "Products"):
+        step = THRONES[name]
+        assert not step.wrong(of(step, "printed")).any(), name
+
+
+def test_scores_are_divided_by_the_root_of_the_heads_width():
+    step = THRONES["Scores"]
+    product = printed.PLACED @ printed.WQ @ (printed.PLACED @ printed.WK).T
+    close(of(step).values, product / 2, 6)
+    assert step.wrong(of(step, "printed")).all()
+    assert "35 of 36" in step.why
+    slip = next(table for table in step.tables if "√6" in table.name).values
+    assert float((slip - printed.SCALED).abs().max()) < 0.01
+    close(of(THRONES["Pattern"]).values[:1], rows(".9862 0 .0133 0 0 .0005"))
+
+
+def test_mixtures_are_right_from_both_inputs():
+    first = rows(
+        "3.6244 4.5712 4.1963 4.7574/3.5808 4.5117 4.1314 4.7145/3.6194 4.5641 4.1888 4.7527/"
+        "3.4338 4.3355 3.9260 4.5463/3.5362 4.4565 4.0673 4.6663/3.6062 4.5456 4.1690 4.7400"
+    )
+    whole = rows(
+        "3.6307 4.5306 4.1813 4.7719/3.6304 4.5214 4.1766 4.7731/3.6263 4.4565 4.1408 4.7778/"
+        "3.5968 4.2846 4.0288 4.7562/3.6234 4.4217 4.1212 4.7793/3.6237 4.4260 4.1235 4.7788"
+    )
+    step = THRONES["Mixture"]
+    close(of(step).values, first)
+    close(step.tables[-1].values, whole)
+    assert "within 3e-04" in step.why
+    assert "36 of 36" in THRONES["Projection"].why
+
+
+def test_the_first_norm_took_the_geometric_mean():
+    step = THRONES["Add and norm"]
+    close(of(step).values[:1], rows("1.4456 1.0719 -.8697 -.1224 -1.4056 -.1197"))
+    close(step.tables[-1].values[:1], rows("1.4437 1.0680 -.8744 -.1188 -1.4086 -.1098"))
+    assert "0 of 36 cells follow, with the geometric mean 36:" in step.why
+    assert "9.26, where the mean is 9.388" in step.why
+
+
+def test_the_second_norm_took_two_rows_for_one():
+    right = rows("1.1326/.9709/1.3179/1.1689/1.2902/1.2057")
+    close(of(THRONES["Second deviation"]).values, right)
+    assert "5e-07" in THRONES["Second deviation"].why
+    step = THRONES["Second sum"]
+    assert not step.wrong(of(step, "printed")).any()
+    close(printed.SUM_2.mean(dim=1, keepdim=True), printed.MEAN_2)
+    step = THRONES["Second norm"]
+    close(
+        of(step).values[:2],
+        rows("1.2508 1.2243 -.4709 -.2943 -1.6186 -.0912/1.6034 .8824 -.5596 -.6626 -1.3734 .1099"),
+    )
+    assert step.why.startswith("30 of 36 cells are wrong")
+
+
+def test_equal_scores_have_equal_probabilities():
+    close(of(DECODING["Probabilities"]).values, rows(".0126 .0403 .0128 .8941 .0403"))
+    assert len(by_hand.VOCABULARY) == 25
+    assert "There are 23 words if case is folded and 24 if not" in THRONES["Vocabulary"].why
+
+
+@pytest.mark.parametrize("name", [name for name, step in THRONES.items() if step.why])
+def test_a_changed_digit_is_seen(name):
+    """What is printed is compared cell by cell: another digit would be another verdict."""
+    step = THRONES[name]
+    for table in (t for t in step.tables if t.kind == "printed"):
+        right = next((t for t in step.tables if t.kind == "right"), None)
+        changed = Table(table.name, right.values + 2 * 10.0**-table.places, kind="printed",
+                        places=table.places)  # fmt: skip
+        assert step.wrong(changed).all()
+
+
+def test_it_learns():
+    before, after = next(
+        table for table in DECODING["One update"].tables if table.values.shape == (1, 2)
+    ).values[0].tolist()  # fmt: skip
+    assert after < before
+    assert DECODING["After 300 updates"].says.endswith("you win or you die <end>")
+    pattern = DECODING["Masked attention"].tables[1].values
+    assert torch.equal(pattern.triu(1), torch.zeros(6, 6).double())
+
+
+def test_three_words_are_masked_with_minus_infinity():
+    steps = {step.title: step for step in masked.walk()}
+    right = rows("14 32 50/32 77 122/50 122 194")
+    for head in (1, 2):
+        close(of(steps[f"Head {head}: products"]).values, right)
+        hidden = of(steps[f"Head {head}: mask"]).values
+        assert torch.equal(hidden.isinf(), torch.ones(3, 3).triu(1).bool())
+    assert "0.576 of itself and 0.212" in steps["Head 1: mask"].why
+    close(of(steps["Pattern and mixture"]).values, torch.eye(3).double())
+    undivided, divided, _ = steps["Why scores are divided"].tables
+    assert undivided.values[0, 1] == pytest.approx(1 / (1 + math.exp(16)))
+    assert divided.values[0, 1] == pytest.approx(1 / (1 + math.exp(2)))
+
+
+# --- the other walks ------------------------------------------------------------------------------
+
+
+def test_counting_gives_the_tutorials_numbers():
+    steps = {step.title: step for step in WALKS["markov"]()}
+    words = list(steps["Transition matrix"].tables[0].rows)
+    my = steps["Look-up by product"].tables[1].values[0]
+    chances = {word: float(my[words.index(word)]) for word in words}
+    assert {k: round(v, 6) for k, v in chances.items() if v} == {
+        "directories": 0.2, "files": 0.3, "photos": 0.5,
+    }  # fmt: skip
+    one, two = (table.values.tolist() for table in steps["Second order"].tables)
+    assert one[0] == pytest.approx([0.4, 0.6])
+    assert two == [[1, 0], [0, 1]]
+    assert steps["Second order with skips"].tables[1].values.tolist() == [[4, 5]]
+    assert steps["Mask"].tables[1].values.tolist() == [[0, 1]]
+    assert steps["Pairs as features"].tables[1].values.tolist() == [[1, 0, -1]]
+    assert steps["What follows"].tables[1].values.tolist() == [[1, 0]]
+
+
+def test_heads_cost_no_more_than_one():
+    steps = {step.title: step for step in WALKS["attention"]()}
+    assert steps["How many parameters"].tables[0].values.tolist() == [[3 * 256**2, 256**2]] * 2
+    assert steps["A set, not a sequence"].tables[0].values.item() < 1e-12
+    measured, roots = steps["Scaling"].tables[2].values
+    torch.testing.assert_close(measured, roots, rtol=0.03, atol=0)
+
+
+def test_places_tell_two_sentences_apart():
+    without, placed, adding = WALKS["position"]()
+    assert without.tables[-1].values.item() < 1e-12
+    assert placed.tables[-1].values.item() > 0.1
+    torch.testing.assert_close(adding.tables[-1].values, adding.tables[-2].values)
+
+
+def test_layer_norm_needs_no_batch_and_batch_norm_does():
+    layer, batch = WALKS["norm"]()
+    *_, whole, alone = (table.values for table in layer.tables)
+    torch.testing.assert_close(whole[:1], alone)
+    torch.testing.assert_close(whole[0], whole[1], atol=1e-4, rtol=0)
+    *_, whole, alone = (table.values for table in batch.tables)
+    assert not torch.allclose(whole[:2], alone, atol=0.1)
+
+
+# --- written down ---------------------------------------------------------------------------------
+
+STEP = Step(
+    "A & B_1",
+    "softmax(Q Kᵀ / √d)",
+    "<says>",
+    (
+        Table("as printed", torch.tensor([[1.0, 2.0]]), ["r<"], ["a", "b"], "printed", 1),
+        Table("right", torch.tensor([[1.0, 3.0]]), ["r<"], ["a", "b"], "right", 1),
+    ),
+    "because",
+)
+
+
+def test_a_number_is_written_as_short_as_it_can_be():
+    said = [number(v, 4) for v in (0.5, -0.00001, 12.0, 1 / 3, -math.inf, math.nan)]
+    assert said == ["0.5", "0", "12", "0.3333", "-inf", "nan"]
+
+
+def test_a_page_marks_what_is_wrong_and_escapes_the_rest():
+    page = write.html([[STEP]], "Title <1>")
+    assert '<td>1</td><td class="wrong">2</td>' in page
+    assert "&lt;says&gt;" in page
+    assert "<says>" not in page
+    assert "http" not in page  # it needs nothing from elsewhere
+
+
+def test_latex_escapes_what_it_must():
+    text = write.latex([[STEP], [STEP]], "Title")
+    assert r"\subsection*{A \& B\_1}" in text
+    assert r"$\surd$d" in text
+    assert r"\textcolor{red}{2}" in text
+    assert text.count("\\clearpage") == 1
+    assert text.count("{") == text.count("}")
+
+
+def test_tables_are_written_for_a_spreadsheet(tmp_path):
+    first, second = write.tables([STEP], tmp_path)
+    assert first.name == "01-1-a-b_1-as-printed.csv"
+    assert second.read_text() == ",a,b\nr<,1.0,3.0\n"
+
+
+def test_blanks_leave_out_only_what_can_be_worked_out():
+    steps = WALKS["norm"]()
+    exercise = blanked(steps, share=0.5)
+    kinds = {
+        table.kind: table.hidden is not None and bool(table.hidden.any())
+        for step in exercise
+        for table in step.tables
+    }
+    assert kinds == {"given": False, "made": True}
+    hidden = sum(row.count(BLANK) for s in exercise for t in s.tables for row in t.cells())
+    total = sum(t.values.numel() for s in steps for t in s.tables if t.kind == "made")
+    assert 0.3 * total < hidden < 0.7 * total
+
+
+# --- in two languages -----------------------------------------------------------------------------
+
+
+def said_in_the_package():
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            says = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say"
+            if says and isinstance(node.args[0], ast.Constant):
+                yield node.args[0].value
+    for title, _, says in worksheet.TOLD.values():
+        yield from (title, says)
+
+
+def test_every_text_has_a_translation_that_takes_the_same_values():
+    texts = set(said_in_the_package())
+    assert len(texts) > 200
+    assert texts <= CHINESE.keys(), sorted(texts - CHINESE.keys())
+    fields = lambda text: sorted(part.split("}")[0].split(":")[0] for part in text.split("{")[1:])
+    for english, chinese in CHINESE.items():
+        assert fields(english) == fields(chinese), english
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_walk_has_the_same_numbers_in_both_languages(name):
+    english = WALKS[name]()
+    token = language.set("zh")
+    try:
+        chinese = WALKS[name]()
+        assert say("Right.") == "正确。"
+    finally:
+        language.reset(token)
+    assert [s.title for s in english] != [s.title for s in chinese]
+    for one, other in zip(english, chinese, strict=True):
+        for mine, theirs in zip(one.tables, other.tables, strict=True):
+            torch.testing.assert_close(mine.values, theirs.values, equal_nan=True)

@@ -1,0 +1,89 @@
+"""The worksheet of any model: its numbers are those of the model."""
+
+import pytest
+import torch
+
+from cases import CASES, VOCAB
+from glassformer import GlassError, Trace
+from glassformer.inspection.reading import inputs_for, read
+from glassformer.inspection.worksheet import next_tokens, pattern_of, worksheet
+from glassformer.tasks.translate import END, START
+from glassformer.text.plain import UNKNOWN, Characters
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz .,ABCDEFGHIJKLMNOPQR"
+TOKENIZER = Characters.train([LETTERS], specials=(UNKNOWN, START, END))
+TEXT = "a cat sat"
+
+
+def test_the_tokenizer_is_one_that_the_models_can_read():
+    assert TOKENIZER.vocab == VOCAB
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_every_model_has_a_worksheet_whose_numbers_are_its_own(case):
+    steps = worksheet(case.network, TOKENIZER, TEXT, layer=0, head=0)
+    assert steps[0].title == "Tokens and ids"
+    assert steps[-1].title == "Probabilities"
+    inputs = inputs_for(case.network, TOKENIZER, TEXT)
+    with torch.inference_mode(), Trace(case.network) as trace:
+        output = case.network(**inputs)[0]
+    last = output if output.ndim == 1 else output[-1]
+    best = last.float().softmax(dim=-1).topk(min(8, len(last))).values
+    torch.testing.assert_close(steps[-1].tables[0].values[0], best)
+    shown = {table.name: table.values for step in steps[1:-1] for table in step.tables}
+    assert shown
+    for name, values in shown.items():
+        part = trace[name].float()
+        while part.ndim > 2:  # the first text, and of several heads the first
+            part = part[0]
+        torch.testing.assert_close(values.reshape(part.shape), part, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "translator", "bert", "llama"])
+def test_all_of_attention_is_shown(name):
+    steps = worksheet(CASES[name].network, TOKENIZER, TEXT, layer=1, head=2)
+    kinds = {step.title.split(":")[0] for step in steps}
+    assert kinds >= {
+        "Embedding", "Queries", "Keys", "Values", "Scores", "Pattern", "Mixture", "Projection",
+        "Residual", "Norm", "Inside the feed-forward layer", "Feed-forward", "Scores in the end",
+    }  # fmt: skip
+    names = [step.tables[0].name for step in steps[1:-1]]
+    assert not [n for n in names if ".0." in n]
+    if name == "translator":
+        assert {"encoder.1.attention.pattern", "decoder.1.cross.pattern"} <= set(names)
+        cross = next(s for s in steps if "decoder.1.cross.pattern" in s.title).tables[0]
+        assert "".join(cross.columns) == TEXT
+        assert cross.rows[0] == START
+
+
+def test_a_translation_can_be_given():
+    steps = worksheet(CASES["translator"].network, TOKENIZER, TEXT, target="bad")
+    source, ids = steps[0].tables
+    assert list(ids.columns) == [START, *"bad"]
+    assert list(source.columns) == list(TEXT)
+
+
+def test_patterns_and_next_tokens_are_the_models():
+    network = CASES["gpt2"].network
+    reading = read(network, TOKENIZER, TEXT)
+    pattern = pattern_of(reading, 1, 2)
+    torch.testing.assert_close(pattern.sum(-1), torch.ones(len(TEXT)))
+    assert not pattern.triu(1).any()
+    best = network(torch.tensor([reading.ids]))[0, -1].softmax(-1).topk(3)
+    said = next_tokens(reading, TOKENIZER, 3)
+    assert [p for _, p in said] == pytest.approx(best.values.tolist(), abs=1e-5)
+    assert [t for t, _ in said] == [TOKENIZER.token(i) for i in best.indices.tolist()]
+
+
+def test_what_is_not_there_is_said():
+    network = CASES["gpt2"].network
+    for options, message in (
+        ({"layer": 7}, "there is no block 7; the last is 1"),
+        ({"head": 9}, "has the heads 0 to 3; there is no head 9"),
+    ):
+        with pytest.raises(GlassError, match=message):
+            worksheet(network, TOKENIZER, TEXT, **options)
+    with pytest.raises(GlassError, match="33 tokens do not fit into a context of 32"):
+        worksheet(network, TOKENIZER, "a" * 33)
+    with pytest.raises(GlassError, match="the text is empty"):
+        worksheet(network, TOKENIZER, "")
