@@ -22,8 +22,10 @@ from glassformer.generate.decode import stream as decode
 from glassformer.generate.pieces import pieces
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection.alignment import Alignment, align
-from glassformer.inspection.reading import read
+from glassformer.inspection.reading import inputs_for, read
+from glassformer.inspection.seen import Seen
 from glassformer.inspection.sheet import Step
+from glassformer.inspection.why import Pass, Why
 from glassformer.inspection.worksheet import worksheet
 from glassformer.nn.heads import mean_pool
 from glassformer.tasks.classify import context_of, encode_pair, scores, separator, shortened
@@ -235,14 +237,14 @@ class Model:
 
     # --- look inside --------------------------------------------------------------------------
 
-    def trace(self, text: str, *patterns: str, target: str | None = None, **options: Any) -> Trace:
+    def trace(self, text: str, *patterns: str, target: str | None = None, **options: Any) -> Seen:
         """Every value on a text's way through the model, or those that the patterns name.
 
         >>> model = load("runs/generate-1")
         >>> model.trace("the cat", "*.pattern")["blocks.0.attention.pattern"].shape
         torch.Size([1, 2, 7, 7])
         """
-        return read(self.network, self.words(), text, *patterns, target=target, **options).trace
+        return Seen(read(self.network, self.words(), text, *patterns, target=target, **options))
 
     def walk(
         self, text: str, *, layer: int = 0, head: int = 0, target: str | None = None
@@ -256,6 +258,16 @@ class Model:
         places = {"layer": layer, "head": head, "target": target}
         labels = self.task.get("labels")
         return worksheet(self.network, self.words(), text, **places, labels=labels)  # type: ignore[arg-type]
+
+    def why(self, text: str, name: str, *, target: str | None = None) -> Why:
+        """How one number on a text's way was made: by what, and from which others.
+
+        >>> found = load("runs/generate-1").why("the cat", "blocks.0.attention.scores[0,1,6,2]")
+        >>> found.how, round(found.again - found.value, 5)
+        ('÷ 4', 0.0)
+        """
+        inputs = inputs_for(self.network, self.words(), text, target)
+        return Pass(self.network, inputs).at(name)
 
     def words(self) -> Tokenizer:
         if self.tokenizer is None:

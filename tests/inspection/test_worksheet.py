@@ -6,6 +6,7 @@ import torch
 from cases import CASES, VOCAB
 from glassformer import GlassError, Trace
 from glassformer.inspection.reading import inputs_for, read
+from glassformer.inspection.seen import Seen
 from glassformer.inspection.worksheet import next_tokens, pattern_of, worksheet
 from glassformer.tasks.translate import END, START
 from glassformer.text.plain import UNKNOWN, Characters
@@ -87,3 +88,30 @@ def test_what_is_not_there_is_said():
         worksheet(network, TOKENIZER, "a" * 33)
     with pytest.raises(GlassError, match="the text is empty"):
         worksheet(network, TOKENIZER, "")
+
+
+# --- a trace that shows itself --------------------------------------------------------------------
+
+
+def test_a_trace_shows_itself_as_text_and_as_a_page():
+    seen = Seen(read(CASES["gpt2"].network, TOKENIZER, TEXT))
+    assert seen["blocks.1.attention.pattern"].shape == (1, 4, len(TEXT), len(TEXT))
+    lines = repr(seen).splitlines()
+    assert lines[0] == " | ".join(TEXT)
+    assert len(lines) == len(seen) + 1
+    pattern = next(line for line in lines if line.startswith("blocks.0.attention.pattern"))
+    assert "1 × 4 × 9 × 9   mean 0.111, from 0 to 1" in pattern
+    page = seen._repr_html_()
+    assert page.count("<img") == len(seen)
+    assert page.count("<details") == page.count("</details>")
+    assert "<summary>blocks</summary>" in page
+    with pytest.raises(KeyError, match="did you mean"):
+        seen["blocks.0.attention.patern"]
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_every_model_can_be_looked_at(case):
+    seen = Seen(read(case.network, TOKENIZER, TEXT))
+    page = seen._repr_html_()
+    assert page.count("<img") == len(seen)
+    assert "mean nan" not in page

@@ -10,8 +10,11 @@ import click
 from glassformer.cli.grid import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import Console
 
+    from glassformer.api import Model
     from glassformer.inspection.sheet import Step, Table
 
 STYLES = {"printed": "default", "right": "green", "given": "cyan", "made": "default"}
@@ -24,6 +27,7 @@ MANY = 32  # columns or rows, beyond which a terminal shows only the first
 @click.option("--layer", default=0, show_default=True, help="The block to look into.")
 @click.option("--head", default=0, show_default=True, help="The head to look into.")
 @click.option("--target", help="The translation to write; its own unless given.")
+@click.option("--why", metavar="NAME[PLACE]", help="How one number was made, as output[0,-1,5].")
 @click.option("--step", "wait", is_flag=True, help="Wait for a key after each step.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page.")
 @click.option("--latex", type=click.Path(path_type=Path), help="Write a LaTeX file.")
@@ -46,6 +50,7 @@ def walk(what: str, text: str | None, **options: Any) -> None:
     glass walk
     glass walk markov --step
     glass walk runs/generate-1 "The cat sat" --layer 1 --head 2
+    glass walk runs/generate-1 "The cat sat" --why "blocks.0.attention.scores[0,0,2,1]"
     glass walk attention --html sheet.html --blanks --lang zh
     """
     from rich.console import Console
@@ -55,6 +60,10 @@ def walk(what: str, text: str | None, **options: Any) -> None:
     from glassformer.words import language, say
 
     language.set(options["lang"])
+    if options["why"]:
+        for line in reasons(what, text, options):
+            click.echo(line)
+        return
     steps = steps_of(what, text, options)
     sheets = [blanked(steps), steps] if options["blanks"] else [steps]
     title = say("Worked example: {what}", what=Path(what).name)
@@ -89,12 +98,24 @@ def steps_of(what: str, text: str | None, options: dict[str, Any]) -> list[Step]
     if not Path(what).exists():
         hint = nearest(what, WALKS)
         raise GlassError(f"there is no run and no worked example {what!r}{hint}")
-    if text is None:
-        raise click.UsageError("name a text that the model is to read")
+    places = {name: options[name] for name in ("layer", "head", "target")}
+    return opened(what, text).walk(text or "", **places)
+
+
+def opened(what: str, text: str | None) -> Model:
     from glassformer.api import load
 
-    places = {name: options[name] for name in ("layer", "head", "target")}
-    return load(what).walk(text, **places)
+    if text is None:
+        raise click.UsageError("name a text that the model is to read")
+    return load(what)
+
+
+def reasons(what: str, text: str | None, options: dict[str, Any]) -> Iterator[str]:
+    """How one number was made, line by line."""
+    from glassformer.inspection.why import told
+
+    found = opened(what, text).why(text or "", options["why"], target=options["target"])
+    return told(found)
 
 
 def saved(file: Path, text: str) -> None:

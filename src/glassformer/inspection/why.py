@@ -1,0 +1,339 @@
+"""How one number inside a model was made: from which numbers, by which operation, down to a table.
+
+A pass is recorded operation by operation. An operation that only moves numbers about (a view, a
+look-up, a concatenation) is run once more on places instead of numbers, which tells where a number
+came from; one that computes is run once more on the numbers that it used, which must give the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import exp, prod
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from glassformer.config import nearest
+from glassformer.errors import GlassError
+from glassformer.trace import Trace
+
+MOVES = set(
+    "view _unsafe_view reshape transpose t permute unsqueeze squeeze expand slice select split "
+    "split_with_sizes chunk unbind clone contiguous detach alias cat stack repeat index_select "
+    "gather index flip roll embedding masked_fill narrow unfold constant_pad_nd lift_fresh "
+    "_to_copy copy where".split()
+)
+EACH = set(
+    "add sub rsub mul div neg abs exp log sqrt rsqrt square pow reciprocal sin cos tanh sigmoid "
+    "relu gelu silu erf clamp clamp_min clamp_max maximum minimum".split()
+)
+SIGNS = {"add": "+", "sub": "−", "mul": "×", "div": "÷", "neg": "−", "sqrt": "√", "pow": "^"}
+PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
+ALONG = {"_softmax": "softmax", "_log_softmax": "log softmax", "sum": "sum", "mean": "mean"}
+Place = tuple[Tensor, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Made:
+    """One result of one operation."""
+
+    operation: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    number: int  # of several results
+
+    @property
+    def name(self) -> str:
+        found: str = self.operation._schema.name.removeprefix("aten::")
+        return found.removesuffix("_") if found.endswith("_") else found
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes how every tensor of a pass was made. What is changed in place is kept as it was."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.made: dict[int, Made] = {}
+        self.kept: list[Any] = []  # so that no tensor's address is given to another
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs, seen = kwargs or {}, args
+        if func._schema.is_mutable:
+            seen = tree_map(self.as_it_was, args)
+        result = func(*args, **kwargs)
+        for number, one in enumerate(tree_leaves(result)):
+            if isinstance(one, Tensor):
+                self.made[id(one)] = Made(func, seen, kwargs, number)
+        self.kept += [seen, kwargs, result]
+        return result
+
+    def as_it_was(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        copy = torch.empty_like(value).copy_(value)
+        if id(value) in self.made:
+            self.made[id(copy)] = self.made[id(value)]
+        return copy
+
+
+@dataclass(frozen=True)
+class Term:
+    """A number that another was made of; in a product, two."""
+
+    places: tuple[Place, ...]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return tuple(map(number_at, self.places))
+
+    @property
+    def weight(self) -> float:
+        """How much it adds."""
+        return abs(prod(self.values))
+
+
+@dataclass(frozen=True)
+class Why:
+    """One number, the operation that made it, and its terms."""
+
+    pass_: Pass
+    place: Place
+    how: str  # what made it; empty for a number that was there from the start
+    terms: tuple[Term, ...] = ()
+    again: float | None = None  # computed once more from the terms
+
+    @property
+    def value(self) -> float:
+        return number_at(self.place)
+
+    @property
+    def name(self) -> str:
+        return self.pass_.name_of(self.place)
+
+    def heaviest(self) -> list[Term]:
+        return sorted(self.terms, key=lambda term: -term.weight)
+
+    def next(self) -> Why | None:
+        """How the heaviest of its terms was made: of those that were, else of any."""
+        below = [self.pass_.why(place) for term in self.heaviest() for place in term.places]
+        return next((why for why in below if why.how), below[0] if below else None)
+
+
+class Pass:
+    """A recorded pass of a network, whose numbers can be asked where they come from."""
+
+    def __init__(self, network: nn.Module, inputs: dict[str, Tensor]) -> None:
+        self.network, self.inputs = network, inputs
+        with torch.no_grad(), Recorder() as recorder, Trace(network) as trace:
+            network(**inputs)
+        self.trace, self.made = trace, recorder.made
+        self.kept = recorder.kept
+
+    @cached_property
+    def names(self) -> dict[int, str]:
+        """The names of tensors, by their address: inputs, weights, and what the trace saw."""
+        found = {id(value): name for name, value in self.inputs.items()}
+        found |= {id(value): name for name, value in self.network.named_parameters()}
+        found |= {id(value): name for name, value in self.network.named_buffers()}
+        for name, visits in self.trace.visits.items():
+            for value in visits:
+                found[id(value)] = name
+                if made := self.made.get(id(value)):  # what was noted is a copy of what was made
+                    found.setdefault(id(made.args[0]), name)
+        return found
+
+    def at(self, text: str) -> Why:
+        """Why a number is what it is: named with its place, as `norm[0,2,1]`."""
+        found = re.fullmatch(r"(.+)\[([-\d\s,]+)\]", text.strip())
+        if not found:
+            raise GlassError(f"name a value and a place in it, as output[0,-1,5], not {text!r}")
+        name, at = found[1], tuple(int(i) for i in found[2].split(","))
+        if name not in self.trace:
+            raise GlassError(f"no value is named {name!r}{nearest(name, self.trace)}")
+        value = self.trace[name]
+        inside = len(at) == value.ndim and all(
+            -n <= i < n for i, n in zip(at, value.shape, strict=True)
+        )
+        if not inside:
+            raise GlassError(f"{name} has the shape {list(value.shape)}: there is no {list(at)}")
+        at = tuple(i % n for i, n in zip(at, value.shape, strict=True))
+        return self.why((value, at))
+
+    @torch.no_grad()
+    def why(self, place: Place) -> Why:
+        """What made the number at a place; what only moved it there is passed over."""
+        *_, last = self.way(place)
+        made = self.made.get(id(last[0]))
+        return replace(self.computed(made, last), place=place) if made else Why(self, place, "")
+
+    def way(self, place: Place) -> Iterator[Place]:
+        """The places that a number was moved through, back to where it was made."""
+        yield place
+        while (made := self.made.get(id(place[0]))) and (source := self.moved(made, place[1])):
+            yield source
+            place = source
+
+    def moved(self, made: Made, at: tuple[int, ...]) -> Place | None:
+        """The place that a number was moved from, if it was."""
+        if made.name not in MOVES:
+            return None
+        numbers = [
+            a for a in tree_leaves(made.args) if isinstance(a, Tensor) and a.is_floating_point()
+        ]
+        if not numbers or made.name in ("_to_copy", "copy"):
+            return (numbers[-1], at) if numbers else None
+        ends = torch.tensor([0, *(one.numel() for one in numbers)]).cumsum(0).tolist()
+        ids = {
+            id(one): torch.arange(first, last, dtype=torch.float64).reshape(one.shape)
+            for one, first, last in zip(numbers, ends, ends[1:], strict=False)
+        }
+        args = tree_map(lambda a: ids.get(id(a), a) if isinstance(a, Tensor) else a, made.args)
+        if made.name == "masked_fill":
+            args = (*args[:2], -1.0)
+        found = int(tree_leaves(made.operation(*args, **made.kwargs))[made.number][at])
+        for one, first, last in zip(numbers, ends, ends[1:], strict=False):
+            if first <= found < last:
+                return one, unravel(found - first, one.shape)
+        return None  # a constant that was filled in
+
+    def computed(self, made: Made, place: Place) -> Why:
+        kinds: dict[str, Callable[[Made, Place], Why]] = {
+            **dict.fromkeys(PRODUCTS, self.product),
+            **dict.fromkeys(EACH, self.each),
+            **dict.fromkeys(ALONG, self.along),
+            "convolution": self.window,
+            "glu": self.gate,
+        }
+        if made.name in kinds:
+            return kinds[made.name](made, place)
+        if made.name in MOVES:
+            return Why(self, place, "filled in")
+        tensors = [a for a in tree_leaves(made.args) if isinstance(a, Tensor)]
+        names = ", ".join(self.names.get(id(t), f"{list(t.shape)}") for t in tensors)
+        return Why(self, place, f"made by {made.name} from {names}")
+
+    def product(self, made: Made, place: Place) -> Why:
+        """A row times a column, and what was added to it."""
+        out, (*batch, i, j) = place
+        *added, a, b = (arg for arg in made.args if isinstance(arg, Tensor))
+        pairs = (((a, (*batch, i, k)), (b, (*batch, k, j))) for k in range(a.shape[-1]))
+        terms = [Term(pair) for pair in pairs]
+        terms += [Term(((bias, broadcast(bias, place[1], out.shape)),)) for bias in added]
+        how = "row × column" + (" + bias" if added else "")
+        return Why(self, place, how, tuple(terms), sum(prod(term.values) for term in terms))
+
+    def window(self, made: Made, place: Place) -> Why:
+        """What a window shows, times its weights: a convolution over one dimension."""
+        _, (row, out, at) = place
+        x, weights, bias, (stride,), (pad,), (dilation,), *_ = made.args
+        terms = []
+        for channel in range(weights.shape[1]):
+            for k in range(weights.shape[2]):
+                seen = at * stride + k * dilation - pad
+                if 0 <= seen < x.shape[2]:
+                    terms.append(Term(((x, (row, channel, seen)), (weights, (out, channel, k)))))
+        terms += [Term(((bias, (out,)),))] if bias is not None else []
+        return Why(self, place, "window × weights + bias", tuple(terms),
+                   sum(prod(term.values) for term in terms))  # fmt: skip
+
+    def gate(self, made: Made, place: Place) -> Why:
+        """One half, let through by the other."""
+        x, dim = made.args[0], made.args[1] % made.args[0].ndim
+        at = list(place[1])
+        at[dim] += x.shape[dim] // 2
+        value, gate = Term(((x, place[1]),)), Term(((x, tuple(at)),))
+        again = value.values[0] / (1 + exp(-gate.values[0]))
+        return Why(self, place, "a × sigmoid(b)", (value, gate), again)
+
+    def each(self, made: Made, place: Place) -> Why:
+        """The operation on one number of each operand."""
+        out, at = place
+        terms = []
+
+        def one(arg: Any) -> Any:
+            if not isinstance(arg, Tensor):
+                return arg
+            where = broadcast(arg, at, out.shape)
+            if arg.is_floating_point():
+                terms.append(Term(((arg, where),)))
+            return arg[where].clone()  # an operation may change it in place
+
+        again = made.operation(*tree_map(one, made.args), **made.kwargs)
+        constants = [f" {a:.6g}" for a in made.args if type(a) in (int, float)]
+        how = SIGNS.get(made.name, made.name) + "".join(constants)
+        return Why(self, place, how, tuple(terms), float(again))
+
+    def along(self, made: Made, place: Place) -> Why:
+        """The operation on the whole row that it reads."""
+        _, at = place
+        x = made.args[0]
+        dims = made.args[1] if len(made.args) > 1 else list(range(x.ndim))
+        dims = [d % x.ndim for d in ([dims] if isinstance(dims, int) else dims or range(x.ndim))]
+        keeps = made.name.startswith("_") or (len(made.args) > 2 and bool(made.args[2]))
+        rest = iter(at)
+        where: list[Any] = []
+        for dim in range(x.ndim):
+            taken = None if dim in dims and not keeps else next(rest)
+            where.append(slice(None) if dim in dims else taken)
+        places = torch.arange(x.numel()).reshape(x.shape)[tuple(where)].flatten().tolist()
+        terms = tuple(Term(((x, unravel(place, x.shape)),)) for place in places)
+        row = x[tuple(where)]
+        if made.name.startswith("_"):
+            whole = row.softmax(-1) if made.name == "_softmax" else row.log_softmax(-1)
+            again = float(whole[at[dims[0]]])
+        else:
+            again = float(row.sum() if made.name == "sum" else row.mean())
+        return Why(self, place, ALONG[made.name], terms, again)
+
+    def name_of(self, place: Place) -> str:
+        """The name of a number: of the first place with one, on the way back to its making."""
+        for tensor, at in self.way(place):
+            if id(tensor) in self.names:
+                return f"{self.names[id(tensor)]}[{','.join(map(str, at))}]"
+        return ""
+
+
+def number_at(place: Place) -> float:
+    tensor, at = place
+    return float(tensor.detach()[at])
+
+
+def unravel(number: int, shape: torch.Size) -> tuple[int, ...]:
+    return tuple(int(i) for i in torch.unravel_index(torch.tensor(number), shape))
+
+
+def broadcast(arg: Tensor, at: tuple[int, ...], shape: torch.Size) -> tuple[int, ...]:
+    """Where an operand has the number that it gives to a place of the result."""
+    last = at[len(shape) - arg.ndim :]
+    return tuple(0 if n == 1 else i for i, n in zip(last, arg.shape, strict=True))
+
+
+def told(why: Why, depth: int = 12, most: int = 6) -> Iterator[str]:
+    """Lines that tell it: each number, its terms, and how the heaviest of them was made."""
+    for level in range(depth):
+        pad = "  " * level
+        name = why.name or "…"
+        if not why.how:
+            *_, kept = why.pass_.way(why.place)
+            yield f"{pad}{name} = {why.value:.6g}   kept as {why.pass_.name_of(kept)}"
+            return
+        yield f"{pad}{name} = {why.value:.6g}   {why.how}"
+        terms = why.heaviest()
+        for term in terms[:most]:
+            numbers = " × ".join(f"{value:.6g}" for value in term.values)
+            names = " × ".join(why.pass_.name_of(place) or "…" for place in term.places)
+            yield f"{pad}  {numbers}   {names}"
+        if len(terms) > most:
+            yield f"{pad}  … {len(terms) - most} more"
+        following = why.next()
+        if following is None:
+            return
+        why = following
