@@ -22,6 +22,8 @@ from glassformer.generate.decode import stream as decode
 from glassformer.generate.pieces import pieces
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection.alignment import Alignment, align
+from glassformer.inspection.heads import Role, repeated, roles
+from glassformer.inspection.patch import Patched, patch
 from glassformer.inspection.reading import inputs_for, read
 from glassformer.inspection.seen import Seen
 from glassformer.inspection.sheet import Step
@@ -268,6 +270,26 @@ class Model:
         """
         inputs = inputs_for(self.network, self.words(), text, target)
         return Pass(self.network, inputs).at(name)
+
+    def heads(self, text: str | None = None) -> list[Role]:
+        """Where each head looks, and what its silence costs; without a text, on chance said twice.
+
+        >>> role = load("runs/generate-1").heads("the cat sat")[0]
+        >>> role.name, role.head, 0 <= role.previous <= 1
+        ('blocks.0.attention', 0, True)
+        """
+        if text is None and self.name not in Translate.models:
+            return roles(self.network, {"ids": repeated(self.config.vocab)})
+        return roles(self.network, inputs_for(self.network, self.words(), text or "", None))
+
+    def patch(self, clean: str, corrupt: str) -> Patched:
+        """Which values carry the difference between two texts.
+
+        >>> found = load("runs/generate-1").patch("the cat", "the dog")
+        >>> list(found.places)[:2]
+        ['blocks.0', 'blocks.0.attention']
+        """
+        return patch(self.network, self.words(), clean, corrupt)
 
     def words(self) -> Tokenizer:
         if self.tokenizer is None:

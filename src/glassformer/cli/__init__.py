@@ -19,8 +19,10 @@ from glassformer.cli.embed import embed
 from glassformer.cli.evaluate import evaluate
 from glassformer.cli.fill_mask import fill_mask
 from glassformer.cli.generate import generate
+from glassformer.cli.heads import heads
 from glassformer.cli.info import info
 from glassformer.cli.models import models
+from glassformer.cli.patch import patch
 from glassformer.cli.resume import resume
 from glassformer.cli.runs import runs
 from glassformer.cli.train import train
@@ -31,7 +33,7 @@ from glassformer.errors import GlassError
 GROUPS = {
     "Train": [check_data, train, resume, evaluate, compare, runs],
     "Use": [generate, classify, translate, fill_mask, embed],
-    "Look inside": [demo, walk],
+    "Look inside": [demo, walk, heads, patch],
     "Keep": [check, average, convert, models, info],
 }
 

@@ -19,13 +19,13 @@ def grid(rows: list[list[float]], names: Sequence[str], columns: Sequence[str] =
     """
     from rich.text import Text
 
-    wide = len(rows[0]) <= WIDE
+    wide, room = len(rows[0]) <= WIDE, min(max(12, *map(len, names)), 24)
     text = Text()
     if columns:
         text.append("".join(f"{at:5}  {visible(name)}\n" for at, name in enumerate(columns)))
-    text.append(" " * 19 + "".join(f"{at:4}" for at in range(len(rows[0])) if wide))
+    text.append(" " * (7 + room) + "".join(f"{at:4}" for at in range(len(rows[0])) if wide))
     for at, (name, row) in enumerate(zip(names, rows, strict=True)):
-        text.append(f"\n{at:5}  {visible(name)[:12]:<12}")
+        text.append(f"\n{at:5}  {visible(name)[:room]:<{room}}")
         for weight in row if columns else row[: at + 1]:
             if wide:
                 green, blue = round(20 + weight * 120), round(40 + weight * 160)

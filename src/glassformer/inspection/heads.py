@@ -1,0 +1,108 @@
+"""What each head does: where it looks, and what it costs to switch it off."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.errors import GlassError
+from glassformer.trace import Trace
+
+LOOKS = ("previous", "first", "same", "duplicate", "induction", "distance")
+LENGTH = 24  # tokens of a text by chance, which is then said twice
+
+
+@dataclass(frozen=True)
+class Role:
+    """How much of its attention a head gives to whom, and what is lost without it.
+
+    None where there is no such token: in attention to a source, or in a text without repetition.
+    """
+
+    name: str  # of the layer
+    head: int
+    previous: float | None  # the token before
+    first: float | None
+    same: float | None  # the token itself
+    duplicate: float | None  # the same token where it stood before
+    induction: float | None  # what followed the same token before
+    distance: float | None  # how far away it looks, in tokens
+    cost: float  # nats: what its silence adds to the loss, or how far it moves the answer
+
+    def row(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def repeated(vocab: int, seed: int = 0) -> Tensor:
+    """Tokens by chance, said twice: whoever copies them must look back. 1 t"""
+    random = torch.Generator().manual_seed(seed)
+    ids = torch.randint(0, vocab, (1, LENGTH), generator=random)
+    return torch.cat((ids, ids), dim=1)
+
+
+def looks(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
+    """Shares of a head's attention, t t, over the tokens of one text, t; the mean over its rows."""
+    place = torch.arange(len(ids), device=pattern.device)
+    back = place[:, None] - place  # how far behind each row its column is
+    same = (ids[:, None] == ids) & (back > 0)
+    after = torch.zeros_like(same)
+    after[:, 1:] = same[:, :-1] & (back[:, 1:] >= 0)
+    found: dict[str, float | None] = {}
+    for name, where in (
+        ("previous", back == 1),
+        ("first", (place == 0)[None] & (back > 0)),
+        ("same", back == 0),
+        ("duplicate", same),
+        ("induction", after),
+    ):
+        rows = where.any(dim=1)
+        share = (pattern * where).sum(dim=1)[rows]
+        found[name] = float(share.mean()) if rows.any() else None
+    return found | {"distance": float((pattern * back.abs()).sum(dim=1).mean())}
+
+
+@torch.inference_mode()
+def roles(network: nn.Module, inputs: dict[str, Tensor]) -> list[Role]:
+    """Measure every head of a network on one text."""
+    with Trace(network, "*pattern") as trace:
+        whole = network(**inputs)
+    if not trace:
+        raise GlassError("this model has no attention, so that there are no heads to look at")
+    found = []
+    for name in trace:
+        layer, pattern = name.removesuffix(".pattern"), trace[name][0].float()  # h t s
+        ids = inputs["source" if layer.startswith("encoder") and "source" in inputs else "ids"][0]
+        for head, one in enumerate(pattern):
+            shares = dict.fromkeys(LOOKS) if "cross" in layer else looks(one, ids)
+            lost = cost(network, inputs, whole, layer, head)
+            found.append(Role(layer, head, **shares, cost=lost))
+    return found
+
+
+def cost(
+    network: nn.Module, inputs: dict[str, Tensor], whole: Tensor, layer: str, head: int
+) -> float:
+    """What is lost when a head says nothing.
+
+    Of a model that writes, what is added to the loss of the text's own tokens; of others, how far
+    the answer moves (the Kullback-Leibler divergence).
+    """
+    name = f"{layer}.heads" if layer else "heads"
+
+    def silent(value: Tensor) -> Tensor:  # b h t e
+        value = value.clone()
+        value[:, head] = 0
+        return value
+
+    with Trace(network, edit={name: silent}):
+        without = network(**inputs)
+    if hasattr(network, "cache") and whole.ndim == 3:
+        answers = inputs["ids"][0, 1:]
+        loss = [F.cross_entropy(out[0, :-1].float(), answers) for out in (without, whole)]
+        return float(loss[0] - loss[1])
+    old, new = (out.float().log_softmax(dim=-1).flatten(0, -2) for out in (whole, without))
+    return float(F.kl_div(new, old, log_target=True, reduction="batchmean"))

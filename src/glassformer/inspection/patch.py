@@ -1,0 +1,108 @@
+"""Which values carry the difference between two texts: each is put from one run into the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.errors import GlassError
+from glassformer.inspection.reading import inputs_for
+from glassformer.text.tokenizer import Tokenizer
+from glassformer.trace import Trace
+
+SMALL = 1e-6  # a change of a probability that explains nothing
+PARTS = ("", ".attention", ".feedforward")  # what a block says, and what its layers add
+
+
+@dataclass(frozen=True)
+class Patched:
+    """For each part of each block, how much of the difference each place brings back."""
+
+    clean: list[str]
+    corrupt: list[str]
+    answers: tuple[str, str]  # what is likelier after the clean text, and after the corrupt one
+    gap: float  # between the two, in nats
+    places: dict[str, Tensor]  # by the name of a value: t, 0 for nothing and 1 for all of it
+    heads: dict[str, Tensor]  # the same for each head: h
+
+
+@dataclass(frozen=True)
+class Question:
+    """A network that is asked for one answer, about a text that may differ."""
+
+    network: nn.Module
+    name: str  # of the text among the inputs: that of a translator is its source
+    rest: dict[str, Tensor]
+
+    def answers(self, ids: Tensor) -> Tensor:
+        """Scores for what follows the last token, or for the whole text: b v."""
+        rest = {name: value.expand(len(ids), -1) for name, value in self.rest.items()}
+        output = self.network(**rest, **{self.name: ids})
+        output = output if output.ndim == 2 else output[:, -1]
+        return output.float().log_softmax(dim=-1)  # type: ignore[no-any-return]
+
+    def with_each(self, ids: Tensor, name: str, clean: Tensor) -> Tensor:
+        """The answers to as many copies of a text as a value has places, each with another place
+        (or head) taken from a clean run: b v."""
+        with Trace(self.network, edit={name: partial(put, clean)}):
+            return self.answers(ids.expand(clean.shape[1], -1))
+
+
+@torch.inference_mode()
+def patch(network: nn.Module, tokenizer: Tokenizer, clean: str, corrupt: str) -> Patched:
+    """Run the corrupt text with one value at a time taken from the clean one.
+
+    What counts is the answer that the clean text makes likelier, over the one that it makes less
+    likely.
+    """
+    first, second = (inputs_for(network, tokenizer, text, "") for text in (clean, corrupt))
+    name = "source" if "source" in first else "ids"
+    rest = {other: value for other, value in first.items() if other != name}
+    texts, question = (first[name], second[name]), Question(network, name, rest)
+    if texts[0].shape != texts[1].shape:
+        many = " and ".join(str(ids.shape[1]) for ids in texts)
+        raise GlassError(f"the two texts must have as many tokens; they have {many}")
+    with Trace(network) as kept:
+        right = question.answers(texts[0])[0]
+    wrong = question.answers(texts[1])[0]
+    change = right.exp() - wrong.exp()
+    if float(change.abs().max()) < SMALL:
+        raise GlassError("both texts have the same answer: there is nothing to explain")
+    best = int(change.argmax()), int(change.argmin())
+    writes = len(right) == tokenizer.vocab
+    said = tuple(tokenizer.token(i) if writes else str(i) for i in best)
+
+    def lead(answers: Tensor) -> Tensor:
+        return answers[..., best[0]] - answers[..., best[1]]
+
+    def restored(answers: Tensor) -> Tensor:
+        """The share of the difference that is back: b."""
+        return (lead(answers) - lead(wrong)) / (lead(right) - lead(wrong))
+
+    stack = "encoder." if name == "source" else ""
+    blocks = [n for n in kept if n.rpartition(".")[2].isdigit() and n.startswith(stack)]
+    each = {
+        value: restored(question.with_each(texts[1], value, kept[value]))
+        for block in blocks
+        for value in (*(block + part for part in PARTS), f"{block}.attention.heads")
+        if value in kept
+    }
+    tokens = [[tokenizer.token(int(i)) for i in ids[0]] for ids in texts]
+    return Patched(
+        clean=tokens[0],
+        corrupt=tokens[1],
+        answers=(said[0], said[1]),
+        gap=float(lead(right) - lead(wrong)),
+        places={n: shares for n, shares in each.items() if not n.endswith(".heads")},
+        heads={n: shares for n, shares in each.items() if n.endswith(".heads")},
+    )
+
+
+def put(clean: Tensor, value: Tensor) -> Tensor:
+    """Row i of a batch takes place (or head) i from the clean run: b t d, or b h t e."""
+    value, each = value.clone(), range(len(value))
+    value[each, each] = clean[0, list(each)]
+    return value

@@ -1,0 +1,145 @@
+"""Where heads look, what their silence costs, and which values carry a difference."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cases import CASES, ids
+from glassformer import GlassError
+from glassformer.inspection import draw
+from glassformer.inspection.heads import LENGTH, looks, repeated, roles
+from glassformer.inspection.patch import patch
+from inspection.test_worksheet import TOKENIZER
+
+SAID = torch.tensor([1, 2, 3, 1, 2, 3])
+
+
+def looking(*places):
+    """A head whose row i looks at one place only."""
+    return F.one_hot(torch.tensor(places), len(places)).float()
+
+
+@pytest.mark.parametrize(
+    ("places", "expected"),
+    [
+        ((0, 0, 1, 2, 3, 4), {"previous": 1.0, "first": 0.2, "distance": 5 / 6}),
+        ((0, 0, 0, 0, 0, 0), {"first": 1.0, "distance": 15 / 6}),
+        ((0, 1, 2, 3, 4, 5), {"same": 1.0, "previous": 0.0, "distance": 0.0}),
+        ((0, 1, 2, 0, 1, 2), {"duplicate": 1.0, "induction": 0.0}),
+        ((0, 1, 2, 1, 2, 3), {"induction": 1.0, "duplicate": 0.0}),
+    ],
+)
+def test_a_head_that_looks_at_one_place_is_known_by_it(places, expected):
+    found = looks(looking(*places), SAID)
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+
+
+def test_chance_is_said_twice():
+    text = repeated(50)
+    assert torch.equal(text[:, :LENGTH], text[:, LENGTH:])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "translator", "bert", "classifier", "llama"])
+def test_a_silent_head_is_one_whose_way_out_is_closed(name):
+    case = CASES[name]
+    inputs = {"ids": ids(1, 8)}
+    if case.has("source"):
+        inputs["source"] = ids(1, 5)
+    found = roles(case.network, inputs)
+    assert len({(role.name, role.head) for role in found}) == len(found)
+    role = found[-1]
+    network = copy.deepcopy(case.network)
+    out = network.get_submodule(role.name).out
+    width = out.in_features // (1 + max(r.head for r in found if r.name == role.name))
+    with torch.no_grad():
+        whole = network(**inputs)
+        out.weight[:, role.head * width : (role.head + 1) * width] = 0
+        without = network(**inputs)
+    if case.has("cached"):
+        losses = [F.cross_entropy(o[0, :-1], inputs["ids"][0, 1:]) for o in (without, whole)]
+        expected = float(losses[0] - losses[1])
+    else:
+        old, new = (o.softmax(-1).flatten(0, -2) for o in (whole, without))
+        expected = float((old * (old.log() - new.log())).sum(-1).mean())
+    assert role.cost == pytest.approx(expected, abs=1e-5)
+    assert draw.role_map(found)
+
+
+def test_a_model_without_attention_has_no_heads():
+    with pytest.raises(GlassError, match="no attention"):
+        roles(CASES["convolutional"].network, {"ids": ids(1, 8)})
+
+
+CLEAN, CORRUPT = "a cat sat", "a dog sat"
+
+
+def sharp(name):
+    """A model whose answers differ between texts."""
+    network = copy.deepcopy(CASES[name].network)
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return network
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "generator"])
+def test_what_comes_before_carries_nothing_and_the_end_carries_all(name):
+    found = patch(sharp(name), TOKENIZER, CLEAN, CORRUPT)
+    before = next(i for i, (a, b) in enumerate(zip(CLEAN, CORRUPT, strict=True)) if a != b)
+    for block, shares in found.places.items():
+        assert shares.shape == (len(CLEAN),)
+        torch.testing.assert_close(shares[:before], torch.zeros(before), atol=1e-4, rtol=0)
+        if block == "blocks.1":
+            assert float(shares[-1]) == pytest.approx(1, abs=1e-4)
+            assert shares[:-1].abs().max() < 1e-4  # no one reads them any more
+    assert all(shares.shape == (4,) for shares in found.heads.values())
+    assert list(found.places) == [
+        f"blocks.{i}{part}" for i in range(2) for part in ("", ".attention", ".feedforward")
+    ]
+    assert draw.patch_map(found)
+
+
+def test_one_place_after_the_other_is_one_run_each():
+    """A batch in which each row has another place changed is as many runs."""
+    network = sharp("gpt2")
+    found = patch(network, TOKENIZER, CLEAN, CORRUPT)
+    texts = [torch.tensor([TOKENIZER.encode(text)]) for text in (CLEAN, CORRUPT)]
+    from glassformer import Trace
+
+    with torch.inference_mode():
+        with Trace(network, "blocks.0") as kept:
+            right = network(texts[0])[0, -1].log_softmax(-1)
+        wrong = network(texts[1])[0, -1].log_softmax(-1)
+        change = right.exp() - wrong.exp()
+        first, second = change.argmax(), change.argmin()
+
+        def swap(value):
+            value = value.clone()
+            value[:, 3] = kept["blocks.0"][:, 3]
+            return value
+
+        with Trace(network, edit={"blocks.0": swap}):
+            mixed = network(texts[1])[0, -1].log_softmax(-1)
+    lead = lambda scores: float(scores[first] - scores[second])
+    share = (lead(mixed) - lead(wrong)) / (lead(right) - lead(wrong))
+    assert float(found.places["blocks.0"][3]) == pytest.approx(share, abs=1e-4)
+
+
+def test_texts_that_cannot_be_compared_are_refused():
+    network = sharp("gpt2")
+    with pytest.raises(GlassError, match="as many tokens; they have 9 and 4"):
+        patch(network, TOKENIZER, CLEAN, "a do")
+    with pytest.raises(GlassError, match="nothing to explain"):
+        patch(network, TOKENIZER, CLEAN, CLEAN)
+
+
+def test_a_picture_has_a_kind_that_is_known(tmp_path):
+    found = patch(sharp("gpt2"), TOKENIZER, CLEAN, CORRUPT)
+    with pytest.raises(GlassError, match="a picture is a"):
+        draw.save(draw.patch_map(found), tmp_path / "a.txt")
+    draw.save(draw.patch_map(found), tmp_path / "a.svg")
+    assert "cat" not in (tmp_path / "a.svg").read_text()[:100]
+    assert (tmp_path / "a.svg").stat().st_size > 1000
