@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -207,15 +208,98 @@ def text(data: Path) -> Path:
     return data / "tinyshakespeare" / "input.txt"
 
 
-SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {}
+HEAD = """# The systems, each with a figure from a real run
+
+Written by `python bench/systems.py RUNS DATA`, which trains what is not in RUNS yet and writes this
+page from what it finds there. All ran on {machine}; a comparison's own line says its data and its
+date. Figures are on what was kept for validation, unless a test split is named; nothing was chosen
+on a test split.
+
+"""
+SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {
+    "Counting": (
+        counting,
+        """`markov` learns by counting what followed the last tokens. Its order says how far
+        back it looks; where a context never occurred it asks the next shorter one (Witten-
+        Bell). With skips, every pair of the last token and one before it has a vote,
+        wherever the two stood, and a mask silences pairs that are sure of nothing: the step
+        from counting to attention. On characters four are best: longer contexts are too
+        rare in a million.""",
+    ),
+    "Text: counting, convolution, recurrence, attention": (
+        generators,
+        """One text, one budget of time each, every model at its default size. `markov` counts;
+        `convolutional` looks through windows that double with each layer; `recurrent` is an
+        LSTM; `generator` is the tutorials' Transformer; `gpt2` is the default of `glass
+        train generate`; `llama` has rotary positions and a gate.""",
+    ),
+    "What recurrence forgets, what a convolution cannot see, what runs in parallel": (
+        forgetting,
+        """A text begins with one of ten letters, goes on with noise and asks for the letter:
+        an LSTM has to carry it through every step, a convolution sees it only inside its
+        window, attention looks at it. A training step on 4,096 tokens takes the same time
+        however they are cut for a convolution; the LSTM reads one token after the other, so
+        long texts are slow; attention's work grows with the length of a text.""",
+    ),
+    "Labels: phrases, convolution, recurrence, attention": (
+        classifiers,
+        """Film reviews, 22,500 to learn from and 2,500 held out. `bag` weighs phrases of up to
+        three words (NB-SVM).""",
+    ),
+    "Translation: what attention was invented for": (
+        translators,
+        """Numbers and dates from Chinese to English, exact or wrong. Without attention the
+        source has to fit into the memory of an LSTM; with it, dot-product or additive, each
+        word looks back at the source.""",
+    ),
+    "How tokens are compared": (
+        scores,
+        """One Transformer, four ways to compare a query with a key, everything else equal:
+        divided by the root of the width, undivided, a small network over both (additive),
+        and no parameters at all.""",
+    ),
+    "How places are told": (
+        positions,
+        """The same Transformer with five ways to tell places, trained on 128 characters at
+        once, then asked to read as many, twice as many and four times as many. Learned
+        places end where training ended.""",
+    ),
+    "Chinese to English": (
+        into_english,
+        """`translator`, the paper's Transformer, on everyday sentences from Tatoeba
+        (`recipes/chinese.toml`), split so that no sentence stands on both sides. The
+        picture shows what each English token read of the Chinese.""",
+    ),
+    "BERT": (
+        bert,
+        """Pretrained on the reviews' texts (`recipes/masked.toml`: hidden words, and whether a
+        half follows), then trained on labels, beside the same BERT from nothing and weighed
+        phrases (`bench/labels.py`).""",
+    ),
+    "GPT-2": (
+        gpt2,
+        """The sizes of the paper, as recipes; their parameters are counted without making one
+        of them. The curve is that of the default size on tiny Shakespeare.""",
+    ),
+}
 
 
-def main(runs: Path, data: Path, wanted: list[str]) -> None:
+def main(runs: Path, data: Path) -> None:
     runs.mkdir(parents=True, exist_ok=True)
     PICTURES.mkdir(exist_ok=True)
-    for name in wanted or SECTIONS:
-        SECTIONS[name][0](runs, data)
+    machine = f"{torch.get_num_threads()} cores of {processor()}, torch {torch.__version__}"
+    parts = [HEAD.format(machine=machine)]
+    for title, (make, text) in SECTIONS.items():
+        told = textwrap.fill(" ".join(text.split()), 120)
+        parts.append(f"## {title}\n\n{told}\n\n{make(runs, data).strip()}\n\n")
+    (DOCS / "systems.md").write_text("".join(parts).rstrip() + "\n")
+
+
+def processor() -> str:
+    with Path("/proc/cpuinfo").open() as lines:
+        names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return names[0]
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

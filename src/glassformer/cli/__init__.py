@@ -15,6 +15,7 @@ from glassformer.cli.classify import classify
 from glassformer.cli.compare import compare
 from glassformer.cli.convert import convert
 from glassformer.cli.demo import demo
+from glassformer.cli.draw import draw
 from glassformer.cli.embed import embed
 from glassformer.cli.evaluate import evaluate
 from glassformer.cli.fill_mask import fill_mask
@@ -33,7 +34,7 @@ from glassformer.errors import GlassError
 GROUPS = {
     "Train": [check_data, train, resume, evaluate, compare, runs],
     "Use": [generate, classify, translate, fill_mask, embed],
-    "Look inside": [demo, walk, heads, patch],
+    "Look inside": [demo, walk, draw, heads, patch],
     "Keep": [check, average, convert, models, info],
 }
 

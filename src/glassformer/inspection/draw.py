@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.errors import GlassError
+from glassformer.inspection.alignment import Alignment
 from glassformer.inspection.heads import LOOKS, Role
 from glassformer.inspection.patch import Patched
+from glassformer.inspection.reading import Reading
 from glassformer.picture import canvas
+from glassformer.text.tokenizer import Tokenizer
+from glassformer.trace import Trace
 
 SIDE, LETTER = 0.42, 0.11  # inches of a cell, and of a letter
 WRITTEN = 24  # columns, up to which each cell has its number
@@ -35,9 +39,10 @@ def heat_map(
     if len(columns) <= WRITTEN:
         for i, row in enumerate(values.tolist()):
             for j, value in enumerate(row):
+                said = f"{value:.2f}".removeprefix("0")
                 color = "white" if value > 0.6 else "black"
-                axes.text(j, i, f"{value:.2f}"[1:] if value < 1 else "1", ha="center",
-                          va="center", fontsize=7, color=color)  # fmt: skip
+                if value >= 0.005:
+                    axes.text(j, i, said, ha="center", va="center", fontsize=7, color=color)
     if title:
         chart.suptitle(textwrap.fill(title, round(size[0] / LETTER)), fontsize=10)
     return chart
@@ -74,11 +79,194 @@ def patch_map(found: Patched) -> Any:
 
 
 def save(chart: Any, file: Path) -> None:
-    if file.suffix not in (".png", ".svg", ".pdf"):
-        raise GlassError(f"{file}: a picture is a .png, .svg or .pdf")
+    """Write a figure, or an animation, into a file whose name says its kind."""
+    moves = not hasattr(chart, "savefig")
+    kinds = (".gif",) if moves else (".png", ".svg", ".pdf")
+    if file.suffix not in kinds:
+        raise GlassError(f"{file}: this picture is written as {' or '.join(kinds)}")
     with warnings.catch_warnings(record=True) as missing:
         warnings.simplefilter("always")
-        chart.savefig(file, dpi=130)
-    canvas().close(chart)
+        chart.save(file, writer="pillow", dpi=100) if moves else chart.savefig(file, dpi=130)
+    canvas().close("all")
     if missing and file.suffix != ".svg":  # there a text stays a text, for whoever has the font
         warnings.warn(f"no font here has every sign of {file}; as .svg it needs none", stacklevel=2)
+
+
+# --- of one text's way through a model ------------------------------------------------------------
+
+
+def patterns_of(reading: Reading) -> dict[str, Tensor]:
+    """The attention of every layer to its own text: h t t."""
+    found = {n: v[0] for n, v in reading.trace.items() if n.endswith("attention.pattern")}
+    if not found:
+        raise GlassError("this model has no attention to draw")
+    return found
+
+
+def one_head(reading: Reading, layer: int, head: int) -> tuple[str, Tensor, list[str]]:
+    """The name of a layer, the pattern of a head in it, and the tokens that it looks at."""
+    found = patterns_of(reading)
+    if not 0 <= layer < len(found):
+        raise GlassError(f"there are the layers 0 to {len(found) - 1}, not {layer}")
+    name = list(found)[layer]
+    if not 0 <= head < len(found[name]):
+        raise GlassError(f"{name} has the heads 0 to {len(found[name]) - 1}; there is no {head}")
+    tokens = reading.source if name.startswith("encoder") and reading.source else reading.tokens
+    return name, found[name][head], tokens
+
+
+def attention(reading: Reading, layer: int = 0, head: int = 0) -> Any:
+    """What each token (row) reads from which, as a heat map."""
+    name, pattern, tokens = one_head(reading, layer, head)
+    return heat_map(pattern, tokens, tokens, title=f"{name.removesuffix('.pattern')}, head {head}")
+
+
+def lines(reading: Reading, layer: int = 0, head: int = 0) -> Any:
+    """The same as lines from reader to read, the stronger the darker."""
+    name, pattern, tokens = one_head(reading, layer, head)
+    chart, ax = canvas().subplots(figsize=(5, 0.32 * len(tokens) + 1), layout="constrained")
+    between(ax, pattern, tokens, tokens)
+    ax.set_title(f"{name.removesuffix('.pattern')}, head {head}", fontsize=10)
+    return chart
+
+
+def between(ax: Any, pattern: Tensor, rows: Sequence[str], columns: Sequence[str]) -> None:
+    """Lines from tokens on the left to those that they read, on the right."""
+    for i, row in enumerate(pattern.tolist()):
+        for j, share in enumerate(row):
+            if share > 0.02:
+                ax.plot((0, 1), (-i, -j), color="C0", alpha=min(share, 1.0), linewidth=2)
+    for x, tokens, side in ((-0.03, rows, "right"), (1.03, columns, "left")):
+        for i, token in enumerate(tokens):
+            ax.text(x, -i, token.strip() or "·", ha=side, va="center", fontsize=9)
+    ax.set(xlim=(-0.5, 1.5), ylim=(-max(len(rows), len(columns)) + 0.5, 0.5))
+    ax.axis("off")
+
+
+def heads(reading: Reading) -> Any:
+    """Every head of every layer, small."""
+    found = patterns_of(reading)
+    many = max(len(pattern) for pattern in found.values())
+    size = (1.3 * many + 0.8, 1.35 * len(found) + 0.4)
+    chart, axes = canvas().subplots(
+        len(found), many, figsize=size, squeeze=False, layout="constrained"
+    )
+    for row, (name, pattern) in zip(axes, found.items(), strict=True):
+        for head, ax in enumerate(row):
+            ax.set(xticks=[], yticks=[])
+            ax.imshow(pattern[head].float().cpu().numpy(), cmap="Blues", vmin=0, vmax=1)
+            ax.set_title(f"{head}", fontsize=7, pad=2)
+        row[0].set_ylabel(name.removesuffix(".attention.pattern"), fontsize=8)
+    return chart
+
+
+def residual(reading: Reading) -> Any:
+    """How large what each block says is, and what its layers add to it."""
+    blocks = [name for name in reading.trace if name.rpartition(".")[2].isdigit()]
+    if not blocks:
+        raise GlassError("this model has no blocks whose outputs could be measured")
+
+    def size(name: str) -> float:
+        return float(reading.trace[name][0].float().norm(dim=-1).mean())
+
+    chart, ax = canvas().subplots(figsize=(6.5, 3.6), layout="constrained")
+    for part, label in (("", "what the block says"), (".attention", "attention adds"),
+                        (".feedforward", "feed-forward adds")):  # fmt: skip
+        there = [name for name in blocks if name + part in reading.trace]
+        if there:
+            ax.plot(there, [size(name + part) for name in there], "o-", label=label)
+    ax.set_ylabel("mean length of a token's vector")
+    ax.tick_params(axis="x", rotation=30)
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=8)
+    return chart
+
+
+def norm(reading: Reading, layer: int = 0) -> Any:
+    """The numbers of each token before and after a norm."""
+    trace = reading.trace
+    names = [n for n in trace if n.endswith(("attention_norm", "feedforward_norm"))]
+    blocks = list(dict.fromkeys(n.rpartition(".")[0] for n in names))
+    if not 0 <= layer < len(blocks):
+        raise GlassError(f"there are norms in the blocks 0 to {len(blocks) - 1}, not {layer}")
+    block = blocks[layer]
+    order = [n for n in trace.order if n in (f"{block}.attention_norm", f"{block}.residual")]
+    which = "attention_norm" if order[0].endswith("residual") else "feedforward_norm"
+    before, after = trace.visits[f"{block}.residual"][0], trace[f"{block}.{which}"]
+    chart, axes = canvas().subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    for ax, title, value in ((axes[0], "before", before), (axes[1], "after", after)):
+        ax.boxplot(value[0].float().cpu().numpy().T, tick_labels=reading.tokens[: value.shape[1]])
+        ax.tick_params(axis="x", rotation=60)
+        ax.set_title(f"{title} {block}.{which}", fontsize=9)
+        ax.grid(axis="y", alpha=0.3)
+    return chart
+
+
+@torch.inference_mode()
+def lens(network: nn.Module, tokenizer: Tokenizer, reading: Reading) -> Any:
+    """What the model would answer after each block: the others are left out."""
+    blocks = [n for n in reading.trace if n.startswith("blocks.") and n.count(".") == 1]
+    if not blocks or reading.output.ndim != 2:
+        raise GlassError("a lens needs blocks one after the other, and tokens as answers")
+    chances, said = [], []
+    for block in blocks:
+        with Trace(network, edit={blocks[-1]: reading.trace[block]}):
+            shares = network(**reading.inputs)[0].float().softmax(dim=-1)
+        best = shares.max(dim=-1)
+        chances.append(best.values)
+        said.append([tokenizer.token(int(i)) for i in best.indices])
+    grid = torch.stack(chances)
+    chart, ax = canvas().subplots(
+        figsize=(0.8 * len(reading.tokens) + 1.5, 0.45 * len(blocks) + 1.4), layout="constrained"
+    )
+    ax.imshow(grid.cpu().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for i, row in enumerate(said):
+        for j, token in enumerate(row):
+            color = "white" if grid[i, j] > 0.6 else "black"
+            ax.text(
+                j, i, token.strip()[:8] or "·", ha="center", va="center", fontsize=8, color=color
+            )
+    ax.set_xticks(range(len(reading.tokens)), reading.tokens)
+    ax.set_yticks(range(len(blocks)), blocks)
+    ax.set_title("the likeliest next token after each block", fontsize=10)
+    return chart
+
+
+def words(network: nn.Module, reading: Reading) -> Any:
+    """The text's tokens in the two directions in which their embeddings differ most."""
+    token: Any = network.get_submodule("token")
+    names = list(dict.fromkeys(zip(reading.tokens, reading.ids, strict=True)))
+    rows = token.weight.detach().float()[[i for _, i in names]]
+    rows = rows - rows.mean(dim=0)
+    if len(rows) < 3:
+        raise GlassError("name a text of at least three different tokens")
+    u, s, _ = torch.linalg.svd(rows, full_matrices=False)
+    x, y = (u * s)[:, :2].T.cpu().numpy()
+    chart, ax = canvas().subplots(figsize=(6, 5), layout="constrained")
+    ax.scatter(x, y, s=12)
+    for (name, _), a, b in zip(names, x, y, strict=True):
+        ax.annotate(name.strip() or "·", (a, b), textcoords="offset points", xytext=(4, 3))
+    share = float((s[:2] ** 2).sum() / (s**2).sum())
+    ax.set_title(f"embeddings in two dimensions ({share:.0%} of their spread)", fontsize=10)
+    ax.grid(alpha=0.3)
+    return chart
+
+
+def alignment(found: Alignment) -> Any:
+    """What each token of a translation read of its source."""
+    return heat_map(found.pattern, found.target, found.source, title="what each word read")
+
+
+def unfolding(found: Alignment) -> Any:
+    """A translation that grows a token at a time, each with what it reads: an animation."""
+    from matplotlib.animation import FuncAnimation
+
+    most = max(len(found.source), len(found.target))
+    chart, ax = canvas().subplots(figsize=(5, 0.36 * most + 1), layout="constrained")
+
+    def draw(step: int) -> None:
+        ax.clear()
+        between(ax, found.pattern[: step + 1], found.target[: step + 1], found.source)
+        ax.set_ylim(-most + 0.5, 0.5)
+
+    return FuncAnimation(chart, draw, frames=len(found.target), interval=700)

@@ -1,0 +1,97 @@
+"""What it costs to see all attention of a GPT-2 small (random weights) on 512 tokens.
+
+    python bench/looking.py              # ours
+    pip install transformer_lens && python bench/looking.py
+
+A pass without looking, the same with every pattern traced, and, where it is installed, the same by
+TransformerLens (`run_with_cache`), with all of its values and with the patterns alone: seconds (the
+best of several, in turn), megabytes that were kept, and the most that the process ever held.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+
+import torch
+
+from glassformer import MODELS, Trace
+
+TOKENS, ROUNDS = 512, 5
+SHAPE = {"dim": 768, "depth": 12, "heads": 12}
+
+
+def peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
+def ours() -> dict[str, Callable[[], float]]:
+    kind = MODELS["gpt2"]
+    network = kind(kind.Config(vocab=50_257, context=1024, dropout=0.0, **SHAPE)).eval()
+    ids = torch.randint(0, 50_257, (1, TOKENS))
+
+    def blind() -> float:
+        network(ids)
+        return 0.0
+
+    def seeing(*patterns: str) -> float:
+        with Trace(network, *patterns, megabytes=4000) as trace:
+            network(ids)
+        return sum(v.nbytes for visits in trace.visits.values() for v in visits) / 1e6
+
+    return {
+        "ours, not looking": blind,
+        "ours, every pattern": lambda: seeing("*.pattern"),
+        "ours, every value": lambda: seeing(),
+    }
+
+
+def theirs() -> dict[str, Callable[[], float]]:
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    config = HookedTransformerConfig(
+        n_layers=12, d_model=768, n_ctx=1024, d_head=64, n_heads=12, d_vocab=50_257,
+        act_fn="gelu_new", device="cpu", seed=0,
+    )  # fmt: skip
+    network = HookedTransformer(config).eval()
+    ids = torch.randint(0, 50_257, (1, TOKENS))
+
+    def blind() -> float:
+        network(ids)
+        return 0.0
+
+    def seeing(**only: object) -> float:
+        _, cache = network.run_with_cache(ids, **only)
+        return sum(value.nbytes for value in cache.values()) / 1e6
+
+    patterns = {"names_filter": lambda name: name.endswith("hook_pattern")}
+    return {
+        "TransformerLens, not looking": blind,
+        "TransformerLens, every pattern": lambda: seeing(**patterns),
+        "TransformerLens, every value": lambda: seeing(),
+    }
+
+
+@torch.inference_mode()
+def main() -> None:
+    ways = ours()
+    try:
+        ways |= theirs()
+    except ImportError:
+        print("transformer_lens is not installed: ours alone")
+    best = dict.fromkeys(ways, float("inf"))
+    kept = dict.fromkeys(ways, 0.0)
+    for _ in range(ROUNDS):
+        for name, run in ways.items():
+            start = time.perf_counter()
+            kept[name] = run()
+            best[name] = min(best[name], time.perf_counter() - start)
+    for name, seconds in best.items():
+        ratio = seconds / best["ours, not looking"]
+        print(f"{name:<32} {seconds:6.3f} s  {ratio:5.2f} times  {kept[name]:7.1f} MB kept")
+    print(f"the process held {peak():.2f} GB at the most")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""The tutorials' pictures that need no trained model, drawn from real values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.errors import GlassError
+from glassformer.inspection.walks.markov import counted
+from glassformer.nn.masks import causal, everything, fixed, strided, window
+from glassformer.nn.positions import sinusoid
+from glassformer.picture import canvas
+
+FILES = {"directories": 2, "files": 3, "photos": 5}
+PLACES, WIDTH = 40, 32
+
+
+def chain() -> tuple[list[str], Tensor]:
+    """The words of “show me my … please” and what share of each follows which."""
+    lines = [f"show me my {word} please" for word, often in FILES.items() for _ in range(often)]
+    words, counts = counted(lines, 1)
+    return words, counts.shares([torch.arange(len(words))])
+
+
+def one_hot() -> Any:
+    """A one-hot row times a matrix picks a row of it."""
+    words, chances = chain()
+    row = torch.eye(len(words))[words.index("my")][None]
+    chart, axes = canvas().subplots(
+        1, 3, figsize=(12, 3.6), layout="constrained", width_ratios=(1, 1, 1)
+    )
+    parts = (("x, “my”", row), ("T", chances), ("x T, what follows", row @ chances))
+    for ax, (title, values) in zip(axes, parts, strict=True):
+        ax.imshow(values.numpy(), cmap="Blues", vmin=0, vmax=1)
+        ax.set_title(title)
+        ax.set_xticks(range(len(words)), words, rotation=60)
+        ax.set_yticks(range(len(values)), words if len(values) > 1 else [""])
+        for i, line in enumerate(values.tolist()):
+            for j, value in enumerate(line):
+                if value:
+                    color = "white" if value > 0.6 else "black"
+                    ax.text(j, i, f"{value:g}", ha="center", va="center", color=color, fontsize=8)
+    at = words.index("my")
+    axes[1].add_patch(frame(-0.5, at - 0.5, len(words), 1))
+    return chart
+
+
+def frame(x: float, y: float, wide: float, tall: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x, y), wide, tall, fill=False, edgecolor="C3", linewidth=2)
+
+
+def markov() -> Any:
+    """What follows what: words as circles, arrows as wide as they are likely."""
+    words, chances = chain()
+    places = {
+        "show": (0, 0), "me": (1, 0), "my": (2, 0), "please": (4, 0),
+        "directories": (3, 1), "files": (3, 0), "photos": (3, -1),
+    }  # fmt: skip
+    chart, ax = canvas().subplots(figsize=(9, 3.6), layout="constrained")
+    for i, j in chances.nonzero().tolist():
+        (x, y), (u, v) = places[words[i]], places[words[j]]
+        share = float(chances[i, j])
+        ax.annotate(
+            "", (u, v), (x, y),
+            arrowprops={"arrowstyle": "-|>", "lw": 1 + 3 * share, "color": "C0",
+                        "shrinkA": 26, "shrinkB": 26},
+        )  # fmt: skip
+        middle = ((x + u) / 2, (y + v) / 2 + 0.12)
+        ax.text(*middle, f"{share:.0%}", ha="center", fontsize=9)
+    for word, (x, y) in places.items():
+        box = {"boxstyle": "round,pad=0.4", "facecolor": "#e8f0fa", "edgecolor": "C0"}
+        ax.text(x, y, word, ha="center", va="center", bbox=box)
+    ax.set(xlim=(-0.5, 4.5), ylim=(-1.5, 1.5))
+    ax.axis("off")
+    return chart
+
+
+def waves() -> Any:
+    """Places as waves, and as points that go round circles at different speeds."""
+    values = sinusoid(torch.arange(PLACES), WIDTH)
+    pyplot = canvas()
+    chart, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    image = left.imshow(values.T.numpy(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1)
+    left.set(xlabel="place", ylabel="feature", title="sine and cosine, each pair slower")
+    chart.colorbar(image, ax=left)
+    for number, pair in enumerate((0, 2, 4)):
+        x, y = values[:, 2 * pair + 1] + 2.6 * number, values[:, 2 * pair]
+        right.plot(x, y, "o-", markersize=3, linewidth=0.7)
+        right.text(
+            2.6 * number, 0, f"features\n{2 * pair}, {2 * pair + 1}", ha="center", va="center"
+        )
+        for place in (0, 1, 2, 3):
+            right.annotate(f" {place}", (float(x[place]), float(y[place])), fontsize=8)
+    right.set(title="each pair goes round a circle", aspect="equal", xticks=[], yticks=[])
+    return chart
+
+
+def softmax() -> Any:
+    """How large the largest share is, and how steep the softmax, as a head grows wider."""
+    random, widths = torch.Generator().manual_seed(0), [2**n for n in range(1, 11)]
+    chart, (left, right) = canvas().subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    for name, power in (("undivided", 0.0), ("divided by √width", 0.5)):
+        largest, steep = [], []
+        for width in widths:
+            q, k = torch.randn(2, 500, 8, width, generator=random)
+            shares = ((q * k).sum(-1) / width**power).softmax(dim=-1)
+            largest.append(float(shares.max(dim=-1).values.mean()))
+            steep.append(float((shares * (1 - shares)).mean()))
+        left.plot(widths, largest, "o-", label=name)
+        right.plot(widths, steep, "o-", label=name)
+    left.set(xscale="log", xlabel="width of a head", title="largest of 8 shares", ylim=(0, 1.02))
+    right.set(xscale="log", xlabel="width of a head", title="slope of the softmax, p (1 − p)")
+    for ax in (left, right):
+        ax.grid(alpha=0.3)
+        ax.legend(fontsize=8)
+    return chart
+
+
+def masks() -> Any:
+    """Who may look at whom: the same rules that models use."""
+    rules = (everything, causal, causal & window(4), causal & strided(4), causal & fixed(4),
+             causal & (window(4) | strided(4)))  # fmt: skip
+    chart, axes = canvas().subplots(1, len(rules), figsize=(14, 2.9), layout="constrained")
+    for ax, rule in zip(axes, rules, strict=True):
+        ax.imshow(rule.grid(16, 16).numpy(), cmap="Blues", vmin=0, vmax=1.4)
+        ax.set_title(str(rule), fontsize=8)
+        ax.set(xticks=[], yticks=[])
+    axes[0].set(ylabel="query", xlabel="key")
+    return chart
+
+
+class Deep(nn.Module):
+    """Many small layers, added to what was there before, or in its place."""
+
+    def __init__(self, depth: int, wide: int, *, skip: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(wide, wide) for _ in range(depth))
+        self.last, self.skip = nn.Linear(wide, 1), skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x)) + (x if self.skip else 0)
+        y: Tensor = self.last(x)
+        return y
+
+
+def skips(depth: int = 24, wide: int = 16) -> Any:
+    """Loss around the weights, and gradients by depth, with and without skip connections."""
+    random = torch.Generator().manual_seed(1)
+    x = torch.randn(64, wide, generator=random)
+    y = x[:, :1].sin()
+    pyplot = canvas()
+    chart, axes = pyplot.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+    for ax, skip, name in ((axes[0], False, "without"), (axes[1], True, "with")):
+        network = Deep(depth, wide, skip=skip)
+        (network(x) - y).square().mean().backward()
+        norms = [float(layer.weight.grad.norm()) for layer in network.layers]  # type: ignore[operator, union-attr]
+        axes[2].semilogy(range(depth), norms, "o-", markersize=3, label=f"{name} skips")
+        image = ax.contourf(*landscape(network, x, y), levels=20, cmap="viridis")
+        ax.set(title=f"loss around its weights, {name} skips", xticks=[], yticks=[])
+        chart.colorbar(image, ax=ax)
+    axes[2].set(xlabel="layer", title="gradient of each layer")
+    axes[2].grid(alpha=0.3)
+    axes[2].legend(fontsize=8)
+    return chart
+
+
+@torch.no_grad()
+def landscape(network: nn.Module, x: Tensor, y: Tensor) -> tuple[Any, Any, Any]:
+    """The loss along two directions by chance, each as long as the weights themselves."""
+    weights, random = list(network.parameters()), torch.Generator().manual_seed(2)
+    start = [w.clone() for w in weights]
+    drawn = [[torch.randn(w.shape, generator=random) for w in weights] for _ in range(2)]
+    ways = [[d * w.norm() / d.norm() for d, w in zip(way, start, strict=True)] for way in drawn]
+    steps = torch.linspace(-1, 1, 21)
+    loss = torch.empty(len(steps), len(steps))
+    for i, a in enumerate(steps):
+        for j, b in enumerate(steps):
+            for w, s, u, v in zip(weights, start, *ways, strict=True):
+                w.copy_(s + a * u + b * v)
+            loss[i, j] = (network(x) - y).square().mean()
+    return steps.numpy(), steps.numpy(), loss.log10().numpy()
+
+
+BOXES = {  # what an encoder and a decoder are made of, from below: column and row
+    "embedding": [(0, 0), (1, 0)], "position": [(0, 1), (1, 1)],
+    "attention": [(0, 2)], "mask": [(1, 2)], "cross": [(1, 3)],
+    "feedforward": [(0, 3), (1, 4)], "head": [(1, 5)], "softmax": [(1, 6)],
+}  # fmt: skip
+SAYS = {
+    "embedding": "embedding", "position": "+ position", "attention": "attention, add & norm",
+    "mask": "masked attention, add & norm", "cross": "attention to the source, add & norm",
+    "feedforward": "feed-forward, add & norm", "head": "scores for tokens", "softmax": "softmax",
+}  # fmt: skip
+
+
+def architecture(part: str = "attention") -> Any:
+    """The paper's Transformer with one part lit."""
+    if part not in BOXES:
+        raise GlassError(f"the parts are {', '.join(BOXES)}, not {part!r}")
+    chart, ax = canvas().subplots(figsize=(7, 6), layout="constrained")
+    for name, spots in BOXES.items():
+        for column, row in spots:
+            lit = {"facecolor": "#ffd76b", "edgecolor": "#b07c00"}
+            plain = {"facecolor": "#eef1f5", "edgecolor": "#8a94a3"}
+            box = {"boxstyle": "round,pad=0.5", **(lit if name == part else plain)}
+            ax.text(3.2 * column, row, SAYS[name], ha="center", va="center", bbox=box, fontsize=10)
+            if row:
+                ends = (3.2 * column, row - 0.32), (3.2 * column, row - 0.68)
+                ax.annotate("", *ends, arrowprops={"arrowstyle": "-|>", "color": "#666"})
+    ax.annotate("", (1.85, 3), (1.1, 3), arrowprops={"arrowstyle": "-|>", "color": "#666"})
+    ax.text(0, -0.8, "source", ha="center", color="#555")
+    ax.text(3.2, -0.8, "target so far", ha="center", color="#555")
+    ax.set(xlim=(-1.6, 5.4), ylim=(-1.2, 6.7))
+    ax.axis("off")
+    return chart

@@ -1,0 +1,124 @@
+"""Pictures show the numbers that they are drawn from."""
+
+import pytest
+import torch
+
+from cases import CASES
+from glassformer import GlassError
+from glassformer.cli.draw import ALONE, OF_A_TEXT
+from glassformer.inspection import draw, sketches
+from glassformer.inspection.alignment import Alignment, align
+from glassformer.inspection.reading import read
+from glassformer.nn.positions import sinusoid
+from glassformer.picture import canvas
+from inspection.test_worksheet import TEXT, TOKENIZER
+
+NETWORK = CASES["gpt2"].network
+READING = read(NETWORK, TOKENIZER, TEXT)
+CROSS = CASES["translator"].network
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    canvas().close("all")
+
+
+def shown(chart, axes=0):
+    return torch.from_numpy(chart.get_axes()[axes].images[0].get_array().data).float()
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_every_sketch_can_be_drawn(name, tmp_path):
+    draw.save(getattr(sketches, name.replace("-", "_"))(), tmp_path / f"{name}.png")
+    assert (tmp_path / f"{name}.png").stat().st_size > 5000
+
+
+def test_waves_are_the_positions_of_the_models():
+    expected = sinusoid(torch.arange(sketches.PLACES), sketches.WIDTH).T
+    torch.testing.assert_close(shown(sketches.waves()), expected)
+
+
+def test_dividing_keeps_shares_even_and_slopes_steep():
+    largest, slope = sketches.softmax().get_axes()
+    plain, divided = (line.get_ydata() for line in largest.get_lines())
+    assert plain[-1] > 0.9
+    assert max(divided) < 0.5
+    plain, divided = (line.get_ydata() for line in slope.get_lines())
+    assert plain[-1] < 0.1 * divided[-1]
+
+
+def test_gradients_reach_the_first_layer_only_with_skips():
+    axes = next(a for a in sketches.skips(depth=12).get_axes() if "gradient" in a.get_title())
+    without, with_skips = (line.get_ydata() for line in axes.get_lines())
+    assert without[0] < 0.05 * without[-1]
+    assert with_skips[0] > 0.1 * with_skips[-1]
+
+
+def test_a_part_that_is_not_there_is_named():
+    with pytest.raises(GlassError, match="the parts are embedding, position"):
+        sketches.architecture("motor")
+
+
+@pytest.mark.parametrize("name", ["attention", "lines", "heads", "residual", "norm"])
+@pytest.mark.parametrize("model", ["gpt2", "bert", "translator", "llama"])
+def test_every_picture_of_a_text_can_be_drawn(name, model, tmp_path):
+    reading = read(CASES[model].network, TOKENIZER, TEXT)
+    draw.save(getattr(draw, name)(reading), tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 3000
+
+
+def test_a_heat_map_is_the_pattern():
+    pattern = READING.trace["blocks.1.attention.pattern"][0, 2]
+    torch.testing.assert_close(shown(draw.attention(READING, 1, 2)), pattern)
+    small = draw.heads(READING)
+    torch.testing.assert_close(shown(small, 4 + 2), pattern)  # the second row's third
+
+
+@torch.no_grad()
+def test_the_lens_ends_with_what_the_model_says():
+    chances = shown(draw.lens(NETWORK, TOKENIZER, READING))
+    assert chances.shape == (2, len(TEXT))
+    torch.testing.assert_close(chances[-1], READING.output.softmax(-1).max(-1).values)
+    normal = NETWORK.norm(READING.trace["blocks.0"])
+    first = (normal @ NETWORK.token.weight.T).softmax(-1).max(-1).values[0]
+    torch.testing.assert_close(chances[0], first.detach())
+
+
+def test_words_lie_where_their_embeddings_differ_most():
+    axes = draw.words(NETWORK, READING).get_axes()[0]
+    spots = torch.from_numpy(axes.collections[0].get_offsets().data).float()
+    assert len(spots) == len(set(TEXT))
+    rows = NETWORK.token.weight.detach()[[TOKENIZER.encode(c)[0] for c in dict.fromkeys(TEXT)]]
+    far = torch.cdist(rows, rows)
+    assert (torch.cdist(spots, spots) <= far + 1e-4).all()  # a shadow is no longer than the thing
+
+
+def test_a_translation_unfolds(tmp_path):
+    found = align(CROSS, TOKENIZER, TEXT, "bad")
+    assert isinstance(found, Alignment)
+    torch.testing.assert_close(shown(draw.alignment(found)), found.pattern)
+    draw.save(draw.unfolding(found), tmp_path / "a.gif")
+    assert (tmp_path / "a.gif").read_bytes()[:3] == b"GIF"
+    with pytest.raises(GlassError, match=r"written as \.gif"):
+        draw.save(object(), tmp_path / "a.png")
+
+
+def test_what_cannot_be_drawn_is_said():
+    recurrent = CASES["recurrent: lstm"].network
+    reading = read(recurrent, TOKENIZER, TEXT)
+    for make, message in (
+        (lambda: draw.attention(READING, 9), "layers 0 to 1"),
+        (lambda: draw.lines(READING, 0, 9), "there is no 9"),
+        (lambda: draw.norm(READING, 5), "blocks 0 to 1"),
+        (lambda: draw.heads(reading), "no attention to draw"),
+        (lambda: draw.lens(recurrent, TOKENIZER, reading), "a lens needs blocks"),
+        (lambda: draw.words(NETWORK, read(NETWORK, TOKENIZER, "a")), "three different"),
+    ):
+        with pytest.raises(GlassError, match=message):
+            make()
+
+
+def test_every_name_of_a_picture_is_a_picture():
+    names = [*OF_A_TEXT, "unfolding"]
+    assert all(callable(getattr(draw, name)) for name in names)
