@@ -176,7 +176,12 @@ def bert(runs: Path, data: Path) -> str:
         runs / "labels-22500.json", lambda: labels.measure(reviews, runs / "labels", 22_500, 1)
     )
     rows = [
-        [name, f"{sum(few[name]) / len(few[name]):.3f}", f"{many[name][0]:.3f}"] for name in few
+        [
+            name,
+            f"{sum(few[name]) / len(few[name]):.3f}",
+            f"{many[name][0]:.3f}" if name in many else "",
+        ]
+        for name in few
     ]
     shutil.copy(runs / "labels" / "masked" / "plots" / "loss.png", PICTURES / "masked.png")
     head = ["BERT", "right, 1,000 labels, three seeds", "right, 22,500 labels, one seed"]
