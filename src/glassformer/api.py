@@ -21,7 +21,9 @@ from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import stream as decode
 from glassformer.generate.pieces import pieces
 from glassformer.generate.sampling import Sampling
+from glassformer.inspection import draw as pictures
 from glassformer.inspection.alignment import Alignment, align
+from glassformer.inspection.draw import OF_A_TEXT
 from glassformer.inspection.heads import Role, repeated, roles
 from glassformer.inspection.patch import Patched, patch
 from glassformer.inspection.reading import inputs_for, read
@@ -290,6 +292,27 @@ class Model:
         ['blocks.0', 'blocks.0.attention']
         """
         return patch(self.network, self.words(), clean, corrupt)
+
+    def draw(self, name: str, text: str, *, layer: int = 0, head: int = 0) -> Any:
+        """One of the pictures of a text's way through the model, as a figure of matplotlib.
+
+        >>> load("runs/generate-1").draw("attention", "the cat").get_axes()[0].images[0].get_size()
+        (7, 7)
+        """
+        if name not in OF_A_TEXT:
+            raise GlassError(f"there is no picture {name!r}{config.nearest(name, OF_A_TEXT)}")
+        make = getattr(pictures, name)
+        if name in ("alignment", "unfolding"):
+            return make(self.align(text, self.translate(text)))
+        reading = read(self.network, self.words(), text)
+        more: dict[str, tuple[Any, ...]] = {
+            "attention": (layer, head),
+            "lines": (layer, head),
+            "norm": (layer,),
+            "lens": (self.network, self.words()),
+            "words": (self.network,),
+        }
+        return make(reading, *more.get(name, ()))
 
     def words(self) -> Tokenizer:
         if self.tokenizer is None:

@@ -20,6 +20,10 @@ from glassformer.picture import canvas
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
+OF_A_TEXT = (
+    *("words", "attention", "lines", "heads", "residual", "norm", "lens", "alignment"),
+    "unfolding",
+)
 SIDE, LETTER = 0.42, 0.11  # inches of a cell, and of a letter
 WRITTEN = 24  # columns, up to which each cell has its number
 
@@ -203,7 +207,7 @@ def norm(reading: Reading, layer: int = 0) -> Any:
 
 
 @torch.inference_mode()
-def lens(network: nn.Module, tokenizer: Tokenizer, reading: Reading) -> Any:
+def lens(reading: Reading, network: nn.Module, tokenizer: Tokenizer) -> Any:
     """What the model would answer after each block: the others are left out."""
     blocks = [n for n in reading.trace if n.startswith("blocks.") and n.count(".") == 1]
     if not blocks or reading.output.ndim != 2:
@@ -232,7 +236,7 @@ def lens(network: nn.Module, tokenizer: Tokenizer, reading: Reading) -> Any:
     return chart
 
 
-def words(network: nn.Module, reading: Reading) -> Any:
+def words(reading: Reading, network: nn.Module) -> Any:
     """The text's tokens in the two directions in which their embeddings differ most."""
     token: Any = network.get_submodule("token")
     names = list(dict.fromkeys(zip(reading.tokens, reading.ids, strict=True)))

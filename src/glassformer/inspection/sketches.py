@@ -15,6 +15,7 @@ from glassformer.picture import canvas
 
 FILES = {"directories": 2, "files": 3, "photos": 5}
 PLACES, WIDTH = 40, 32
+ALONE = ("one-hot", "markov", "waves", "softmax", "masks", "skips", "architecture")
 
 
 def chain() -> tuple[list[str], Tensor]:
@@ -219,3 +220,16 @@ def architecture(part: str = "attention") -> Any:
     ax.set(xlim=(-1.6, 5.4), ylim=(-1.2, 6.7))
     ax.axis("off")
     return chart
+
+
+def sketch(name: str, part: str = "attention") -> Any:
+    """A picture by its name; `part` is what the architecture lights."""
+    made = {
+        "one-hot": one_hot,
+        "markov": markov,
+        "waves": waves,
+        "softmax": softmax,
+        "masks": masks,
+        "skips": skips,
+    }
+    return architecture(part) if name == "architecture" else made[name]()

@@ -90,7 +90,7 @@ def latex(sheets: Sequence[Sequence[Step]], title: str) -> str:
     body = "\n\\clearpage\n".join("\n".join(map(latex_step, sheet)) for sheet in sheets)
     return (
         f"\\documentclass{{{kind}}}\n\\usepackage[margin=2cm]{{geometry}}\n"
-        "\\usepackage{graphicx,xcolor,adjustbox}\n\\setlength{\\parindent}{0pt}\n"
+        "\\usepackage{graphicx,xcolor}\n\\setlength{\\parindent}{0pt}\n"
         f"\\title{{{tex(title)}}}\\date{{}}\n\\begin{{document}}\n\\maketitle\n"
         f"{body}\n\\end{{document}}\n"
     )
@@ -114,8 +114,9 @@ def latex_step(step: Step) -> str:
         ]  # fmt: skip
         inside = " \\\\\n".join([*(head if table.columns else []), *body])
         lines.append(
-            f"\\textit{{{tex(table.name)}}}\\par\n\\begin{{adjustbox}}{{max width=\\textwidth}}\n"
-            f"\\begin{{tabular}}{{{columns}}}\n{inside}\n\\end{{tabular}}\n\\end{{adjustbox}}\\par"
+            f"\\textit{{{tex(table.name)}}}\\par\n"
+            "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%\n"
+            f"\\begin{{tabular}}{{{columns}}}\n{inside}\n\\end{{tabular}}}}\\par"
         )
     return "\n".join([*lines, *([tex(step.why) + "\\par"] if step.why else [])])
 
