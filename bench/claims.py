@@ -26,7 +26,7 @@ ASK = LETTERS + NOISE
 VOCAB = ASK + 1
 KINDS = {
     "recurrent (LSTM)": ("recurrent", {"dim": 96, "depth": 1}),
-    "convolutional, sees 31 back": ("convolutional", {"dim": 64, "depth": 4, "width": 3}),
+    "convolutional, sees 30 back": ("convolutional", {"dim": 64, "depth": 4, "width": 3}),
     "attention": ("decoder", {"dim": 64, "depth": 2, "heads": 4, "position": "none"}),
 }
 

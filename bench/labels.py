@@ -31,7 +31,7 @@ def split(file: Path, folder: Path, labels: int) -> tuple[Path, Path, Path]:
         rows = [json.loads(line) for line in lines]
     random.Random(0).shuffle(rows)
     cut = len(rows) * 9 // 10
-    parts = {"texts": rows[:cut], "labelled": rows[:labels], "held-out": rows[cut:]}
+    parts = {"texts": rows[:cut], "labelled": rows[: min(labels, cut)], "held-out": rows[cut:]}
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, part in parts.items():

@@ -36,8 +36,8 @@ from glassformer.training.start import train
 HOME = Path(__file__).parents[1]
 DOCS, RECIPES = HOME / "docs", HOME / "recipes"
 PICTURES = DOCS / "pictures"
-SMALL = ["model.dim=128", "model.depth=4", "model.heads=4", "model.context=128"]
-LENGTHS = (128, 256, 512)
+SMALL = ["model.dim=128", "model.depth=4", "model.heads=4", "model.context=64"]
+LENGTHS = (64, 128, 256)
 SAID = ("你好。", "我爱你。", "今天天气很好。", "你叫什么名字？", "我不知道他在哪里。", "机器学习")
 
 
@@ -107,7 +107,7 @@ def positions(runs: Path, data: Path) -> str:
     kinds = ("learned", "sinusoidal", "rotary", "alibi", "none")
     names = [f"decoder:position={kind}" for kind in kinds]
     run, _ = compare(
-        "generate", text(data), run=runs / "positions", tell=Live(), models=names, steps=1500,
+        "generate", text(data), run=runs / "positions", tell=Live(), models=names, steps=1000,
         settings=SMALL,
     )  # fmt: skip
 
@@ -124,7 +124,7 @@ def positions(runs: Path, data: Path) -> str:
         axes.plot(*zip(*seen, strict=True), marker="o", label=kind)
     axes.set_xscale("log", base=2)
     axes.set_xticks(LENGTHS, [str(length) for length in LENGTHS])
-    axes.set(xlabel="characters read at once; it learnt from 128", ylabel="bits per byte")
+    axes.set(xlabel="characters read at once; it learnt from 64", ylabel="bits per byte")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     chart.savefig(PICTURES / "positions.png", dpi=110)
@@ -265,7 +265,7 @@ SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {
     ),
     "How places are told": (
         positions,
-        """The same Transformer with five ways to tell places, trained on 128 characters at
+        """The same Transformer with five ways to tell places, trained on 64 characters at
         once, then asked to read as many, twice as many and four times as many. Learned
         places end where training ended.""",
     ),

@@ -33,6 +33,7 @@ from glassformer.inspection.why import Pass, Why
 from glassformer.inspection.worksheet import worksheet
 from glassformer.nn.heads import mean_pool
 from glassformer.tasks.classify import context_of, encode_pair, scores, separator, shortened
+from glassformer.tasks.fill_mask import MARKS, encode_masked
 from glassformer.tasks.translate import END, START, Translate
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
@@ -182,17 +183,11 @@ class Model:
         [3, 3]
         """
         tokenizer = self.words()
-        names = ("[CLS]", "[SEP]", "[MASK]")
-        if not all(name in tokenizer.specials for name in names) or "labels" in self.task:
+        if not all(name in tokenizer.specials for name in MARKS) or "labels" in self.task:
             raise GlassError("this model was not trained to fill masks")
-        first, last, mask = (tokenizer.specials[name] for name in names)
-        pieces = [tokenizer.encode(piece) for piece in text.split("[MASK]")]
-        if len(pieces) == 1:
+        if "[MASK]" not in text:
             raise GlassError("there is no [MASK] in the text")
-        ids = [first, *pieces[0]]
-        for piece in pieces[1:]:
-            ids += [mask, *piece]
-        ids.append(last)
+        ids, mask = encode_masked(tokenizer, text), tokenizer.specials["[MASK]"]
         with torch.inference_mode():
             logits = self.network(self.ids([ids]))[0]
         asked = [at for at, id in enumerate(ids) if id == mask]
@@ -280,9 +275,11 @@ class Model:
         >>> role.name, role.head, 0 <= role.previous <= 1
         ('blocks.0.attention', 0, True)
         """
-        if text is None and self.name not in Translate.models:
-            return roles(self.network, {"ids": repeated(self.config.vocab)})
-        return roles(self.network, inputs_for(self.network, self.words(), text or "", None))
+        if text is not None:
+            return roles(self.network, inputs_for(self.network, self.words(), text))
+        if self.name in Translate.models:
+            raise GlassError("a translator needs a text to read")
+        return roles(self.network, {"ids": repeated(self.config.vocab)})
 
     def patch(self, clean: str, corrupt: str) -> Patched:
         """Which values carry the difference between two texts.
@@ -291,7 +288,8 @@ class Model:
         >>> list(found.places)[:2]
         ['blocks.0', 'blocks.0.attention']
         """
-        return patch(self.network, self.words(), clean, corrupt)
+        labels = self.task.get("labels", ())
+        return patch(self.network, self.words(), clean, corrupt, labels)
 
     def draw(self, name: str, text: str, *, layer: int = 0, head: int = 0) -> Any:
         """One of the pictures of a text's way through the model, as a figure of matplotlib.

@@ -24,7 +24,7 @@ CHINESE: dict[str, str] = {
     "what comes out": "输出",
     "before": "之前",
     "after": "之后",
-    "scores": "得分",
+    "scores": "分数",
     "parameters": "参数",
     "pattern": "注意力",
     "loss": "损失",
@@ -337,7 +337,7 @@ CHINESE: dict[str, str] = {
     ),
     "How many parameters": "有多少参数",
     "Counted in layers {wide} wide: many heads cost no more than one.": (
-        "在宽 {wide} 的层里数得：多个头并不比一个头多。"
+        "在宽 {wide} 的层里数得：多个头的参数并不比一个头多。"
     ),
     "one head": "一个头",
     "four heads": "四个头",
@@ -380,6 +380,9 @@ CHINESE: dict[str, str] = {
     " Head {head} of {many}.": "第 {head} 头，共 {many} 头。",
     "The likeliest after the last token.": "最后一个词元之后最可能的词元。",
     "The likeliest labels.": "最可能的标签。",
+    "The likeliest in place of [MASK].": "[MASK] 处最可能的词元。",
+    "Embedded": "嵌入之和",
+    "Token and place together: what the first block reads.": "词元与位置合在一起：第一块所读。",
     "Each token is looked up in a table that was learnt.": "每个词元在学到的表中查出一行。",
     "Embedding of the source": "源文的嵌入",
     "The source has a table of its own.": "源文有自己的表。",

@@ -231,6 +231,19 @@ def test_latex_escapes_what_it_must():
     assert text.count("{") == text.count("}")
 
 
+def test_no_row_of_latex_begins_with_a_bracket():
+    step = Step("s", tables=(Table("t", torch.ones(2, 1), ["[CLS]", "*"], ["[SEP]"]),))
+    assert not [line for line in write.latex([[step]], "t").splitlines() if line[:1] in ("[", "*")]
+    assert "{article}" in write.latex([[step]], "t")
+    assert "{ctexart}" in write.latex([[step]], "机器")
+
+
+def test_no_name_is_a_formula_of_a_spreadsheet(tmp_path):
+    step = Step("s", tables=(Table("t", torch.ones(1, 1), ["=1+1"], ["-2"]),))
+    (file,) = write.tables([step], tmp_path)
+    assert file.read_text() == ",'-2\n'=1+1,1.0\n"
+
+
 def test_tables_are_written_for_a_spreadsheet(tmp_path):
     first, second = write.tables([STEP], tmp_path)
     assert first.name == "01-1-a-b_1-as-printed.csv"
@@ -260,7 +273,8 @@ def said_in_the_package():
             says = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say"
             if says and isinstance(node.args[0], ast.Constant):
                 yield node.args[0].value
-    for title, _, says in worksheet.TOLD.values():
+    told = (*worksheet.TOLD.values(), worksheet.NORM, worksheet.BLOCK_SAYS)
+    for title, _, says in told:
         yield from (title, says)
 
 

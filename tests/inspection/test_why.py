@@ -2,6 +2,7 @@
 
 import copy
 import random
+import re
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 
 from cases import CASES, ids, source
 from glassformer import GlassError
-from glassformer.inspection.why import Pass, told
+from glassformer.inspection.why import Pass, number_at, told
 
 
 def recorded(case):
@@ -39,11 +40,48 @@ def test_every_number_is_what_its_terms_make(case):
         assert explained > 5 * unknown
 
 
-def test_a_chain_ends_in_the_table_of_embeddings():
-    lines = list(told(recorded(CASES["gpt2"]).at("blocks.0.attention.q[0,1,2,3]"), depth=20))
-    assert "row × column + bias" in lines[0]
-    assert any("blocks.0.attention.query.weight[" in line for line in lines)
-    assert any("token.weight[" in line for line in lines)
+@pytest.mark.parametrize("asked", ["blocks.0.attention.q[0,1,2,3]", "output[0,-1,5]"])
+def test_a_chain_ends_in_a_table(asked):
+    lines = list(told(recorded(CASES["gpt2"]).at(asked)))
+    assert "row × column" in lines[0]
+    assert re.search(r" kept as (token|position|.*(weight|bias))", lines[-1] + lines[-2])
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_name_is_that_of_the_number(case):
+    """Whoever asks for the name that is shown gets the number beside it."""
+    run, chance, seen = recorded(case), random.Random(1), 0
+    for name in chance.sample(list(run.trace), min(8, len(run.trace))):
+        if not run.trace[name].is_floating_point():
+            continue
+        why = run.at(f"{name}[{','.join(str(chance.randrange(n)) for n in run.trace[name].shape)}]")
+        for term in why.terms[:40]:
+            for place in term.places:
+                called = run.name_of(place)
+                if called.split("[")[0].split("#")[0] in run.trace:
+                    seen += 1
+                    assert run.at(called).value == pytest.approx(number_at(place), nan_ok=True)
+    assert seen or not case.has("attends")
+
+
+def test_what_is_hidden_weighs_nothing():
+    run = recorded(CASES["gpt2"])
+    why = run.at("blocks.0.attention.pattern[0,0,2,1]")
+    while why.how != "softmax":
+        why = why.next()
+    assert len(why.terms) == 6
+    weights = [term.weight for term in why.terms]
+    assert weights[3:] == [0, 0, 0]
+    assert sum(weights) == pytest.approx(1)
+    assert all(term.values[0] > -1e9 for term in why.heaviest()[:3])
+
+
+def test_operands_keep_their_order():
+    why = recorded(CASES["gpt2"]).at("blocks.0.attention_norm.normal[0,2,1]")
+    above, below = (term.values[0] for term in why.terms)
+    assert (why.how, above / below) == ("÷", pytest.approx(why.value))
+    lines = list(told(why))
+    assert lines[1].split()[0] == f"{above:.6g}"
 
 
 def test_each_kind_of_operation_is_explained():
@@ -89,6 +127,13 @@ def test_what_is_not_known_is_named():
     assert list(told(why)) == ["output[0,2] = 3   made by cumsum from x"]
 
 
+def test_padding_is_no_number_of_the_text():
+    run = recorded(CASES["convolutional"])
+    why = run.at("layers.0.window[0,3,0]")
+    called = [run.name_of(place) for term in why.terms for place in term.places[:1]]
+    assert called.count("layers.0.norm[0,0,0]") <= 1
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -96,6 +141,9 @@ def test_what_is_not_known_is_named():
         ("output[0,9,0]", r"has the shape \[2, 6, 50\]: there is no \[0, 9, 0\]"),
         ("output[0,1]", "there is no"),
         ("output", "name a value and a place in it"),
+        ("output[0,,1]", "name a value and a place in it"),
+        ("output[-]", "name a value and a place in it"),
+        ("blocks.0.residual#3[0,0,0]", "comes by 2 times: there is no #3"),
     ],
 )
 def test_what_is_not_there_is_said(asked, message):

@@ -57,6 +57,50 @@ def test_all_of_attention_is_shown(name):
         assert cross.rows[0] == START
 
 
+def test_a_formula_is_that_of_the_part():
+    said = lambda name, layer=0: {
+        s.tables[0].name: s.formula for s in worksheet(CASES[name].network, TOKENIZER, TEXT)[1:-1]
+    }
+    llama, gpt2, bert = said("llama"), said("gpt2"), said("bert by distance")
+    assert llama["blocks.0.attention.q"] == "Q = X W_q"
+    assert gpt2["blocks.0.attention.q"] == "Q = X W_q + b"
+    assert llama["blocks.0.attention.scores"] == "turned Q Kᵀ / √e, −∞ where hidden"
+    assert bert["blocks.0.attention.scores"] == "Q Kᵀ / √e + bias by distance, −∞ where hidden"
+    assert llama["norm"] == "x / √(mean of x² + ε) × scale"
+    assert gpt2["norm"] == "(x − mean) / deviation × scale + shift"
+    assert llama["blocks.0.feedforward.hidden"] == "activation(X W_g) × (X W₁)"
+    additive = said("recurrent_translator: additive")
+    assert additive["cross.scores"] == "vᵀ tanh(q + k), −∞ where hidden"
+
+
+def test_what_stands_above_gives_what_stands_below():
+    """Scores from Q and K, the pattern from them, the mixture from that and V."""
+    steps = worksheet(CASES["gpt2"].network, TOKENIZER, TEXT)
+    of = lambda leaf: next(
+        t.values for s in steps for t in s.tables if t.name == f"blocks.0.attention.{leaf}"
+    )
+    hidden = of("scores").isinf()
+    scores = (of("q") @ of("k").T / of("q").shape[1] ** 0.5).masked_fill(hidden, -float("inf"))
+    torch.testing.assert_close(scores, of("scores"))
+    torch.testing.assert_close(scores.softmax(-1), of("pattern"))
+    torch.testing.assert_close(of("pattern") @ of("v"), of("heads"))
+    kinds = {t.name.split(".")[-1]: t.kind for s in steps for t in s.tables}
+    assert kinds["token"] == kinds["q"] == "given"
+    assert kinds["scores"] == kinds["heads"] == "made"
+
+
+def test_a_hidden_word_is_what_a_bert_is_asked_for():
+    marks = (UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
+    tokenizer = Characters.train([LETTERS[: VOCAB - len(marks)]], specials=marks)
+    steps = worksheet(CASES["bert"].network, tokenizer, "a [MASK]at")
+    tokens = list(steps[0].tables[0].columns)
+    assert tokens == ["[CLS]", "a", " ", "[MASK]", "a", "t", "[SEP]"]
+    output = CASES["bert"].network(torch.tensor([steps[0].tables[0].values[0].long().tolist()]))
+    best = output[0, 3].softmax(-1).topk(8).values.detach()
+    torch.testing.assert_close(steps[-1].tables[0].values[0], best)
+    assert steps[-1].says == "The likeliest in place of [MASK]."
+
+
 def test_a_translation_can_be_given():
     steps = worksheet(CASES["translator"].network, TOKENIZER, TEXT, target="bad")
     source, ids = steps[0].tables

@@ -356,6 +356,15 @@ def paired(tmp_path):
     return file
 
 
+def test_a_pass_asks_for_as_many_predictions_as_are_said(tmp_path):
+    for name, file in (("classify", labelled(tmp_path)), ("translate", paired(tmp_path))):
+        (tmp_path / name).mkdir()
+        task = TASKS[name].prepare(Given(files=(file,)), tmp_path / name, Silent())
+        task.start(1, 0, 0)
+        counts = [task.count(task.batch(step)) for step in range(task.epoch())]
+        assert sum(counts) == task.predictions
+
+
 @torch.no_grad()
 def test_a_text_is_read_in_stretches_of_a_context():
     network, text = CASES["gpt2"].network, ids(1, 40)[0]

@@ -31,10 +31,10 @@ def classify(run: str, as_csv: bool, as_json: bool, **given: Any) -> None:
     texts = given_texts(**given)
     if len(given["text"]) > 1 and given["file"] is None:
         texts = pairs(list(given["texts"]), texts)
-    table = csv.writer(sys.stdout)
+    answers, table = model.classify(texts), csv.writer(sys.stdout)
     if as_csv:
-        table.writerow(["text", "label", *model.task.get("labels", ())])
-    for text, labels in zip(texts, model.classify(texts), strict=True):
+        table.writerow(["text", "label", *model.task["labels"]])
+    for text, labels in zip(texts, answers, strict=True):
         best, text = next(iter(labels)), text if isinstance(text, str) else " | ".join(text)
         if as_csv:
             table.writerow([text, best, *(f"{labels[name]:.4f}" for name in model.task["labels"])])

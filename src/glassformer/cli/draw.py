@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from glassformer.cli.inputs import free
+
 
 @click.command()
 @click.argument("name")
@@ -41,8 +43,7 @@ def draw(name: str, run: str | None, text: str | None, **options: Any) -> None:
         hint = nearest(name, (*ALONE, *OF_A_TEXT))
         raise GlassError(f"there is no picture {name!r}{hint or f'; there are {choice}'}")
     file = options["out"] or Path(f"{name}.{'gif' if name == 'unfolding' else 'png'}")
-    if file.exists() and not options["overwrite"]:
-        raise click.UsageError(f"{file} exists already: name another with --out, or --overwrite")
+    free(None if options["overwrite"] else file)
     if (name in ALONE) != (run is None) or (name in OF_A_TEXT) != (text is not None):
         raise click.UsageError(
             f"{name} needs no model" if name in ALONE else f"{name} needs a run and a text"

@@ -12,10 +12,16 @@ SHADES = " ░▒▓█"
 WIDE = 16  # columns that have room for a number
 
 
-def grid(rows: list[list[float]], names: Sequence[str], columns: Sequence[str] = ()) -> Text:
+def grid(
+    rows: list[list[float]],
+    names: Sequence[str],
+    columns: Sequence[str] = (),
+    most: float | None = None,
+) -> Text:
     """Percent on a colour while they fit on a line, and shades alone where there are more.
 
-    Without names of columns the rows read from each other, each from itself and those above.
+    Without names of columns the rows read from each other, each from itself and those above. A
+    shade is darkest at `most`, or at the largest of its row.
     """
     from rich.text import Text
 
@@ -31,7 +37,7 @@ def grid(rows: list[list[float]], names: Sequence[str], columns: Sequence[str] =
                 green, blue = round(20 + weight * 120), round(40 + weight * 160)
                 text.append(f"{weight * 100:4.0f}", style=f"white on rgb(20,{green},{blue})")
             else:
-                text.append(shade(weight / max(row)) * 2)
+                text.append(shade(weight / (most or max(row) or 1.0)) * 2)
     return text
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from glassformer.cli.inputs import free
+
 
 @click.command()
 @click.argument("run", type=click.Path(exists=True))
@@ -18,7 +20,7 @@ def heads(run: str, text: str | None, plot: Path | None, as_json: bool) -> None:
 
     Shares of attention: to the token before, the first, itself, the same token earlier, and what
     followed that (induction); then how far it looks, in tokens, and what switching it off costs, in
-    nats. Without TEXT it reads tokens by chance, said twice.
+    nats. Without TEXT it reads tokens by chance, said twice; a translator needs one.
 
     \b
     glass heads runs/generate-1
@@ -26,6 +28,7 @@ def heads(run: str, text: str | None, plot: Path | None, as_json: bool) -> None:
     """
     from glassformer.api import load
 
+    free(plot)
     found = load(run).heads(text)
     if plot is not None:
         from glassformer.inspection.draw import role_map, save

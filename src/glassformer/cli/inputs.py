@@ -46,3 +46,10 @@ def given_texts(texts: tuple[str, ...], file: Path | None, text: tuple[str, ...]
         values = tuple(row.values[name] for name in columns)
         found.append(values if len(values) > 1 else values[0])
     return found
+
+
+def free(*files: Path | None) -> None:
+    """Refuse to write over files that are there, before any work is done."""
+    for file in files:
+        if file is not None and file.exists():
+            raise click.UsageError(f"{file} exists already: name another")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from glassformer.cli.grid import grid
+from glassformer.cli.inputs import free
 
 
 @click.command()
@@ -29,6 +30,7 @@ def patch(run: str, clean: str, corrupt: str, plot: Path | None, as_json: bool) 
 
     from glassformer.api import load
 
+    free(plot)
     found = load(run).patch(clean, corrupt)
     places = {name: shares.tolist() for name, shares in found.places.items()}
     heads = {name: shares.tolist() for name, shares in found.heads.items()}
@@ -43,11 +45,11 @@ def patch(run: str, clean: str, corrupt: str, plot: Path | None, as_json: bool) 
     console = Console(highlight=False)
     console.print(
         f"clean {found.answers[0]!r}, corrupt {found.answers[1]!r}: {found.gap:.2f} nats apart; "
-        "of that each value brings back, in percent:",
+        "of that each value brings back, in percent (0 to 100):",
         markup=False,
     )
     bounded = [[min(max(share, 0.0), 1.0) for share in row] for row in places.values()]
-    console.print(grid(bounded, list(places), found.clean), soft_wrap=True)
+    console.print(grid(bounded, list(places), found.clean, most=1.0), soft_wrap=True)
     for name, shares in heads.items():
         each = "  ".join(f"{head}: {share:.0%}" for head, share in enumerate(shares))
         console.print(f"{name}  {each}", markup=False)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glassformer.cli.grid import visible
+from glassformer.cli.inputs import free
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,11 +56,13 @@ def walk(what: str, text: str | None, **options: Any) -> None:
     """
     from rich.console import Console
 
+    from glassformer.folder import write_file
     from glassformer.inspection import write
     from glassformer.inspection.sheet import blanked
     from glassformer.words import language, say
 
     language.set(options["lang"])
+    free(options["html"], options["latex"], options["folder"])
     if options["why"]:
         for line in reasons(what, text, options):
             click.echo(line)
@@ -69,11 +72,12 @@ def walk(what: str, text: str | None, **options: Any) -> None:
     title = say("Worked example: {what}", what=Path(what).name)
     for file, make in ((options["html"], write.html), (options["latex"], write.latex)):
         if file is not None:
-            saved(file, make(sheets, title))
-    if options["folder"] is not None:
-        options["folder"].mkdir(parents=True, exist_ok=True)
-        files = write.tables(sheets[0], options["folder"])
-        click.echo(f"{len(files)} tables in {options['folder']}", err=True)
+            write_file(file, make(sheets, title))
+            click.echo(f"wrote {file}", err=True)
+    if (folder := options["folder"]) is not None:
+        for sheet, place in zip(sheets, (folder, folder / "solution"), strict=False):
+            place.mkdir(parents=True)
+            click.echo(f"{len(write.tables(sheet, place))} tables in {place}", err=True)
     if any(options[name] is not None for name in ("html", "latex", "folder")):
         return
     console = Console(highlight=False)
@@ -116,15 +120,6 @@ def reasons(what: str, text: str | None, options: dict[str, Any]) -> Iterator[st
 
     found = opened(what, text).why(text or "", options["why"], target=options["target"])
     return told(found)
-
-
-def saved(file: Path, text: str) -> None:
-    from glassformer.folder import write_file
-
-    if file.exists():
-        raise click.UsageError(f"{file} exists already")
-    write_file(file, text)
-    click.echo(f"wrote {file}", err=True)
 
 
 def show(console: Console, step: Step) -> None:

@@ -115,8 +115,7 @@ def one_head(reading: Reading, layer: int, head: int) -> tuple[str, Tensor, list
     name = list(found)[layer]
     if not 0 <= head < len(found[name]):
         raise GlassError(f"{name} has the heads 0 to {len(found[name]) - 1}; there is no {head}")
-    tokens = reading.source if name.startswith("encoder") and reading.source else reading.tokens
-    return name, found[name][head], tokens
+    return name, found[name][head], reading.tokens_of(name)
 
 
 def attention(reading: Reading, layer: int = 0, head: int = 0) -> Any:
@@ -191,6 +190,8 @@ def norm(reading: Reading, layer: int = 0) -> Any:
     trace = reading.trace
     names = [n for n in trace if n.endswith(("attention_norm", "feedforward_norm"))]
     blocks = list(dict.fromkeys(n.rpartition(".")[0] for n in names))
+    if not blocks:
+        raise GlassError("this model has no norms around attention to draw")
     if not 0 <= layer < len(blocks):
         raise GlassError(f"there are norms in the blocks 0 to {len(blocks) - 1}, not {layer}")
     block = blocks[layer]
@@ -199,7 +200,7 @@ def norm(reading: Reading, layer: int = 0) -> Any:
     before, after = trace.visits[f"{block}.residual"][0], trace[f"{block}.{which}"]
     chart, axes = canvas().subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     for ax, title, value in ((axes[0], "before", before), (axes[1], "after", after)):
-        ax.boxplot(value[0].float().cpu().numpy().T, tick_labels=reading.tokens[: value.shape[1]])
+        ax.boxplot(value[0].float().cpu().numpy().T, tick_labels=reading.tokens_of(block))
         ax.tick_params(axis="x", rotation=60)
         ax.set_title(f"{title} {block}.{which}", fontsize=9)
         ax.grid(axis="y", alpha=0.3)
@@ -232,14 +233,21 @@ def lens(reading: Reading, network: nn.Module, tokenizer: Tokenizer) -> Any:
             )
     ax.set_xticks(range(len(reading.tokens)), reading.tokens)
     ax.set_yticks(range(len(blocks)), blocks)
-    ax.set_title("the likeliest next token after each block", fontsize=10)
+    what = "next token" if hasattr(network, "cache") else "token in each place"
+    ax.set_title(f"the likeliest {what} after each block", fontsize=10)
     return chart
 
 
 def words(reading: Reading, network: nn.Module) -> Any:
     """The text's tokens in the two directions in which their embeddings differ most."""
-    token: Any = network.get_submodule("token")
-    names = list(dict.fromkeys(zip(reading.tokens, reading.ids, strict=True)))
+    read = bool(reading.source)  # of a translator, what it reads
+    token: Any = getattr(network, "source_token", None) if read else None
+    token = token or getattr(network, "token", None)
+    if token is None:
+        raise GlassError("this model only counts: it has no embeddings")
+    ids = reading.inputs["source" if read else "ids"][0].tolist()
+    tokens = reading.source if read else reading.tokens
+    names = list(dict.fromkeys(zip(tokens, ids, strict=True)))
     rows = token.weight.detach().float()[[i for _, i in names]]
     rows = rows - rows.mean(dim=0)
     if len(rows) < 3:

@@ -78,29 +78,29 @@ def roles(network: nn.Module, inputs: dict[str, Tensor]) -> list[Role]:
         ids = inputs["source" if layer.startswith("encoder") and "source" in inputs else "ids"][0]
         for head, one in enumerate(pattern):
             shares = dict.fromkeys(LOOKS) if "cross" in layer else looks(one, ids)
-            lost = cost(network, inputs, whole, layer, head)
+            said = f"{layer}.heads" if f"{layer}.heads" in trace.names else layer
+            lost = cost(network, inputs, whole, said, head)
             found.append(Role(layer, head, **shares, cost=lost))
     return found
 
 
 def cost(
-    network: nn.Module, inputs: dict[str, Tensor], whole: Tensor, layer: str, head: int
+    network: nn.Module, inputs: dict[str, Tensor], whole: Tensor, name: str, head: int
 ) -> float:
-    """What is lost when a head says nothing.
+    """What is lost when a head, in the value of this name, says nothing.
 
-    Of a model that writes, what is added to the loss of the text's own tokens; of others, how far
-    the answer moves (the Kullback-Leibler divergence).
+    Of a model that writes, what is added to the loss of the text's own tokens; of others, and of a
+    single token, how far the answer moves (the Kullback-Leibler divergence).
     """
-    name = f"{layer}.heads" if layer else "heads"
 
-    def silent(value: Tensor) -> Tensor:  # b h t e
+    def silent(value: Tensor) -> Tensor:  # b h t e, or b t d of a layer with one head
         value = value.clone()
-        value[:, head] = 0
+        value[(slice(None), head) if value.ndim == 4 else ...] = 0
         return value
 
     with Trace(network, edit={name: silent}):
         without = network(**inputs)
-    if hasattr(network, "cache") and whole.ndim == 3:
+    if hasattr(network, "cache") and whole.ndim == 3 and whole.shape[1] > 1:
         answers = inputs["ids"][0, 1:]
         loss = [F.cross_entropy(out[0, :-1].float(), answers) for out in (without, whole)]
         return float(loss[0] - loss[1])

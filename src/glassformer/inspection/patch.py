@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import GlassError
-from glassformer.inspection.reading import inputs_for
+from glassformer.inspection.reading import asked_at, inputs_for
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
@@ -36,12 +37,13 @@ class Question:
     network: nn.Module
     name: str  # of the text among the inputs: that of a translator is its source
     rest: dict[str, Tensor]
+    at: int  # the place whose answer counts, where each has one
 
     def answers(self, ids: Tensor) -> Tensor:
-        """Scores for what follows the last token, or for the whole text: b v."""
+        """Scores for what follows the last token, what is hidden, or for the whole text: b v."""
         rest = {name: value.expand(len(ids), -1) for name, value in self.rest.items()}
         output = self.network(**rest, **{self.name: ids})
-        output = output if output.ndim == 2 else output[:, -1]
+        output = output if output.ndim == 2 else output[:, self.at]
         return output.float().log_softmax(dim=-1)  # type: ignore[no-any-return]
 
     def with_each(self, ids: Tensor, name: str, clean: Tensor) -> Tensor:
@@ -52,7 +54,13 @@ class Question:
 
 
 @torch.inference_mode()
-def patch(network: nn.Module, tokenizer: Tokenizer, clean: str, corrupt: str) -> Patched:
+def patch(
+    network: nn.Module,
+    tokenizer: Tokenizer,
+    clean: str,
+    corrupt: str,
+    labels: Sequence[str] = (),
+) -> Patched:
     """Run the corrupt text with one value at a time taken from the clean one.
 
     What counts is the answer that the clean text makes likelier, over the one that it makes less
@@ -61,7 +69,9 @@ def patch(network: nn.Module, tokenizer: Tokenizer, clean: str, corrupt: str) ->
     first, second = (inputs_for(network, tokenizer, text, "") for text in (clean, corrupt))
     name = "source" if "source" in first else "ids"
     rest = {other: value for other, value in first.items() if other != name}
-    texts, question = (first[name], second[name]), Question(network, name, rest)
+    texts = first[name], second[name]
+    at = -1 if name == "source" else asked_at(tokenizer, texts[0][0])
+    question = Question(network, name, rest, at)
     if texts[0].shape != texts[1].shape:
         many = " and ".join(str(ids.shape[1]) for ids in texts)
         raise GlassError(f"the two texts must have as many tokens; they have {many}")
@@ -72,8 +82,7 @@ def patch(network: nn.Module, tokenizer: Tokenizer, clean: str, corrupt: str) ->
     if float(change.abs().max()) < SMALL:
         raise GlassError("both texts have the same answer: there is nothing to explain")
     best = int(change.argmax()), int(change.argmin())
-    writes = len(right) == tokenizer.vocab
-    said = tuple(tokenizer.token(i) if writes else str(i) for i in best)
+    said = [labels[i] if labels else tokenizer.token(i) for i in best]
 
     def lead(answers: Tensor) -> Tensor:
         return answers[..., best[0]] - answers[..., best[1]]
@@ -90,6 +99,8 @@ def patch(network: nn.Module, tokenizer: Tokenizer, clean: str, corrupt: str) ->
         for value in (*(block + part for part in PARTS), f"{block}.attention.heads")
         if value in kept
     }
+    if not each:
+        raise GlassError("this model has no blocks whose values could be put in")
     tokens = [[tokenizer.token(int(i)) for i in ids[0]] for ids in texts]
     return Patched(
         clean=tokens[0],

@@ -12,6 +12,7 @@ from glassformer.errors import GlassError
 from glassformer.generate.decode import finished_texts
 from glassformer.generate.sampling import GREEDY
 from glassformer.tasks.classify import encode_pair
+from glassformer.tasks.fill_mask import encode_masked
 from glassformer.tasks.translate import END, START
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
@@ -27,6 +28,10 @@ class Reading:
     trace: Trace
     output: Tensor  # t v of a writer, or c of a sorter: scores
 
+    def tokens_of(self, name: str) -> list[str]:
+        """The tokens that the rows of a value stand for, by its name."""
+        return self.source if name.startswith("encoder") and self.source else self.tokens
+
     @property
     def ids(self) -> list[int]:
         found: list[int] = self.inputs["ids"][0].tolist()
@@ -38,7 +43,8 @@ def inputs_for(
 ) -> dict[str, Tensor]:
     """A text as the network takes it; for a translator with a translation, its own if none."""
     device, specials = next(network.parameters()).device, tokenizer.specials
-    ids = encode_pair(tokenizer, (text,))
+    masked = "[MASK]" in text and "[MASK]" in specials
+    ids = encode_masked(tokenizer, text) if masked else encode_pair(tokenizer, (text,))
     if not ids:
         raise GlassError("the text is empty: give at least one word")
     if not hasattr(network, "encode") and type(network).__name__ != "Phrases":
@@ -51,6 +57,13 @@ def inputs_for(
     else:
         said = tokenizer.encode(target)
     return {"ids": torch.tensor([[begin, *said]], device=device), "source": source}
+
+
+def asked_at(tokenizer: Tokenizer, ids: Tensor) -> int:
+    """The place that is asked for an answer: that of the first [MASK], or else the last. t -> 1"""
+    mask = tokenizer.specials.get("[MASK]", -1)
+    there = (ids == mask).nonzero()
+    return int(there[0]) if len(there) else len(ids) - 1
 
 
 @torch.inference_mode()

@@ -8,20 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import GlassError
-from glassformer.inspection.walks.markov import counted
+from glassformer.inspection.walks.markov import SHOW, counted
 from glassformer.nn.masks import causal, everything, fixed, strided, window
 from glassformer.nn.positions import sinusoid
 from glassformer.picture import canvas
 
-FILES = {"directories": 2, "files": 3, "photos": 5}
 PLACES, WIDTH = 40, 32
 ALONE = ("one-hot", "markov", "waves", "softmax", "masks", "skips", "architecture")
 
 
 def chain() -> tuple[list[str], Tensor]:
     """The words of “show me my … please” and what share of each follows which."""
-    lines = [f"show me my {word} please" for word, often in FILES.items() for _ in range(often)]
-    words, counts = counted(lines, 1)
+    words, counts = counted(SHOW, 1)
     return words, counts.shares([torch.arange(len(words))])
 
 
@@ -139,9 +137,11 @@ class Deep(nn.Module):
 
     def __init__(self, depth: int, wide: int, *, skip: bool) -> None:
         super().__init__()
-        torch.manual_seed(0)
         self.layers = nn.ModuleList(nn.Linear(wide, wide) for _ in range(depth))
         self.last, self.skip = nn.Linear(wide, 1), skip
+        random = torch.Generator().manual_seed(0)
+        for weights in self.parameters():
+            nn.init.uniform_(weights, -(wide**-0.5), wide**-0.5, generator=random)
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:

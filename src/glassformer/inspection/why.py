@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import exp, prod
+from math import exp, isfinite, prod
 from typing import Any
 
 import torch
@@ -89,6 +89,7 @@ class Term:
     """A number that another was made of; in a product, two."""
 
     places: tuple[Place, ...]
+    share: float | None = None  # of the result, where that is not its own size
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -97,7 +98,8 @@ class Term:
     @property
     def weight(self) -> float:
         """How much it adds."""
-        return abs(prod(self.values))
+        size = abs(prod(self.values)) if self.share is None else self.share
+        return size if isfinite(size) else 0.0
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class Why:
     how: str  # what made it; empty for a number that was there from the start
     terms: tuple[Term, ...] = ()
     again: float | None = None  # computed once more from the terms
+    in_order: bool = False  # whether the order of the terms says which is which, as in a − b
 
     @property
     def value(self) -> float:
@@ -144,21 +147,29 @@ class Pass:
         found |= {id(value): name for name, value in self.network.named_parameters()}
         found |= {id(value): name for name, value in self.network.named_buffers()}
         for name, visits in self.trace.visits.items():
-            for value in visits:
-                found[id(value)] = name
+            for number, value in enumerate(visits, start=1):
+                called = name if number == len(visits) else f"{name}#{number}"  # an earlier visit
+                found[id(value)] = called
                 if made := self.made.get(id(value)):  # what was noted is a copy of what was made
-                    found.setdefault(id(made.args[0]), name)
+                    found.setdefault(id(made.args[0]), called)
         return found
 
     def at(self, text: str) -> Why:
-        """Why a number is what it is: named with its place, as `norm[0,2,1]`."""
-        found = re.fullmatch(r"(.+)\[([-\d\s,]+)\]", text.strip())
+        """Why a number is what it is: named with its place, as `norm[0,2,1]`.
+
+        Of a value that comes by several times this is the last; `name#1` is the first.
+        """
+        found = re.fullmatch(r"([^#[]+)(?:#(\d+))?\[(-?\d+(?:,-?\d+)*)\]", text.replace(" ", ""))
         if not found:
             raise GlassError(f"name a value and a place in it, as output[0,-1,5], not {text!r}")
-        name, at = found[1], tuple(int(i) for i in found[2].split(","))
+        name, at = found[1], tuple(int(i) for i in found[3].split(","))
         if name not in self.trace:
             raise GlassError(f"no value is named {name!r}{nearest(name, self.trace)}")
-        value = self.trace[name]
+        visits = self.trace.visits[name]
+        number = int(found[2] or len(visits))
+        if not 1 <= number <= len(visits):
+            raise GlassError(f"{name} comes by {len(visits)} times: there is no #{number}")
+        value = visits[number - 1]
         inside = len(at) == value.ndim and all(
             -n <= i < n for i, n in zip(at, value.shape, strict=True)
         )
@@ -190,14 +201,14 @@ class Pass:
         ]
         if not numbers or made.name in ("_to_copy", "copy"):
             return (numbers[-1], at) if numbers else None
-        ends = torch.tensor([0, *(one.numel() for one in numbers)]).cumsum(0).tolist()
+        ends = torch.tensor([1, *(one.numel() for one in numbers)]).cumsum(0).tolist()
         ids = {
             id(one): torch.arange(first, last, dtype=torch.float64).reshape(one.shape)
             for one, first, last in zip(numbers, ends, ends[1:], strict=False)
         }
         args = tree_map(lambda a: ids.get(id(a), a) if isinstance(a, Tensor) else a, made.args)
         if made.name == "masked_fill":
-            args = (*args[:2], -1.0)
+            args = (*args[:2], 0.0)  # as padding is: no number has that place
         found = int(tree_leaves(made.operation(*args, **made.kwargs))[made.number][at])
         for one, first, last in zip(numbers, ends, ends[1:], strict=False):
             if first <= found < last:
@@ -215,7 +226,8 @@ class Pass:
         if made.name in kinds:
             return kinds[made.name](made, place)
         if made.name in MOVES:
-            return Why(self, place, "filled in")
+            whole = made.name == "_to_copy"
+            return Why(self, place, "from whole numbers" if whole else "filled in")
         tensors = [a for a in tree_leaves(made.args) if isinstance(a, Tensor)]
         names = ", ".join(self.names.get(id(t), f"{list(t.shape)}") for t in tensors)
         return Why(self, place, f"made by {made.name} from {names}")
@@ -251,12 +263,13 @@ class Pass:
         at[dim] += x.shape[dim] // 2
         value, gate = Term(((x, place[1]),)), Term(((x, tuple(at)),))
         again = value.values[0] / (1 + exp(-gate.values[0]))
-        return Why(self, place, "a × sigmoid(b)", (value, gate), again)
+        return Why(self, place, "a × sigmoid(b)", (value, gate), again, in_order=True)
 
     def each(self, made: Made, place: Place) -> Why:
         """The operation on one number of each operand."""
         out, at = place
-        terms = []
+        terms: list[Term] = []
+        constants = [f" {a:.6g}" for a in made.args if type(a) in (int, float)]
 
         def one(arg: Any) -> Any:
             if not isinstance(arg, Tensor):
@@ -264,12 +277,13 @@ class Pass:
             where = broadcast(arg, at, out.shape)
             if arg.is_floating_point():
                 terms.append(Term(((arg, where),)))
+            else:
+                constants.append(f" {int(arg[where])}")
             return arg[where].clone()  # an operation may change it in place
 
         again = made.operation(*tree_map(one, made.args), **made.kwargs)
-        constants = [f" {a:.6g}" for a in made.args if type(a) in (int, float)]
         how = SIGNS.get(made.name, made.name) + "".join(constants)
-        return Why(self, place, how, tuple(terms), float(again))
+        return Why(self, place, how, tuple(terms), float(again), in_order=True)
 
     def along(self, made: Made, place: Place) -> Why:
         """The operation on the whole row that it reads."""
@@ -284,8 +298,12 @@ class Pass:
             taken = None if dim in dims and not keeps else next(rest)
             where.append(slice(None) if dim in dims else taken)
         places = torch.arange(x.numel()).reshape(x.shape)[tuple(where)].flatten().tolist()
-        terms = tuple(Term(((x, unravel(place, x.shape)),)) for place in places)
         row = x[tuple(where)]
+        shares = row.flatten().softmax(0).tolist() if made.name.startswith("_") else []
+        terms = tuple(
+            Term(((x, unravel(place, x.shape)),), shares[i] if shares else None)
+            for i, place in enumerate(places)
+        )
         if made.name.startswith("_"):
             whole = row.softmax(-1) if made.name == "_softmax" else row.log_softmax(-1)
             again = float(whole[at[dims[0]]])
@@ -316,24 +334,24 @@ def broadcast(arg: Tensor, at: tuple[int, ...], shape: torch.Size) -> tuple[int,
     return tuple(0 if n == 1 else i for i, n in zip(last, arg.shape, strict=True))
 
 
-def told(why: Why, depth: int = 12, most: int = 6) -> Iterator[str]:
-    """Lines that tell it: each number, its terms, and how the heaviest of them was made."""
-    for level in range(depth):
-        pad = "  " * level
+def told(why: Why, depth: int = 200, most: int = 4) -> Iterator[str]:
+    """Lines that tell it: a number, its terms, then how the heaviest was made, down to a table."""
+    for _ in range(depth):
         name = why.name or "…"
         if not why.how:
             *_, kept = why.pass_.way(why.place)
-            yield f"{pad}{name} = {why.value:.6g}   kept as {why.pass_.name_of(kept)}"
+            yield f"{name} = {why.value:.6g}   kept as {why.pass_.name_of(kept)}"
             return
-        yield f"{pad}{name} = {why.value:.6g}   {why.how}"
-        terms = why.heaviest()
+        yield f"{name} = {why.value:.6g}   {why.how}"
+        terms = why.terms if why.in_order else why.heaviest()
         for term in terms[:most]:
             numbers = " × ".join(f"{value:.6g}" for value in term.values)
             names = " × ".join(why.pass_.name_of(place) or "…" for place in term.places)
-            yield f"{pad}  {numbers}   {names}"
+            yield f"    {numbers}   {names}"
         if len(terms) > most:
-            yield f"{pad}  … {len(terms) - most} more"
+            yield f"    … {len(terms) - most} more"
         following = why.next()
         if following is None:
             return
         why = following
+    yield "…"

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from glassformer.config import nearest
 from glassformer.errors import GlassError
-from glassformer.inspection.reading import Reading, read
+from glassformer.inspection.reading import Reading, asked_at, read
 from glassformer.inspection.sheet import Step, Table
+from glassformer.nn.attention import Attention, dot, scaled_dot
+from glassformer.nn.feedforward import GatedFeedForward
+from glassformer.nn.norms import LayerNorm, RMSNorm
+from glassformer.nn.positions import Alibi, Relative, Rotary
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.words import say
 
 SAME = {"query", "key", "value", "out", "widen", "narrow", "dropout", "gate"}  # told by others
+WORKED = {"scores", "pattern", "heads", "mean", "deviation", "normal"}  # from what stands above
 BLOCK = re.compile(r"(?:blocks|layers|encoder|decoder)\.(\d+)(?:\.|$)")
 TOP = 8  # likeliest tokens that are shown
 
@@ -24,23 +30,28 @@ TOLD = {
     "source_token": ("Embedding of the source", "E[id]", "The source has a table of its own."),
     "segment": ("Segment", "S[0 or 1]", "Which of two texts a token belongs to."),
     "position": ("Position", "P[place]", "Where each token stands."),
-    "q": ("Queries", "Q = X W_q + b", "What each token asks for, in this head."),
-    "k": ("Keys", "K = X W_k + b", "What each token offers to be found by."),
-    "v": ("Values", "V = X W_v + b", "What each token has to give."),
-    "scores": ("Scores", "Q Kᵀ / √e, and −∞ where hidden", "How well questions meet offers."),
+    "q": ("Queries", "Q = X W_q", "What each token asks for, in this head."),
+    "k": ("Keys", "K = X W_k", "What each token offers to be found by."),
+    "v": ("Values", "V = X W_v", "What each token has to give."),
+    "scores": ("Scores", "", "How well questions meet offers."),
     "pattern": ("Pattern", "softmax(scores)", "Whom each token (row) reads, and how much."),
     "heads": ("Mixture", "pattern V", "Each token becomes a mixture of what it reads."),
-    "attention": ("Projection", "concat(heads) W_o + b", "All heads together, brought back."),
-    "cross": ("Projection", "concat(heads) W_o + b", "What was read of the source."),
+    "attention": ("Projection", "concat(heads) W_o", "All heads together, brought back."),
+    "cross": ("Projection", "concat(heads) W_o", "What was read of the source."),
+    "embedded": ("Embedded", "", "Token and place together: what the first block reads."),
     "residual": ("Residual", "x + what the layer says", "What was there before is kept."),
     "mean": ("Mean", "mean of the row", "Inside a norm."),
-    "deviation": ("Deviation", "√(mean of (x − mean)² + ε)", "Inside a norm."),
-    "normal": ("Normal", "(x − mean) / deviation", "Inside a norm."),
-    "hidden": ("Inside the feed-forward layer", "activation(X W₁ + b₁)", "Features, on or off."),
-    "feedforward": ("Feed-forward", "hidden W₂ + b₂", "What the features say."),
+    "deviation": ("Deviation", "", "Inside a norm."),
+    "normal": ("Normal", "", "Inside a norm."),
+    "hidden": ("Inside the feed-forward layer", "", "Features, on or off."),
+    "feedforward": ("Feed-forward", "hidden W₂", "What the features say."),
     "votes": ("Votes", "Σ shares", "What pairs of tokens vote for."),
     "output": ("Scores in the end", "logits", "One for every token or label there is."),
 }
+
+
+NORM = ("Norm", "", "One size for all.")
+BLOCK_SAYS = ("Block", "", "What the block says: it goes to the next.")
 
 
 def worksheet(
@@ -67,7 +78,8 @@ def worksheet(
         first = (
             at == 0 and len(reading.trace.visits[name]) > 1
         )  # a translator reads before it writes
-        steps.append(step_of(reading, name, reading.trace.visits[name][at], head, first))
+        value = reading.trace.visits[name][at]
+        steps.append(step_of(network, reading, name, value, head, first))
     if not inside and any(map(BLOCK.match, reading.trace)):
         raise GlassError(f"there is no block {layer}; {last_block(reading)}")
     return [*steps, chances_step(reading, tokenizer, labels)]
@@ -93,23 +105,55 @@ def tokens_step(reading: Reading) -> Step:
     )
 
 
-def step_of(reading: Reading, name: str, value: Tensor, head: int, first: bool) -> Step:
-    """What a value is, as far as its name tells, and its numbers."""
+def formula_of(network: nn.Module, name: str, known: str) -> str:
+    """How a value is made, asked of the part that makes it."""
+    path, _, leaf = name.rpartition(".")
+    part: Any = network.get_submodule(name if leaf.endswith("norm") else path)
+    if isinstance(part, LayerNorm | RMSNorm):
+        plain = isinstance(part, RMSNorm)
+        above, below = ("x", "√(mean of x² + ε)") if plain else ("x − mean", "deviation")
+        over = f"{above} / {below}" if plain else f"({above}) / {below}"
+        return {
+            "deviation": below if plain else "√(mean of (x − mean)² + ε)",
+            "normal": over,
+            "mean": known,
+        }.get(leaf, f"{over} × scale" + ("" if plain else " + shift"))
+    if leaf in ("q", "k", "v") and isinstance(part, Attention):
+        layer = {"q": part.query, "k": part.key, "v": part.value}[leaf]
+        return known + (" + b" if layer.bias is not None else "")
+    if leaf == "scores" and isinstance(part, Attention):
+        ways: dict[Any, str] = {scaled_dot: "Q Kᵀ / √e", dot: "Q Kᵀ"}
+        turned = "turned " if isinstance(part.position, Rotary) else ""
+        told = isinstance(part.position, Alibi | Relative)
+        bias = " + bias by distance" if told else ""
+        return turned + ways.get(part.score, "vᵀ tanh(q + k)") + bias + ", −∞ where hidden"
+    if leaf == "scores":
+        return "X Xᵀ, −∞ where hidden"
+    if leaf == "hidden" and isinstance(part, GatedFeedForward):
+        return "activation(X W_g) × (X W₁)"
+    if leaf == "hidden":
+        return "activation(X W₁ + b₁)"
+    return known
+
+
+def step_of(
+    network: nn.Module, reading: Reading, name: str, value: Tensor, head: int, first: bool
+) -> Step:
+    """What a value is, as far as its name and the part that makes it tell, and its numbers."""
     leaf = name.rsplit(".", 1)[-1]
-    title, formula, says = TOLD.get(leaf, ("", "", ""))
-    if leaf.endswith("norm"):
-        title, formula, says = "Norm", "(x − mean) / deviation × scale + shift", "One size for all."
+    title, formula, says = NORM if leaf.endswith("norm") else TOLD.get(leaf, ("", "", ""))
+    formula = formula_of(network, name, formula)
     block = BLOCK.search(f"{name}.")
     if not title and block and name.endswith(block[1]):
-        title, formula = "Block", ""
-        says = "What the block says: it goes to the next."
+        title, formula, says = BLOCK_SAYS
     asked = reading.trace.get(f"{name.rpartition('.')[0]}.q", value)  # keys may serve several heads
     grid, many = sheet_of(value, head, name, asked.shape[1])
     rows, columns = names_of(reading, name, grid, first)
     where = f"{say(title)}: {name}" if title else name
     more = say(" Head {head} of {many}.", head=head, many=many) if many else ""
     return Step(where, formula, (say(says) if says else "") + more,
-                (Table(name, grid, rows, columns),))  # fmt: skip
+                (Table(name, grid, rows, columns, "made" if leaf in WORKED else "given"),)
+                )  # fmt: skip
 
 
 def sheet_of(value: Tensor, head: int, name: str, many: int) -> tuple[Tensor, int]:
@@ -125,8 +169,8 @@ def sheet_of(value: Tensor, head: int, name: str, many: int) -> tuple[Tensor, in
 
 def names_of(reading: Reading, name: str, grid: Tensor, first: bool) -> tuple[list[str], list[str]]:
     """Tokens beside rows, and above columns where these are tokens too."""
-    reads = name.startswith(("encoder", "source")) or (first and name in ("token", "position"))
-    source = reads and bool(reading.source)
+    early = first and name in ("token", "position", "embedded")
+    source = (name.startswith(("encoder", "source")) or early) and bool(reading.source)
     crosses, leaf = "cross" in name, name.rsplit(".", 1)[-1]
     read_from = reading.source if source or (crosses and reading.source) else reading.tokens
     own = reading.source if source or (crosses and leaf in ("k", "v")) else reading.tokens
@@ -136,8 +180,11 @@ def names_of(reading: Reading, name: str, grid: Tensor, first: bool) -> tuple[li
 
 
 def chances_step(reading: Reading, tokenizer: Tokenizer, labels: list[str] | None) -> Step:
-    """The likeliest tokens after the last place, or labels of the whole text."""
-    output = reading.output if reading.output.ndim == 1 else reading.output[-1]
+    """The likeliest tokens after the last place or in place of [MASK], or labels of the text."""
+    ids, output = torch.tensor(reading.ids), reading.output
+    at = asked_at(tokenizer, ids)
+    hidden = output.ndim == 2 and reading.tokens[at] == "[MASK]"
+    output = output if output.ndim == 1 else output[at]
     many = min(TOP, len(output))
     chances, best = output.softmax(dim=-1).topk(many)
     names = [
@@ -147,7 +194,11 @@ def chances_step(reading: Reading, tokenizer: Tokenizer, labels: list[str] | Non
     return Step(
         say("Probabilities"),
         "softmax(logits)",
-        say("The likeliest after the last token.") if not labels else say("The likeliest labels."),
+        say("The likeliest labels.")
+        if labels
+        else say("The likeliest in place of [MASK].")
+        if hidden
+        else say("The likeliest after the last token."),
         (Table(say("probabilities"), chances[None], (), names),),
     )
 

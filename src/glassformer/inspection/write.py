@@ -38,7 +38,8 @@ TEX = {  # signs of formulas that a plain TeX font lacks
     "₂": "$_2$", "²": "$^2$", "ᴵ": "$^I$", "ᴾ": "$^P$", "…": r"\dots{}", "“": "``", "”": "''",
     "ε": r"$\varepsilon$", "⏎": r"$\hookleftarrow$", "\\": r"\textbackslash{}", "^": r"\^{}",
     "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
-    "~": r"\~{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    "~": r"\~{}",
+    "[": "{[}", "*": "{*}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
 }  # fmt: skip
 
 
@@ -85,9 +86,9 @@ def html_table(step: Step, table: Table) -> str:
 
 
 def latex(sheets: Sequence[Sequence[Step]], title: str) -> str:
-    """An article; 中文 needs XeLaTeX, English any LaTeX."""
-    kind = "ctexart" if language.get() == "zh" else "article"
+    """An article for any LaTeX; one with 中文 in it needs XeLaTeX."""
     body = "\n\\clearpage\n".join("\n".join(map(latex_step, sheet)) for sheet in sheets)
+    kind = "ctexart" if any("\u2e80" < sign < "\uffff" for sign in title + body) else "article"
     return (
         f"\\documentclass{{{kind}}}\n\\usepackage[margin=2cm]{{geometry}}\n"
         "\\usepackage{graphicx,xcolor}\n\\setlength{\\parindent}{0pt}\n"
@@ -132,12 +133,17 @@ def tables(steps: Sequence[Step], folder: Path) -> list[Path]:
         for place, table in enumerate(step.tables, start=1):
             name = re.sub(r"\W+", "-", f"{step.title} {table.name}").strip("-").lower()
             files.append(folder / f"{number:02}-{place}-{name[:60]}.csv")
-            lines = [["", *table.columns]] if table.columns else []
+            lines = [["", *map(plain, table.columns)]] if table.columns else []
             values = table.values.tolist() if table.hidden is None else table.cells()
-            names = table.rows or [""] * len(values)
+            names = [*map(plain, table.rows)] or [""] * len(values)
             lines += [[name, *row] for name, row in zip(names, values, strict=True)]
             write_file(files[-1], written(lines))
     return files
+
+
+def plain(name: str) -> str:
+    """A name that no spreadsheet takes for a formula."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
 
 
 def written(lines: Sequence[Sequence[object]]) -> str:

@@ -20,6 +20,7 @@ from glassformer.nn.heads import MaskedHead, Pooler
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Alibi, Learned
 from glassformer.nn.span import Span
+from glassformer.trace import tap
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Bert(nn.Module):
         span = Span.of(ids, keep)
         segments = torch.zeros_like(ids) if segments is None else segments
         x = self.token(ids) + self.segment(segments)  # b t d
-        x = x if self.position is None else x + self.position(span)
+        x = tap("embedded", x if self.position is None else x + self.position(span))
         x = self.dropout(self.norm(x))
         for block in self.blocks:
             x = block(x, span)

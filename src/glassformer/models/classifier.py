@@ -16,6 +16,7 @@ from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.heads import mean_pool
 from glassformer.nn.positions import Learned
 from glassformer.nn.span import Span
+from glassformer.trace import tap
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Classifier(nn.Module):
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
         """Scores for the classes of each text: b t -> b c."""
         span = Span.of(ids, keep)
-        x = self.token(ids) + self.position(span)  # b t d
+        x = tap("embedded", self.token(ids) + self.position(span))  # b t d
         for block in self.blocks:
             x = block(x, span)
         logits: Tensor = self.head(mean_pool(x, keep))

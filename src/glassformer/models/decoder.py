@@ -22,6 +22,7 @@ from glassformer.nn.masks import causal
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Alibi, Learned, Position, Rotary, Sinusoidal
 from glassformer.nn.span import Span
+from glassformer.trace import tap
 
 WAVES = 0.03  # the size of waves, beside embeddings that start no larger
 
@@ -94,7 +95,7 @@ class Decoder(nn.Module):
         span = Span.of(ids, keep, cache)
         x = self.token(ids)  # b t d
         if self.position is not None:
-            x = x + self.position(span).to(x.dtype) * self.size
+            x = tap("embedded", x + self.position(span).to(x.dtype) * self.size)
         for i, block in enumerate(self.blocks):
             x = block(x, span, cache.pasts[i] if cache else None)
         return F.linear(self.norm(x), self.token.weight)  # the head is the embedding

@@ -17,6 +17,7 @@ from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.masks import causal
 from glassformer.nn.positions import Learned
 from glassformer.nn.span import Span
+from glassformer.trace import tap
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Generator(nn.Module):
     ) -> Tensor:
         """Scores for the token after each of ids: b t -> b t v."""
         span = Span.of(ids, keep, cache)
-        x = self.token(ids) + self.position(span)  # b t d
+        x = tap("embedded", self.token(ids) + self.position(span))  # b t d
         for i, block in enumerate(self.blocks):
             x = block(x, span, cache.pasts[i] if cache else None)
         logits: Tensor = self.head(x)

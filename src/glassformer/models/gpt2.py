@@ -20,6 +20,7 @@ from glassformer.nn.masks import causal
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Learned
 from glassformer.nn.span import Span
+from glassformer.trace import tap
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class GPT2(nn.Module):
     def read(self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None) -> Tensor:
         """What the last block says of each token: b t -> b t d."""
         span = Span.of(ids, keep, cache)
-        x = self.dropout(self.token(ids) + self.position(span))  # b t d
+        x = tap("embedded", self.token(ids) + self.position(span))  # b t d
+        x = self.dropout(x)
         for i, block in enumerate(self.blocks):
             x = block(x, span, cache.pasts[i] if cache else None)
         features: Tensor = self.norm(x)

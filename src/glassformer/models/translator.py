@@ -19,6 +19,7 @@ from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.masks import causal
 from glassformer.nn.positions import Sinusoidal
 from glassformer.nn.span import Span
+from glassformer.trace import tap
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Translator(nn.Module):
 
     def embed(self, token: nn.Embedding, ids: Tensor, span: Span) -> Tensor:
         x: Tensor = token(ids) * self.config.dim**0.5
-        x = x + self.position(span).to(x.dtype)
+        x = tap("embedded", x + self.position(span).to(x.dtype))
         return drop(x, self.config.dropout) if self.training else x  # b t d
 
     def cache(self, capacity: int) -> Cache:

@@ -164,6 +164,10 @@ class Classify:
     def size(self) -> int:
         return self.parts["train"].size * (1 if len(self.labels) == 2 else len(self.labels))
 
+    @property
+    def predictions(self) -> int:
+        return len(self.parts["train"])
+
     def teach(self, network: Any, share: float) -> float:
         texts, answers = self.parts["train"], self.answers["train"]
         rows = some_of(len(texts), max(round(len(texts) * share), 1))

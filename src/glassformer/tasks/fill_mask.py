@@ -22,6 +22,16 @@ WINDOW = 128  # tokens, for a model that can read any number
 HIDDEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all tokens; of those: as [MASK], as any other token
 
 
+MARKS = ("[CLS]", "[SEP]", "[MASK]")
+
+
+def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of a text in which [MASK] stands for a hidden token."""
+    first, last, mask = (tokenizer.specials[name] for name in MARKS)
+    start, *rest = [tokenizer.encode(piece) for piece in text.split("[MASK]")]
+    return [first, *start, *(i for piece in rest for i in (mask, *piece)), last]
+
+
 class FillMask(RunningText):
     name: ClassVar[str] = "fill-mask"
     models: ClassVar[tuple[str, ...]] = ("bert", "neighbours")
@@ -45,10 +55,9 @@ class FillMask(RunningText):
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         super().__init__(tokenizer, facts, folder)
-        names = ("[CLS]", "[SEP]", "[MASK]")
-        if not all(name in tokenizer.specials for name in names):
-            raise GlassError(f"fill-mask needs a tokenizer with {', '.join(names)}: wordpiece")
-        self.first, self.last, self.mask = (tokenizer.specials[name] for name in names)
+        if not all(name in tokenizer.specials for name in MARKS):
+            raise GlassError(f"fill-mask needs a tokenizer with {', '.join(MARKS)}: wordpiece")
+        self.first, self.last, self.mask = (tokenizer.specials[name] for name in MARKS)
 
     @classmethod
     def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:

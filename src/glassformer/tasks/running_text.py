@@ -44,6 +44,10 @@ class RunningText:
     def size(self) -> int:
         return self.train.size
 
+    @property
+    def predictions(self) -> int:
+        return self.train.size
+
     def teach(self, network: Any, share: float) -> float:
         network.learn(torch.from_numpy(self.train.read(0, round(self.size * share)))[None])
         return share

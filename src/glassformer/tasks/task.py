@@ -119,6 +119,11 @@ class Task(Protocol):
         """How many tokens there are to learn from, as often as each is looked at."""
         ...
 
+    @property
+    def predictions(self) -> int:
+        """How many predictions one pass over all asks for."""
+        ...
+
     def teach(self, network: nn.Module, share: float) -> float:
         """Let a model that learns in one go learn from about that share of all: which it was."""
         ...

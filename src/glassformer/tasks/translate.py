@@ -194,6 +194,11 @@ class Translate:
         source, target = self.parts["train"]
         return source.size + target.size
 
+    @property
+    def predictions(self) -> int:
+        _, target = self.parts["train"]
+        return target.size + len(target)  # and each ends
+
     def teach(self, network: Any, share: float) -> float:
         source, target = self.parts["train"]
         links = float((source.lengths * target.lengths).sum())  # every word with every other

@@ -133,7 +133,7 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
     if at_once:
         trainer.state.seconds, trainer.state.predictions = (
             time.monotonic() - began,
-            round(task.size * share),
+            round(task.predictions * share),
         )
     write_down(start, trainer)
     return trainer

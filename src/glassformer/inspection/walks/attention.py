@@ -74,10 +74,11 @@ def largest(difference: Tensor) -> Tensor:
 
 
 def heads_of(count: int) -> Attention:
-    torch.manual_seed(1)
-    layer = Attention(4, count, bias=False, out_bias=False).double()
+    layer, random = Attention(4, count, bias=False, out_bias=False).double(), torch.Generator()
+    random.manual_seed(1)
     for weights in layer.parameters():
-        weights.copy_(torch.randn(weights.shape, dtype=torch.float64).round(decimals=1))
+        drawn = torch.randn(weights.shape, dtype=torch.float64, generator=random)
+        weights.copy_(drawn.round(decimals=1))
     return layer
 
 

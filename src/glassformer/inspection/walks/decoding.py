@@ -57,6 +57,7 @@ def decoder(network: ByHand) -> list[Step]:
                     say("ours"),
                     network.token(ids_of(asked)) + network.position(Span(len(asked), len(asked))),
                     columns=FEATURES,
+                    kind="given",
                 ),
             ),
             say("The tutorial feeds <end> as well, does not shift, and says one word at a time."),
@@ -165,7 +166,7 @@ def learning(network: ByHand) -> list[Step]:
             "W ← W − rate × ∂loss/∂W",
             say("Every weight takes a step downhill, at a rate of {rate}.", rate=RATE),
             (
-                column(say("weights before"), before[like].T),
+                column(say("weights before"), before[like].T, kind="given"),
                 column(say("and after"), updated[like].T),
                 Table(say("loss before and after"), torch.stack((loss.detach(), after))[None],
                       (), [say("before"), say("after")]),

@@ -10,7 +10,8 @@ from glassformer.models.markov import Config, Markov
 from glassformer.nn.counts import Counts, before
 from glassformer.words import say
 
-FILES = {"directories": 2, "files": 3, "photos": 5}  # show me my ... please, of ten
+FILES = {"directories": 2, "files": 3, "photos": 5}  # of ten
+SHOW = [f"show me my {word} please" for word, often in FILES.items() for _ in range(often)]
 BATTERY = {
     "check whether the battery ran down please": 2,
     "check whether the program ran please": 3,
@@ -35,8 +36,7 @@ def counted(lines: list[str], order: int) -> tuple[list[str], Counts]:
 
 
 def first_order() -> list[Step]:
-    lines = [f"show me my {word} please" for word, often in FILES.items() for _ in range(often)]
-    words, counts = counted(lines, 1)
+    words, counts = counted(SHOW, 1)
     one_hot = torch.eye(len(words))
     chances = counts.shares([torch.arange(len(words))])
     my = one_hot[words.index("my")][None]

@@ -49,9 +49,9 @@ def walk() -> list[Step]:
 
 def adding(x: torch.Tensor) -> Step:
     """W [x; p] = W^I x + W^P p."""
-    torch.manual_seed(0)
-    layer = nn.Linear(8, 4, bias=False).double()
-    layer.weight.copy_(torch.randn(4, 8, dtype=torch.float64).round(decimals=1))
+    layer, random = nn.Linear(8, 4, bias=False).double(), torch.Generator().manual_seed(0)
+    drawn = torch.randn(4, 8, dtype=torch.float64, generator=random)
+    layer.weight.copy_(drawn.round(decimals=1))
     one_hot = torch.eye(4, dtype=torch.float64)
     inside, outside = layer.weight[:, :4], layer.weight[:, 4:]
     together, apart = layer(torch.cat((x, one_hot), dim=1)), x @ inside.T + one_hot @ outside.T
