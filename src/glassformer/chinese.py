@@ -5,6 +5,7 @@ CHINESE: dict[str, str] = {
     "Worked example: {what}": "演算示例：{what}",
     "(any key)": "（按任意键继续）",
     "Solution": "答案",
+    "{name}, the first {most} of {wide} columns": "{name}（共 {wide} 列，此处为前 {most} 列）",
     # names of matrices
     "as printed": "原文所印",
     "as it should be": "应有的值",

@@ -10,7 +10,7 @@ import torch
 import glassformer
 from glassformer.chinese import CHINESE
 from glassformer.inspection import worksheet, write
-from glassformer.inspection.sheet import BLANK, Step, Table, blanked, number
+from glassformer.inspection.sheet import BLANK, Step, Table, agree, blanked, number
 from glassformer.inspection.walks import WALKS, by_hand, decoding, masked, printed, thrones
 from glassformer.words import language, say
 
@@ -108,6 +108,18 @@ def test_the_second_norm_took_two_rows_for_one():
         rows("1.2508 1.2243 -.4709 -.2943 -1.6186 -.0912/1.6034 .8824 -.5596 -.6626 -1.3734 .1099"),
     )
     assert step.why.startswith("30 of 36 cells are wrong")
+
+
+def test_what_is_printed_follows_from_what_is_printed_before():
+    """Each slip as it was made gives the printed digits: another digit would not follow."""
+    placed = printed.EMBEDDING + printed.POSITION
+    assert agree(printed.PLACED, placed, 2).all()
+    two_rows = torch.stack([printed.SUM_2[i : i + 2].std() for i in range(6)])[:, None]
+    slipped = (printed.SUM_2 - printed.SUM_2.mean(dim=1, keepdim=True)) / (two_rows + 1e-4)
+    assert agree(printed.NORM_2, slipped, 2).all()
+    assert agree(printed.PRODUCTS, printed.QUERY @ printed.KEY.T, 4).all()
+    assert agree(printed.SUM_2, printed.NORM_1 + printed.FED, 2).all()
+    assert float((printed.PROBABILITIES - printed.LOGITS.softmax(-1)).abs().max()) > 0.3
 
 
 def test_equal_scores_have_equal_probabilities():
@@ -229,6 +241,16 @@ def test_latex_escapes_what_it_must():
     assert r"\textcolor{red}{2}" in text
     assert text.count("\\clearpage") == 1
     assert text.count("{") == text.count("}")
+
+
+def test_a_page_shows_the_first_of_many_columns_and_says_so():
+    step = Step("s", tables=(Table("t", torch.arange(600.0).reshape(2, 300)),))
+    page, text = write.html([[step]], "t"), write.latex([[step]], "t")
+    assert "t, the first 256 of 300 columns" in page
+    assert page.count("<td>") == 2 * 256
+    assert "the first 16 of 300 columns" in text
+    assert "& 15 " in text
+    assert "& 16 " not in text
 
 
 def test_no_row_of_latex_begins_with_a_bracket():

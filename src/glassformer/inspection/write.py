@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
 from glassformer.folder import write_file
 from glassformer.inspection.sheet import Step, Table
-from glassformer.words import language
+from glassformer.words import language, say
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem;
@@ -70,6 +71,7 @@ def html_step(step: Step) -> str:
 
 
 def html_table(step: Step, table: Table) -> str:
+    table = first_columns(table, 256)
     head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
     corner = "<th></th>" if table.rows else ""
     lines = [f"<tr>{corner}{head}</tr>"] if head else []
@@ -83,6 +85,23 @@ def html_table(step: Step, table: Table) -> str:
     kind = ' class="right"' if table.kind == "right" else ""
     caption = f"<figcaption>{escape(table.name)}</figcaption>"
     return f"<figure{kind}>{caption}<table>{''.join(lines)}</table></figure>"
+
+
+def first_columns(table: Table, most: int) -> Table:
+    """A table that fits on a page: of more columns only the first, which its name then says."""
+    wide = table.values.shape[1]
+    if wide <= most:
+        return table
+    hidden = None if table.hidden is None else table.hidden[:, :most]
+    return replace(
+        table,
+        name=say(
+            "{name}, the first {most} of {wide} columns", name=table.name, most=most, wide=wide
+        ),
+        values=table.values[:, :most],
+        columns=table.columns[:most],
+        hidden=hidden,
+    )
 
 
 def latex(sheets: Sequence[Sequence[Step]], title: str) -> str:
@@ -100,7 +119,7 @@ def latex(sheets: Sequence[Sequence[Step]], title: str) -> str:
 def latex_step(step: Step) -> str:
     lines = [f"\\subsection*{{{tex(step.title)}}}"]
     lines += [tex(text) + "\\par" for text in (step.formula, step.says) if text]
-    for table in step.tables:
+    for table in (first_columns(table, 16) for table in step.tables):
         rows = table.cells()
         wrong = step.wrong(table).tolist()
         names = [tex(name) + " & " for name in table.rows] or [""] * len(rows)
