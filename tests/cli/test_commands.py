@@ -143,7 +143,7 @@ def test_the_readmes_commands_run(tmp_path):
     assert len(lines) >= 12
     for line in lines:
         words = shlex.split(line.partition("#")[0])[1:]
-        if words[0] == "train":  # the same, in three steps
+        if words[0] in ("train", "compare"):  # the same, in three steps
             at = words.index("--minutes")
             words[at : at + 2] = ["--steps", "3", "--set", "train.precision=float32"]
         if "gpt2-folder" not in line:  # which only a reader has
