@@ -129,7 +129,7 @@ def positions(runs: Path, data: Path) -> str:
     axes.legend(fontsize=8)
     chart.savefig(PICTURES / "positions.png", dpi=110)
     rows = [[kind, *("cannot" if b is None else f"{b:.3f}" for b in found[kind])] for kind in kinds]
-    rows.sort(key=lambda row: row[2])
+    rows.sort(key=lambda row: row[1])
     head = ["position", *(f"bits per byte, {length} at once" for length in LENGTHS)]
     last = (run / REPORT).read_text().strip().rsplit("\n\n", 1)[1]
     return f"{table(head, rows)}\n\n![bits against length](pictures/positions.png)\n\n{last}"
