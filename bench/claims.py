@@ -1,4 +1,4 @@
-"""The seeds' claims about networks that are no Transformers, measured.
+"""What tutorials claim about networks that are no Transformers, measured.
 
     python bench/claims.py [PICTURE]
 

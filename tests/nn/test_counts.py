@@ -1,4 +1,4 @@
-"""Counting against dictionaries, and what counting models say against the seed's tables."""
+"""Counting against dictionaries, and what counting models say against B. Rohrer's tables."""
 
 import math
 from collections import Counter, defaultdict
@@ -86,7 +86,7 @@ def test_keys_rise_or_are_refused():
         refuse_unless(False, "keys are not in order")
 
 
-# --- the seed's machine (000) ---------------------------------------------------------------------
+# --- B. Rohrer's machine --------------------------------------------------------------------------
 
 SENTENCES = (
     "check the program log and find out whether it ran please",

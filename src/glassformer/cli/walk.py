@@ -1,4 +1,4 @@
-"""`glass walk`: a worked example, step by step: of a seed, or of any model."""
+"""`glass walk`: a worked example, step by step: of a tutorial, or of any model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MANY = 32  # columns or rows, beyond which a terminal shows only the first
     help="English or 中文.",
 )
 def walk(what: str, text: str | None, **options: Any) -> None:
-    """Tell a worked example: a seed's (thrones, markov, attention, position, norm), or RUN's.
+    """Tell a worked example: thrones, markov, attention, position or norm; or RUN's own.
 
     Each step has its formula and its matrices: as printed, as it should be, and why they differ.
     For a trained model, every step of TEXT through one of its blocks.

@@ -1,4 +1,4 @@
-"""The seeds' text classifier: blocks over everything, then the mean (seed 001, 6.3)."""
+"""P. Bloem's text classifier: blocks over everything, then the mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seeds' text generator: causal, post-norm blocks with ReLU (seed 001, 6.4)."""
+"""P. Bloem's text generator: causal, post-norm blocks with ReLU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markov chains: the next token by counting what followed the last ones (seed 000)."""
+"""Markov chains: the next token by counting what followed the last ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two recurrent networks: one reads, one writes and looks back at what was read (seed 004).
+"""Two recurrent networks: one reads, one writes and looks back at what was read.
 
 Without attention all that is read must fit into the memory that the one hands to the other
 (Sutskever et al., 2014); with it each new word looks at every word read (Bahdanau et al., 2014;

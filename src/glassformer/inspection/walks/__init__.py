@@ -1,4 +1,9 @@
-"""The seeds' worked examples, each a list of steps, computed by the parts that train models."""
+"""The tutorials' worked examples, each a list of steps, computed by the parts that train models.
+
+Thrones: Khan's Transformer by hand (AI大模型世界, 2024). Markov: B. Rohrer's Transformers from
+Scratch (e2eml.school). Attention: P. Bloem's Transformers from scratch (peterbloem.nl). Position
+and norm: Hung-yi Lee's lectures.
+"""
 
 from __future__ import annotations
 

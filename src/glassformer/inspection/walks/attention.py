@@ -1,4 +1,4 @@
-"""Attention from nothing: seed 001's steps, from a mixture of like words to many heads."""
+"""Attention from nothing, after P. Bloem: from a mixture of like words to many heads."""
 
 from __future__ import annotations
 

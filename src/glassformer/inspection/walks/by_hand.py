@@ -1,4 +1,4 @@
-"""The Transformer of seed 002: 6 wide, one head of 4, one block a side."""
+"""The Transformer of Khan's tutorial: 6 wide, one head of 4, one block a side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARTS = [f"e{i}" for i in range(WIDTH)]
 class ByHand(nn.Module):
     """The Transformer of the seed: one block a side, one head, from the parts that train models.
 
-    The encoder's attention has the seed's weights; the others, which it leaves out, are ours.
+    The encoder's attention has the tutorial's weights; the others, which it leaves out, are ours.
     """
 
     def __init__(self) -> None:

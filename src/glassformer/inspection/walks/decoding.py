@@ -1,4 +1,4 @@
-"""What seed 002 leaves out: the decoder, a predicted word, and how it is learnt."""
+"""What the tutorial leaves out: the decoder, a predicted word, and how it is learnt."""
 
 from __future__ import annotations
 

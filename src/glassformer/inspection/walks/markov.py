@@ -1,4 +1,4 @@
-"""From counting to attention: seed 000's three corpora, with its numbers."""
+"""From counting to attention, after B. Rohrer: his three corpora, with his numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two small examples that go with the walk: two masked heads (seed 002), and scaling (seed 004)."""
+"""Two small examples that go with the walk: two masked heads, and why scores are divided."""
 
 from __future__ import annotations
 

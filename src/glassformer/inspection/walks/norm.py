@@ -1,4 +1,4 @@
-"""Layer norm against batch norm: seed 003."""
+"""Layer norm against batch norm, as in Hung-yi Lee's lecture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why places must be told, and why adding them is enough: seed 003."""
+"""Why places must be told, and why adding them is enough, after Hung-yi Lee."""
 
 from __future__ import annotations
 

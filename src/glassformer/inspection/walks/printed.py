@@ -1,4 +1,4 @@
-"""The matrices of seed 002 as it prints them, a row a word."""
+"""The matrices of Khan's tutorial as it prints them, a row a word."""
 
 from __future__ import annotations
 

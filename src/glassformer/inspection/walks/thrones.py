@@ -1,4 +1,4 @@
-"""From a corpus to what the encoder says, by hand: seed 002, as printed and as it should be."""
+"""From a corpus to what the encoder says, by hand: as printed and as it should be."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def into_numbers() -> list[Step]:
 
 
 def own_formula() -> Tensor:
-    """What the seed's formula gives: its exponent has the feature's own number. t d"""
+    """What the tutorial's formula gives: its exponent has the feature's own number. t d"""
     at, i = torch.arange(len(WORDS))[:, None].double(), torch.arange(DIM)
     angles = at / 10_000.0 ** (2 * i / DIM)
     return torch.where(i % 2 == 0, angles.sin(), angles.cos())
