@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -40,11 +39,13 @@ def test_help_is_quick_and_imports_no_torch():
     )
     times = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = os.times()
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )
-        times.append(time.perf_counter() - start)
+        after = os.times()  # of the processor, whoever else uses it
+        spent = (after.children_user, after.children_system)
+        times.append(sum(spent) - before.children_user - before.children_system)
     assert done.stdout.endswith("set()\n")
     assert min(times) < 0.5
 
