@@ -1,7 +1,7 @@
 """What it costs to see all attention of a GPT-2 small (random weights) on 512 tokens.
 
     python bench/looking.py              # ours
-    pip install transformer_lens && python bench/looking.py
+    pip install "transformer_lens<3" && python bench/looking.py
 
 A pass without looking, the same with every pattern traced, and, where it is installed, the same by
 TransformerLens (`run_with_cache`), with all of its values and with the patterns alone: seconds (the
