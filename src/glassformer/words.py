@@ -6,7 +6,6 @@ from contextvars import ContextVar
 
 from glassformer.chinese import CHINESE
 
-LANGUAGES = ("en", "zh")
 language: ContextVar[str] = ContextVar("language", default="en")
 
 

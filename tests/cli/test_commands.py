@@ -98,7 +98,7 @@ def test_a_terminal_without_unicode_is_no_trouble():
 def test_demo_says_what_is_wrong_in_one_line():
     for args, message in (
         (["--head", "9"], "there is no head 9"),
-        (["--layer", "7"], "there is no blocks.7.attention.pattern; did you mean"),
+        (["--layer", "7"], "there are the layers 0 to 1; there is no layer 7"),
         (["a " * 200], "do not fit into a context of 64"),
         ([""], "the text is empty"),
     ):

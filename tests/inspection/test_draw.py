@@ -108,9 +108,9 @@ def test_what_cannot_be_drawn_is_said():
     reading = read(recurrent, TOKENIZER, TEXT)
     for make, message in (
         (lambda: draw.attention(READING, 9), "layers 0 to 1"),
-        (lambda: draw.lines(READING, 0, 9), "there is no 9"),
+        (lambda: draw.lines(READING, 0, 9), "there is no head 9"),
         (lambda: draw.norm(READING, 5), "blocks 0 to 1"),
-        (lambda: draw.heads(reading), "no attention to draw"),
+        (lambda: draw.heads(reading), "no attention to look at"),
         (lambda: draw.lens(reading, recurrent, TOKENIZER), "a lens needs blocks"),
         (lambda: draw.words(read(NETWORK, TOKENIZER, "a"), NETWORK), "three different"),
     ):

@@ -5,9 +5,9 @@ import torch
 
 from cases import CASES, VOCAB
 from glassformer import GlassError, Trace
-from glassformer.inspection.reading import inputs_for, read
+from glassformer.inspection.reading import inputs_for, one_head, read
 from glassformer.inspection.seen import Seen
-from glassformer.inspection.worksheet import next_tokens, pattern_of, worksheet
+from glassformer.inspection.worksheet import likeliest, worksheet
 from glassformer.tasks.translate import END, START
 from glassformer.text.plain import UNKNOWN, Characters
 
@@ -111,11 +111,12 @@ def test_a_translation_can_be_given():
 def test_patterns_and_next_tokens_are_the_models():
     network = CASES["gpt2"].network
     reading = read(network, TOKENIZER, TEXT)
-    pattern = pattern_of(reading, 1, 2)
+    _, pattern, tokens = one_head(reading, 1, 2)
+    assert tokens == list(TEXT)
     torch.testing.assert_close(pattern.sum(-1), torch.ones(len(TEXT)))
     assert not pattern.triu(1).any()
     best = network(torch.tensor([reading.ids]))[0, -1].softmax(-1).topk(3)
-    said = next_tokens(reading, TOKENIZER, 3)
+    said = likeliest(reading, TOKENIZER, 3)
     assert [p for _, p in said] == pytest.approx(best.values.tolist(), abs=1e-5)
     assert [t for t, _ in said] == [TOKENIZER.token(i) for i in best.indices.tolist()]
 

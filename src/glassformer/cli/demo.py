@@ -52,8 +52,8 @@ def show(console: Console, text: str, *, layer: int = 0, head: int = 0, seed: in
 
     import torch
 
-    from glassformer.inspection.reading import read
-    from glassformer.inspection.worksheet import next_tokens, pattern_of
+    from glassformer.inspection.reading import one_head, read
+    from glassformer.inspection.worksheet import likeliest
     from glassformer.models.generator import Config, Generator
     from glassformer.text.subword import BPE
 
@@ -66,7 +66,7 @@ def show(console: Console, text: str, *, layer: int = 0, head: int = 0, seed: in
     config = Config(vocab=tokenizer.vocab, context=64, dim=64, depth=2, heads=4)
     network = Generator(config).eval()
     reading = read(network, tokenizer, text)
-    pattern = pattern_of(reading, layer, head)
+    _, pattern, _ = one_head(reading, layer, head)
 
     size, where = sum(p.numel() for p in network.parameters()), f"block {layer}, head {head}"
     console.print(
@@ -81,7 +81,7 @@ def show(console: Console, text: str, *, layer: int = 0, head: int = 0, seed: in
         f"3. What each token (row) reads from which, in percent: {where}",
         grid(pattern.tolist(), reading.tokens),
     )
-    section("4. The likeliest next tokens", next_lines(next_tokens(reading, tokenizer, 5)))
+    section("4. The likeliest next tokens", next_lines(likeliest(reading, tokenizer, 5)))
     console.print(NEXT, markup=False)
 
 

@@ -15,7 +15,7 @@ from glassformer.errors import GlassError
 from glassformer.inspection.alignment import Alignment
 from glassformer.inspection.heads import LOOKS, Role
 from glassformer.inspection.patch import Patched
-from glassformer.inspection.reading import Reading
+from glassformer.inspection.reading import Reading, one_head, patterns_of
 from glassformer.picture import canvas
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
@@ -99,29 +99,10 @@ def save(chart: Any, file: Path) -> None:
 # --- of one text's way through a model ------------------------------------------------------------
 
 
-def patterns_of(reading: Reading) -> dict[str, Tensor]:
-    """The attention of every layer to its own text: h t t."""
-    found = {n: v[0] for n, v in reading.trace.items() if n.endswith("attention.pattern")}
-    if not found:
-        raise GlassError("this model has no attention to draw")
-    return found
-
-
-def one_head(reading: Reading, layer: int, head: int) -> tuple[str, Tensor, list[str]]:
-    """The name of a layer, the pattern of a head in it, and the tokens that it looks at."""
-    found = patterns_of(reading)
-    if not 0 <= layer < len(found):
-        raise GlassError(f"there are the layers 0 to {len(found) - 1}, not {layer}")
-    name = list(found)[layer]
-    if not 0 <= head < len(found[name]):
-        raise GlassError(f"{name} has the heads 0 to {len(found[name]) - 1}; there is no {head}")
-    return name, found[name][head], reading.tokens_of(name)
-
-
 def attention(reading: Reading, layer: int = 0, head: int = 0) -> Any:
     """What each token (row) reads from which, as a heat map."""
     name, pattern, tokens = one_head(reading, layer, head)
-    return heat_map(pattern, tokens, tokens, title=f"{name.removesuffix('.pattern')}, head {head}")
+    return heat_map(pattern, tokens, tokens, title=f"{name}, head {head}")
 
 
 def lines(reading: Reading, layer: int = 0, head: int = 0) -> Any:
@@ -129,7 +110,7 @@ def lines(reading: Reading, layer: int = 0, head: int = 0) -> Any:
     name, pattern, tokens = one_head(reading, layer, head)
     chart, ax = canvas().subplots(figsize=(5, 0.32 * len(tokens) + 1), layout="constrained")
     between(ax, pattern, tokens, tokens)
-    ax.set_title(f"{name.removesuffix('.pattern')}, head {head}", fontsize=10)
+    ax.set_title(f"{name}, head {head}", fontsize=10)
     return chart
 
 

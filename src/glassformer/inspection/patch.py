@@ -82,7 +82,8 @@ def patch(
     if float(change.abs().max()) < SMALL:
         raise GlassError("both texts have the same answer: there is nothing to explain")
     best = int(change.argmax()), int(change.argmin())
-    said = [labels[i] if labels else tokenizer.token(i) for i in best]
+    writes = len(right) == tokenizer.vocab
+    said = [labels[i] if labels else tokenizer.token(i) if writes else str(i) for i in best]
 
     def lead(answers: Tensor) -> Tensor:
         return answers[..., best[0]] - answers[..., best[1]]

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from glassformer.errors import GlassError
 from glassformer.generate.decode import finished_texts
 from glassformer.generate.sampling import GREEDY
+from glassformer.models import name_of
 from glassformer.tasks.classify import encode_pair
 from glassformer.tasks.fill_mask import encode_masked
-from glassformer.tasks.translate import END, START
+from glassformer.tasks.translate import END, START, Translate
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
@@ -47,7 +48,7 @@ def inputs_for(
     ids = encode_masked(tokenizer, text) if masked else encode_pair(tokenizer, (text,))
     if not ids:
         raise GlassError("the text is empty: give at least one word")
-    if not hasattr(network, "encode") and type(network).__name__ != "Phrases":
+    if name_of(network) not in Translate.models:
         return {"ids": torch.tensor([ids], device=device)}
     begin, end = specials[START], specials[END]
     source = torch.tensor([ids], device=device)
@@ -84,3 +85,23 @@ def read(
         for name in ("ids", "source")
     )
     return Reading(tokens, source, inputs, trace, output[0].float())
+
+
+def patterns_of(reading: Reading) -> dict[str, Tensor]:
+    """The attention of every layer to its own text: h t t."""
+    found = {n: v[0] for n, v in reading.trace.items() if n.endswith("attention.pattern")}
+    if not found:
+        raise GlassError("this model has no attention to look at")
+    return found
+
+
+def one_head(reading: Reading, layer: int, head: int) -> tuple[str, Tensor, list[str]]:
+    """The name of a layer, the pattern of a head in it, t t, and the tokens that it looks at."""
+    found = patterns_of(reading)
+    if not 0 <= layer < len(found):
+        raise GlassError(f"there are the layers 0 to {len(found) - 1}; there is no layer {layer}")
+    name = list(found)[layer]
+    many = len(found[name])
+    if not 0 <= head < many:
+        raise GlassError(f"{name} has the heads 0 to {many - 1}; there is no head {head}")
+    return name.removesuffix(".pattern"), found[name][head], reading.tokens_of(name)

@@ -51,7 +51,7 @@ class Made:
     @property
     def name(self) -> str:
         found: str = self.operation._schema.name.removeprefix("aten::")
-        return found.removesuffix("_") if found.endswith("_") else found
+        return found.removesuffix("_")  # in place or not
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import nearest
 from glassformer.errors import GlassError
 from glassformer.inspection.reading import Reading, asked_at, read
 from glassformer.inspection.sheet import Step, Table
@@ -48,8 +48,6 @@ TOLD = {
     "votes": ("Votes", "Σ shares", "What pairs of tokens vote for."),
     "output": ("Scores in the end", "logits", "One for every token or label there is."),
 }
-
-
 NORM = ("Norm", "", "One size for all.")
 BLOCK_SAYS = ("Block", "", "What the block says: it goes to the next.")
 
@@ -75,11 +73,9 @@ def worksheet(
         inside = inside or bool(block and int(block[1]) == layer)
         if leaf in SAME or (block and int(block[1]) != layer):
             continue
-        first = (
-            at == 0 and len(reading.trace.visits[name]) > 1
-        )  # a translator reads before it writes
-        value = reading.trace.visits[name][at]
-        steps.append(step_of(network, reading, name, value, head, first))
+        visits = reading.trace.visits[name]
+        first = at == 0 and len(visits) > 1  # a translator reads before it writes
+        steps.append(step_of(network, reading, name, visits[at], head, first))
     if not inside and any(map(BLOCK.match, reading.trace)):
         raise GlassError(f"there is no block {layer}; {last_block(reading)}")
     return [*steps, chances_step(reading, tokenizer, labels)]
@@ -151,9 +147,8 @@ def step_of(
     rows, columns = names_of(reading, name, grid, first)
     where = f"{say(title)}: {name}" if title else name
     more = say(" Head {head} of {many}.", head=head, many=many) if many else ""
-    return Step(where, formula, (say(says) if says else "") + more,
-                (Table(name, grid, rows, columns, "made" if leaf in WORKED else "given"),)
-                )  # fmt: skip
+    table = Table(name, grid, rows, columns, "made" if leaf in WORKED else "given")
+    return Step(where, formula, (say(says) if says else "") + more, (table,))
 
 
 def sheet_of(value: Tensor, head: int, name: str, many: int) -> tuple[Tensor, int]:
@@ -179,40 +174,25 @@ def names_of(reading: Reading, name: str, grid: Tensor, first: bool) -> tuple[li
     return list(rows), list(read_from) if across else []
 
 
+def likeliest(
+    reading: Reading, tokenizer: Tokenizer, top: int, labels: list[str] | None = None
+) -> list[tuple[str, float]]:
+    """The likeliest tokens after the last place or in that of [MASK], or labels of the text."""
+    output = reading.output
+    name: Callable[[int], str] = labels.__getitem__ if labels else str
+    if output.ndim == 2:
+        output, name = output[asked_at(tokenizer, torch.tensor(reading.ids))], tokenizer.token
+    chances, best = output.softmax(dim=-1).topk(min(top, len(output)))
+    return [(name(int(i)), float(p)) for p, i in zip(chances, best, strict=True)]
+
+
 def chances_step(reading: Reading, tokenizer: Tokenizer, labels: list[str] | None) -> Step:
-    """The likeliest tokens after the last place or in place of [MASK], or labels of the text."""
-    ids, output = torch.tensor(reading.ids), reading.output
-    at = asked_at(tokenizer, ids)
-    hidden = output.ndim == 2 and reading.tokens[at] == "[MASK]"
-    output = output if output.ndim == 1 else output[at]
-    many = min(TOP, len(output))
-    chances, best = output.softmax(dim=-1).topk(many)
-    names = [
-        labels[int(i)] if labels else tokenizer.token(int(i)) if len(output) == tokenizer.vocab
-        else str(int(i)) for i in best
-    ]  # fmt: skip
-    return Step(
-        say("Probabilities"),
-        "softmax(logits)",
-        say("The likeliest labels.")
-        if labels
-        else say("The likeliest in place of [MASK].")
-        if hidden
-        else say("The likeliest after the last token."),
-        (Table(say("probabilities"), chances[None], (), names),),
-    )
-
-
-def pattern_of(reading: Reading, layer: int, head: int) -> Tensor:
-    """What each token reads from which, in one head: t s."""
-    name = f"blocks.{layer}.attention.pattern"
-    if name not in reading.trace:
-        patterns = [other for other in reading.trace if other.endswith(".pattern")]
-        raise GlassError(f"there is no {name}{nearest(name, patterns)}")
-    return sheet_of(reading.trace[name], head, name, reading.trace[name].shape[1])[0]
-
-
-def next_tokens(reading: Reading, tokenizer: Tokenizer, top: int) -> list[tuple[str, float]]:
-    """The likeliest next tokens, with their probabilities."""
-    chances, best = torch.topk(reading.output[-1].softmax(dim=-1), min(top, tokenizer.vocab))
-    return [(tokenizer.token(int(i)), float(p)) for p, i in zip(chances, best, strict=True)]
+    names, chances = zip(*likeliest(reading, tokenizer, TOP, labels), strict=True)
+    if labels:
+        says = say("The likeliest labels.")
+    elif "[MASK]" in reading.tokens:
+        says = say("The likeliest in place of [MASK].")
+    else:
+        says = say("The likeliest after the last token.")
+    table = Table(say("probabilities"), torch.tensor([chances]), (), names)
+    return Step(say("Probabilities"), "softmax(logits)", says, (table,))

@@ -63,7 +63,7 @@ def walk() -> list[Step]:
 
 def into_numbers() -> list[Step]:
     folded = {word.lower() for word in CORPUS}
-    right = Sinusoidal(DIM)(Span(len(WORDS), len(WORDS))).double()
+    right = waves()
     wrong = own_formula()
     by_word = partial(Table, rows=WORDS, columns=FEATURES)
     own, paper = agree(POSITION, wrong, 4), agree(POSITION, right, 4)
@@ -135,6 +135,11 @@ def into_numbers() -> list[Step]:
     ]
 
 
+def waves() -> Tensor:
+    """The places of the words, as models tell them: t d."""
+    return Sinusoidal(DIM)(Span(len(WORDS), len(WORDS))).double()  # type: ignore[no-any-return]
+
+
 def own_formula() -> Tensor:
     """What the tutorial's formula gives: its exponent has the feature's own number. t d"""
     at, i = torch.arange(len(WORDS))[:, None].double(), torch.arange(DIM)
@@ -147,7 +152,7 @@ def own_formula() -> Tensor:
 
 def attention(network: ByHand) -> list[Step]:
     """One head, on the printed input, and on the right one."""
-    right = EMBEDDING + Sinusoidal(DIM)(Span(len(WORDS), len(WORDS))).double()
+    right = EMBEDDING + waves()
     with Trace(network.encoder) as ours:
         network.read(PLACED)
     with Trace(network.encoder) as whole:
@@ -166,7 +171,7 @@ def attention(network: ByHand) -> list[Step]:
             tables.insert(0, show(say("as printed"), printed, kind="printed", places=places))
         return tuple(tables)
 
-    slip = scaled_by(QUERY, KEY, DIM)
+    slip = QUERY @ KEY.T / math.sqrt(DIM)
     mixed = (SCALED.softmax(dim=-1) @ QUERY - HEAD).abs().max()
     return [
         Step(
@@ -262,12 +267,8 @@ def attention(network: ByHand) -> list[Step]:
     ]  # fmt: skip
 
 
-def scaled_by(q: Tensor, k: Tensor, width: int) -> Tensor:
-    return q @ k.T / math.sqrt(width)
-
-
 def geometric_norm() -> Tensor:
-    """The seed's first norm: around the geometric mean, with numbers rounded on the way."""
+    """The tutorial's first norm: around the geometric mean, with numbers rounded on the way."""
     total = PLACED + PROJECTED
     mean = total.log().mean(dim=1, keepdim=True).exp().round(decimals=2)
     deviation = total.std(dim=1, correction=0, keepdim=True).round(decimals=2)
