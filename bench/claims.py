@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer import MODELS
-from glassformer.picture import canvas
+from glassformer.picture import subplots
 
 LETTERS, NOISE, LONGEST, STEPS = 10, 20, 128, 1500
 ASK = LETTERS + NOISE
@@ -80,8 +80,8 @@ def step_time(network: nn.Module, length: int, tokens: int = 4096) -> float:
 
 def measure(picture: Path) -> dict[str, str]:
     """Draw both; say for each network what it remembers and how long a step takes."""
-    pyplot, said = canvas(), {}
-    chart, (memory, clock) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    said = {}
+    chart, (memory, clock) = subplots(1, 2, figsize=(10, 4))
     lengths = (32, 128, 512, 2048)
     for name, (model, settings) in KINDS.items():
         network = build(model, settings)

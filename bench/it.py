@@ -30,7 +30,7 @@ from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Learned
 from glassformer.nn.span import Span
-from glassformer.picture import canvas
+from glassformer.picture import subplots
 
 BEINGS = (
     "animal dog cat horse child farmer driver nurse bird cow sheep goat rabbit teacher dancer "
@@ -173,7 +173,7 @@ def heads(network: Encoder, ids: Tensor, answers: Tensor) -> list[tuple[str, int
 @torch.no_grad()
 def picture(network: Encoder, name: str, head: int, file: Path) -> None:
     """What “it” reads in the two sentences that differ in one word."""
-    chart, axes = canvas().subplots(1, 2, figsize=(9, 4.2), layout="constrained")
+    chart, axes = subplots(1, 2, figsize=(9, 4.2))
     for ax, reason in zip(axes, ("tired", "wide"), strict=True):
         text = sentence("animal", "street", reason)
         with Trace(network, f"{name}.pattern") as trace:

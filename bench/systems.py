@@ -27,7 +27,7 @@ from glassformer.errors import GlassError
 from glassformer.folder import read_json
 from glassformer.inspection.draw import heat_map
 from glassformer.live import Live
-from glassformer.picture import canvas
+from glassformer.picture import subplots
 from glassformer.training.compare import PICTURE, REPORT, compare
 from glassformer.training.measure import measure
 from glassformer.training.recipe import read_recipe
@@ -118,7 +118,7 @@ def positions(runs: Path, data: Path) -> str:
         }
 
     found = once(runs / "positions.json", at_lengths)
-    chart, axes = canvas().subplots(figsize=(6, 3.6), layout="constrained")
+    chart, axes = subplots(figsize=(6, 3.6))
     for kind, bits in found.items():
         seen = [(n, b) for n, b in zip(LENGTHS, bits, strict=True) if b is not None]
         axes.plot(*zip(*seen, strict=True), marker="o", label=kind)

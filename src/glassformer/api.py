@@ -4,39 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from glassformer import checkpoint, config, models
+from glassformer import checkpoint, config, models, use
 from glassformer.convert import huggingface
-from glassformer.data.batches import padded
 from glassformer.errors import GlassError
-from glassformer.generate.beam import beam_search
-from glassformer.generate.decode import stream as decode
-from glassformer.generate.pieces import pieces
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection import draw as pictures
 from glassformer.inspection.alignment import Alignment, align
 from glassformer.inspection.draw import OF_A_TEXT
-from glassformer.inspection.heads import Role, repeated, roles
+from glassformer.inspection.heads import Roles, repeated, roles
 from glassformer.inspection.patch import Patched, patch
 from glassformer.inspection.reading import inputs_for, read
 from glassformer.inspection.seen import Seen
-from glassformer.inspection.sheet import Step
+from glassformer.inspection.shown import Sheet
 from glassformer.inspection.why import Pass, Why
 from glassformer.inspection.worksheet import worksheet
-from glassformer.nn.heads import mean_pool
-from glassformer.tasks.classify import context_of, encode_pair, scores, separator, shortened
-from glassformer.tasks.fill_mask import MARKS, encode_masked
-from glassformer.tasks.translate import END, START, Translate
+from glassformer.tasks.classify import context_of
+from glassformer.tasks.translate import Translate
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.trace import Trace
 from glassformer.training import start as training
 
 
@@ -80,14 +71,12 @@ class Model:
         >>> "".join(model.stream("the cat", new=40, stop=[" and"], temperature=0.0))
         ' sat on the mat'
         """
-        tokenizer, options = self.words(), config.make(Sampling, sampling)
         if not hasattr(self.network, "cache") or "labels" in self.task:
             raise GlassError("this model was not trained to generate")
-        start = tokenizer.encode(prompt) or tokenizer.encode("\n") or [0]
-        tokens = decode(self.network, self.ids([start]), new, sampling=options, seed=seed)
-        ends = {tokenizer.specials.get(mark) for mark in ("<|endoftext|>", "</s>", "<s>")}
-        said = takewhile(lambda token: token not in ends, map(int, tokens))
-        return pieces(said, tokenizer, start, stop)
+        options = config.make(Sampling, sampling)
+        return use.continued(
+            self.network, self.words(), prompt, new, sampling=options, seed=seed, stop=stop
+        )
 
     def generate(self, prompts: str | Sequence[str] = "", **options: Any) -> Any:
         """Continuations: for a text a text, for a list a list. Options are those of `stream`.
@@ -114,27 +103,13 @@ class Model:
             raise GlassError("this model was not trained to classify")
         if isinstance(texts, str):
             return self.classify([texts])[0]
-        tokenizer, labels = self.words(), self.task["labels"]
         rows = [(t,) if isinstance(t, str) else tuple(t) for t in texts]
         read = self.task.get("text") or ["text"]  # the columns that it learnt from
         for row in rows:
             if len(row) != len(read):
                 together = f"{len(read)} texts together" if len(read) > 1 else "one text at a time"
                 raise GlassError(f"this model reads {together} ({', '.join(read)}), not {row}")
-        mark = separator(tokenizer)
-        encoded = [
-            shortened(np.array(encode_pair(tokenizer, row) or [0]), context_of(self.network), mark)
-            for row in rows
-        ]
-        out: list[dict[str, float]] = []
-        for at in range(0, len(encoded), 32):
-            ids, keep = self.batch(encoded[at : at + 32])
-            with torch.inference_mode():
-                chances = scores(self.network, tokenizer, ids, keep).softmax(dim=-1).tolist()
-            for row in chances:
-                ranked = sorted(zip(labels, row, strict=True), key=lambda pair: -pair[1])
-                out.append(dict(ranked))
-        return out
+        return use.labelled(self.network, self.words(), rows, self.task["labels"])
 
     def translate(self, texts: str | Sequence[str], *, beam: int = 4, penalty: float = 0.6) -> Any:
         """The best translation of each text; a beam of 1 takes the likeliest word each time.
@@ -145,24 +120,10 @@ class Model:
         >>> len(model.translate(["one two", "three"], beam=2))
         2
         """
-        if self.name not in Translate.models:
-            raise GlassError("this model was not trained to translate")
+        self.must_translate()
         if isinstance(texts, str):
             return self.translate([texts], beam=beam, penalty=penalty)[0]
-        tokenizer, out = self.words(), list[str]()
-        begin, end = (tokenizer.specials[name] for name in (START, END))
-        for at in range(0, len(texts), 16):
-            rows = [tokenizer.encode(text) or [end] for text in texts[at : at + 16]]
-            ids, keep = self.batch(list(map(np.array, rows)))
-            most = min(256, 2 * ids.shape[1] + 20)
-            first = self.ids([[begin]] * len(rows))
-            found = beam_search(
-                self.network, first, most, end=end, width=beam, penalty=penalty,
-                source=ids, source_keep=keep,
-            )  # fmt: skip
-            said = [tokenizer.decode(answers[0][1]) for answers in found]
-            out += [s if text.strip() else "" for s, text in zip(said, texts[at:], strict=False)]
-        return out
+        return use.translated(self.network, self.words(), texts, beam=beam, penalty=penalty)
 
     def align(self, text: str, translation: str) -> Alignment:
         """What each token of a translation read of the text: cross-attention, as one grid.
@@ -171,8 +132,7 @@ class Model:
         >>> read.pattern.shape == (len(read.target), len(read.source))
         True
         """
-        if self.name not in Translate.models:
-            raise GlassError("this model was not trained to translate")
+        self.must_translate()
         return align(self.network, self.words(), text, translation)
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
@@ -182,20 +142,9 @@ class Model:
         >>> [len(guess) for guess in guesses]
         [3, 3]
         """
-        tokenizer = self.words()
-        if not all(name in tokenizer.specials for name in MARKS) or "labels" in self.task:
+        if "labels" in self.task:
             raise GlassError("this model was not trained to fill masks")
-        if "[MASK]" not in text:
-            raise GlassError("there is no [MASK] in the text")
-        ids, mask = encode_masked(tokenizer, text), tokenizer.specials["[MASK]"]
-        with torch.inference_mode():
-            logits = self.network(self.ids([ids]))[0]
-        asked = [at for at, id in enumerate(ids) if id == mask]
-        best = logits[asked].float().softmax(dim=-1).topk(min(top, logits.shape[-1]))
-        return [
-            [(tokenizer.token(i), p) for i, p in zip(row, chances, strict=True)]
-            for row, chances in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
+        return use.filled(self.network, self.words(), text, top)
 
     def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """A vector for each text: the mean of what the last block says of its tokens.
@@ -204,35 +153,8 @@ class Model:
         (3, 32)
         """
         if isinstance(texts, str):
-            one: NDArray[np.float32] = self.embed([texts])[0]
-            return one
-        tokenizer, out = self.words(), []
-        marks = [tokenizer.specials[m] for m in ("[CLS]", "[SEP]") if m in tokenizer.specials]
-        most = getattr(self.config, "context", 10**9) - len(marks)
-        for at in range(0, len(texts), 32):
-            rows = [tokenizer.encode(text)[:most] for text in texts[at : at + 32]]
-            ids, keep = self.batch([np.array(marks[:1] + row + marks[1:] or [0]) for row in rows])
-            with torch.inference_mode():
-                out.append(mean_pool(self.features(ids, keep), keep).float().cpu().numpy())
-        return np.concatenate(out) if out else np.empty((0, self.config.dim), dtype=np.float32)
-
-    def features(self, ids: Tensor, keep: Tensor) -> Tensor:
-        """What the last block says of each token, b t d."""
-        network: Any = self.network
-        if isinstance(network, models.MODELS["translator"]):
-            return network.encode(ids, keep)  # type: ignore[no-any-return]
-        if isinstance(network, models.MODELS["bert"]):
-            return network.read(ids, keep=keep).features  # type: ignore[no-any-return]
-        if isinstance(network, models.MODELS["recurrent_translator"]):
-            return network.encode(ids, keep)[0]  # type: ignore[no-any-return]
-        if hasattr(network, "learn"):
-            raise GlassError(f"{self.name} only counts: it has no features of a text")
-        stacks = [name for name in ("norm", "blocks", "layers") if hasattr(network, name)]
-        last = stacks[0] if stacks else "features"
-        last += f".{len(getattr(network, last)) - 1}" if last in ("blocks", "layers") else ""
-        with Trace(network, last) as trace:
-            network(ids, keep=keep)
-        return trace[last]
+            return self.embed([texts])[0]  # type: ignore[no-any-return]
+        return use.embedded(self.network, self.words(), texts)
 
     # --- look inside --------------------------------------------------------------------------
 
@@ -245,18 +167,18 @@ class Model:
         """
         return Seen(read(self.network, self.words(), text, *patterns, target=target, **options))
 
-    def walk(
-        self, text: str, *, layer: int = 0, head: int = 0, target: str | None = None
-    ) -> list[Step]:
+    def walk(self, text: str, *, layer: int = 0, head: int = 0, target: str | None = None) -> Sheet:
         """The worksheet of a text: every step through one block and one head.
 
         >>> steps = load("runs/generate-1").walk("the cat")
         >>> steps[0].title, steps[-1].title
         ('Tokens and ids', 'Probabilities')
         """
-        places = {"layer": layer, "head": head, "target": target}
-        labels = self.task.get("labels")
-        return worksheet(self.network, self.words(), text, **places, labels=labels)  # type: ignore[arg-type]
+        labels, words = self.task.get("labels"), self.words()
+        steps = worksheet(
+            self.network, words, text, layer=layer, head=head, target=target, labels=labels
+        )
+        return Sheet(steps)
 
     def why(self, text: str, name: str, *, target: str | None = None) -> Why:
         """How one number on a text's way was made: by what, and from which others.
@@ -268,7 +190,7 @@ class Model:
         inputs = inputs_for(self.network, self.words(), text, target)
         return Pass(self.network, inputs).at(name)
 
-    def heads(self, text: str | None = None) -> list[Role]:
+    def heads(self, text: str | None = None) -> Roles:
         """Where each head looks, and what its silence costs; without a text, on chance said twice.
 
         >>> role = load("runs/generate-1").heads("the cat sat")[0]
@@ -279,7 +201,8 @@ class Model:
             return roles(self.network, inputs_for(self.network, self.words(), text))
         if self.name in Translate.models:
             raise GlassError("a translator needs a text to read")
-        return roles(self.network, {"ids": repeated(self.config.vocab)})
+        ids = repeated(self.config.vocab, context_of(self.network))
+        return roles(self.network, {"ids": ids.to(next(self.network.parameters()).device)})
 
     def patch(self, clean: str, corrupt: str) -> Patched:
         """Which values carry the difference between two texts.
@@ -317,13 +240,9 @@ class Model:
             raise GlassError("this model has no tokenizer, so it cannot read text")
         return self.tokenizer
 
-    def ids(self, rows: list[list[int]]) -> Tensor:
-        return torch.tensor(rows, device=next(self.network.parameters()).device)
-
-    def batch(self, rows: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
-        ids, keep = padded(rows)
-        device = next(self.network.parameters()).device
-        return ids.to(device), keep.to(device)
+    def must_translate(self) -> None:
+        if self.name not in Translate.models:
+            raise GlassError("this model was not trained to translate")
 
     # --- keep ---------------------------------------------------------------------------------
 

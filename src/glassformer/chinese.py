@@ -373,7 +373,55 @@ CHINESE: dict[str, str] = {
         "每个特征在所有文本上归一化：一个文本的结果取决于其他文本。"
     ),
     "of the first two texts alone": "只有前两个文本",
+    # what is asked of a model
+    "{n} more rows": "另有 {n} 行",
+    "{n} more columns": "另有 {n} 列",
+    "all of it": "整体",
+    "kept as {name}": "取自 {name}",
+    "{n} terms less heavy are not shown.": "其余 {n} 项较轻，从略。",
+    "terms": "各项",
+    "value": "值",
+    "factor": "因子",
+    "product": "乘积",
+    "share": "占比",
+    "previous": "前一个",
+    "first": "首个",
+    "same": "自身",
+    "duplicate": "先前相同",
+    "induction": "归纳",
+    "distance": "距离",
+    "cost": "代价",
+    "heads": "各注意力头",
+    "Where each head looks, and what it is worth": "每个头看向何处，价值几何",
+    "Shares of attention: to the token before, the first, itself, the same token earlier, and what "
+    "followed that (induction); how far it looks, in tokens; what switching it off costs, in "
+    "nats.": "注意力的占比：前一个词元、首个词元、自身、先前出现的相同词元、"
+    "以及其后所跟的词元（归纳）；"
+    "看多远（以词元计）；关掉它的代价（以奈特计）。",
+    "After the clean text {clean} is likelier, after the corrupt one {corrupt}: {gap} nats apart. "
+    "Each number is the share of that which one value of the clean text brings back when it is put "
+    "into the corrupt one.": "原文之后更可能是 {clean}，"
+    "改动后的文本之后更可能是 {corrupt}：相差 {gap} 奈特。"
+    "每个数是：把原文的一个值放进改动后的文本，能挽回这一差距的多少。",
+    "values at each token": "每个词元处的值",
+    "each head": "每个头",
+    "Which values carry the difference": "哪些值承载了差别",
+    "What each token of the translation (row) read of the source": "译文的每个词元（行）"
+    "读了原文的哪些",
     # the worksheet of a model
+    "mean of the row": "该行的均值",
+    "√(mean of (x − mean)² + ε)": "√((x − 均值)² 的均值 + ε)",
+    "(x − mean) / deviation": "(x − 均值) / 标准差",
+    "(x − mean) / deviation × scale + shift": "(x − 均值) / 标准差 × 缩放 + 平移",
+    "√(mean of x² + ε)": "√(x² 的均值 + ε)",
+    "x / deviation": "x / 均方根",
+    "x / deviation × scale": "x / 均方根 × 缩放",
+    "x + what the layer says": "x + 该层的输出",
+    "activation(X W_g) × (X W₁)": "激活(X W_g) × (X W₁)",
+    "activation(X W₁ + b₁)": "激活(X W₁ + b₁)",
+    "{product} of turned Q and K": "{product}（Q 与 K 已旋转）",
+    "{product} + bias by distance": "{product} + 按距离的偏置",
+    "{product}, −∞ where hidden": "{product}，被遮处为 −∞",
     "Tokens and ids": "词元与编号",
     "The text is cut into tokens, and each token has a number.": (
         "文本被切成词元，每个词元有一个编号。"

@@ -1,8 +1,12 @@
-"""What draws pictures into files, without a screen."""
+"""Pictures of our own, drawn without a screen: whoever has others open keeps them as they are."""
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 # fonts that have Chinese signs, where one is installed
@@ -12,15 +16,57 @@ FONTS = (
 )
 
 
-@cache
-def canvas() -> Any:
-    """Matplotlib's pyplot; texts stay texts in SVG, so that whoever opens it needs the font."""
-    import matplotlib as mpl
+def subplots(rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
+    """A chart and its axes, as pyplot's function of this name gives them."""
+    size = options.pop("figsize")
+    chart = chart_kind()(figsize=size, layout="constrained")
+    return chart, chart.subplots(rows, columns, **options)
 
-    mpl.use("Agg")
-    from matplotlib import font_manager, pyplot
+
+def moving(chart: Any, draw: Callable[[int], None], frames: int) -> Any:
+    """A chart that is drawn anew for each frame."""
+    from matplotlib.animation import FuncAnimation
+
+    class Moving(FuncAnimation):
+        def _repr_html_(self) -> str:
+            with TemporaryDirectory() as folder:
+                file = Path(folder, "moving.gif")
+                self.save(file, writer="pillow", dpi=100)
+                data = base64.b64encode(file.read_bytes()).decode()
+            return f'<img alt="" src="data:image/gif;base64,{data}">'
+
+    return Moving(chart, draw, frames=frames, interval=700)
+
+
+@cache
+def chart_kind() -> Any:
+    """Matplotlib's figure, in which every sign is shown as it is: a dollar begins no formula, and a
+    text stays a text in SVG, so that whoever opens it needs the font."""
+    from io import BytesIO
+
+    from matplotlib import font_manager, rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
     known = {font.name for font in font_manager.fontManager.ttflist}
-    mpl.rcParams["font.family"] = ["DejaVu Sans", *(name for name in FONTS if name in known)]
-    mpl.rcParams["svg.fonttype"] = "none"
-    return pyplot
+    family = ["DejaVu Sans", *(name for name in FONTS if name in known)]
+
+    class Chart(Figure):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            FigureCanvasAgg(self)
+
+        def draw(self, renderer: Any) -> None:
+            with rc_context({"font.family": family, "svg.fonttype": "none"}):
+                for text in self.findobj(Text):
+                    text.set_fontfamily(family)
+                    text.set_parse_math("\\mathdefault" in text.get_text())  # a power on an axis
+                super().draw(renderer)
+
+        def _repr_png_(self) -> bytes:
+            file = BytesIO()
+            self.savefig(file, dpi=100)
+            return file.getvalue()
+
+    return Chart

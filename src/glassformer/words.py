@@ -13,3 +13,11 @@ def say(text: str, /, **values: object) -> str:
     """The text, or what the catalogue has for it, with values put in."""
     text = CHINESE.get(text, text) if language.get() == "zh" else text
     return text.format(**values) if values else text
+
+
+def visible(token: str) -> str:
+    """A token in which one sees the space at its edge and the end of a line."""
+    inside = token.strip(" ")
+    left = len(token) - len(token.lstrip(" "))
+    right = len(token) - len(inside) - left
+    return ("·" * left + inside + "·" * right).replace("\n", "⏎").replace("\t", "⇥")

@@ -37,7 +37,7 @@ def test_a_head_that_looks_at_one_place_is_known_by_it(places, expected):
 
 
 def test_chance_is_said_twice():
-    text = repeated(50)
+    text = repeated(50, 100)
     assert torch.equal(text[:, :LENGTH], text[:, LENGTH:])
 
 

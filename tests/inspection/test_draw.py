@@ -9,18 +9,11 @@ from glassformer.inspection import draw, sketches
 from glassformer.inspection.alignment import Alignment, align
 from glassformer.inspection.reading import read
 from glassformer.nn.positions import sinusoid
-from glassformer.picture import canvas
 from inspection.test_worksheet import TEXT, TOKENIZER
 
 NETWORK = CASES["gpt2"].network
 READING = read(NETWORK, TOKENIZER, TEXT)
 CROSS = CASES["translator"].network
-
-
-@pytest.fixture(autouse=True)
-def closed():
-    yield
-    canvas().close("all")
 
 
 def shown(chart, axes=0):

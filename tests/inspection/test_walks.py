@@ -2,6 +2,7 @@
 
 import ast
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import glassformer
 from glassformer.chinese import CHINESE
 from glassformer.inspection import worksheet, write
+from glassformer.inspection.heads import LOOKS
 from glassformer.inspection.sheet import BLANK, Step, Table, agree, blanked, number
 from glassformer.inspection.walks import WALKS, by_hand, decoding, masked, printed, thrones
 from glassformer.words import language, say
@@ -296,8 +298,11 @@ def said_in_the_package():
             if says and isinstance(node.args[0], ast.Constant):
                 yield node.args[0].value
     told = (*worksheet.TOLD.values(), worksheet.NORM, worksheet.BLOCK_SAYS)
-    for title, _, says in told:
+    for title, formula, says in told:
         yield from (title, says)
+        if re.search("[a-z]{3,} [a-z]{3,}", formula):
+            yield formula
+    yield from (*worksheet.CENTRED.values(), *worksheet.ROOT.values(), *LOOKS, "cost")
 
 
 def test_every_text_has_a_translation_that_takes_the_same_values():

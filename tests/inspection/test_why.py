@@ -10,7 +10,7 @@ from torch import nn
 
 from cases import CASES, ids, source
 from glassformer import GlassError
-from glassformer.inspection.why import Pass, number_at, told
+from glassformer.inspection.why import FEW, Pass, number_at
 
 
 def recorded(case):
@@ -42,9 +42,29 @@ def test_every_number_is_what_its_terms_make(case):
 
 @pytest.mark.parametrize("asked", ["blocks.0.attention.q[0,1,2,3]", "output[0,-1,5]"])
 def test_a_chain_ends_in_a_table(asked):
-    lines = list(told(recorded(CASES["gpt2"]).at(asked)))
-    assert "row × column" in lines[0]
-    assert re.search(r" kept as (token|position|.*(weight|bias))", lines[-1] + lines[-2])
+    steps = recorded(CASES["gpt2"]).at(asked).steps()
+    assert "row × column" in steps[0].formula
+    assert re.match(r"kept as (token|position|.*(weight|bias))", steps[-1].says)
+
+
+def test_the_terms_of_a_number_are_told():
+    """All of the number that was asked for, factor by factor; of those below it the heaviest."""
+    why = recorded(CASES["gpt2"]).at("output[0,-1,5]")
+    first, *below = why.steps()
+    table = first.tables[0]
+    assert first.title == f"output[0,5,5] = {why.value:.6g}"
+    assert table.columns == ["factor 1", "factor 2", "product"]
+    torch.testing.assert_close(table.values[:, 0] * table.values[:, 1], table.values[:, 2])
+    assert float(table.values[:, 2].sum()) == pytest.approx(why.value, abs=1e-5)
+    assert list(table.values[:, 2].abs()) == sorted(table.values[:, 2].abs(), reverse=True)
+    assert all(len(t.values) <= FEW for step in below for t in step.tables)
+    cut = next(step for step in below if "not shown" in step.says)
+    assert len(cut.tables[0].values) == FEW
+    softmax = recorded(CASES["gpt2"]).at("blocks.0.attention.pattern[0,0,2,1]").steps()
+    shares = next(step for step in softmax if step.formula == "softmax").tables[0]
+    assert shares.columns == ["value", "share"]
+    assert float(shares.values[:, 1].sum()) == pytest.approx(1)
+    assert repr(why).startswith(first.title)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -80,8 +100,7 @@ def test_operands_keep_their_order():
     why = recorded(CASES["gpt2"]).at("blocks.0.attention_norm.normal[0,2,1]")
     above, below = (term.values[0] for term in why.terms)
     assert (why.how, above / below) == ("÷", pytest.approx(why.value))
-    lines = list(told(why))
-    assert lines[1].split()[0] == f"{above:.6g}"
+    assert why.step(None).tables[0].values[:, 0].tolist() == pytest.approx([above, below])
 
 
 def test_each_kind_of_operation_is_explained():
@@ -124,7 +143,8 @@ def test_what_is_not_known_is_named():
     why = Pass(Network(), {"x": torch.ones(1, 3)}).at("output[0,2]")
     assert why.how == "made by cumsum from x"
     assert why.again is None
-    assert list(told(why)) == ["output[0,2] = 3   made by cumsum from x"]
+    (step,) = why.steps()
+    assert (step.title, step.formula) == ("output[0,2] = 3", "made by cumsum from x")
 
 
 def test_padding_is_no_number_of_the_text():

@@ -64,9 +64,9 @@ def test_a_formula_is_that_of_the_part():
     llama, gpt2, bert = said("llama"), said("gpt2"), said("bert by distance")
     assert llama["blocks.0.attention.q"] == "Q = X W_q"
     assert gpt2["blocks.0.attention.q"] == "Q = X W_q + b"
-    assert llama["blocks.0.attention.scores"] == "turned Q Kᵀ / √e, −∞ where hidden"
+    assert llama["blocks.0.attention.scores"] == "Q Kᵀ / √e of turned Q and K, −∞ where hidden"
     assert bert["blocks.0.attention.scores"] == "Q Kᵀ / √e + bias by distance, −∞ where hidden"
-    assert llama["norm"] == "x / √(mean of x² + ε) × scale"
+    assert llama["norm"] == "x / deviation × scale"
     assert gpt2["norm"] == "(x − mean) / deviation × scale + shift"
     assert llama["blocks.0.feedforward.hidden"] == "activation(X W_g) × (X W₁)"
     additive = said("recurrent_translator: additive")
@@ -142,12 +142,13 @@ def test_a_trace_shows_itself_as_text_and_as_a_page():
     seen = Seen(read(CASES["gpt2"].network, TOKENIZER, TEXT))
     assert seen["blocks.1.attention.pattern"].shape == (1, 4, len(TEXT), len(TEXT))
     lines = repr(seen).splitlines()
-    assert lines[0] == " | ".join(TEXT)
+    assert lines[0] == "a | · | c | a | t | · | s | a | t"
     assert len(lines) == len(seen) + 1
     pattern = next(line for line in lines if line.startswith("blocks.0.attention.pattern"))
     assert "1 × 4 × 9 × 9   mean 0.111, from 0 to 1" in pattern
     page = seen._repr_html_()
-    assert page.count("<img") == len(seen)
+    assert page.count("<tr>") == len(seen)
+    assert page.count("<img") == len(seen) + 3 * sum(v.ndim == 4 for v in seen.values())
     assert page.count("<details") == page.count("</details>")
     assert "<summary>blocks</summary>" in page
     with pytest.raises(KeyError, match="did you mean"):
@@ -158,5 +159,6 @@ def test_a_trace_shows_itself_as_text_and_as_a_page():
 def test_every_model_can_be_looked_at(case):
     seen = Seen(read(case.network, TOKENIZER, TEXT))
     page = seen._repr_html_()
-    assert page.count("<img") == len(seen)
+    assert page.count("<tr>") == len(seen)
+    assert page.count("<img") >= len(seen)
     assert "mean nan" not in page

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassformer.cli.grid import grid, visible
+from glassformer.cli.grid import grid
+from glassformer.words import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

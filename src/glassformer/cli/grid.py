@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from glassformer.words import visible
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -43,8 +45,3 @@ def grid(
 
 def shade(weight: float) -> str:
     return SHADES[min(int(weight * len(SHADES)), len(SHADES) - 1)]
-
-
-def visible(token: str) -> str:
-    """A token in which one sees the space before it and the end of a line."""
-    return token.replace(" ", "·").replace("\n", "⏎").replace("\t", "⇥")

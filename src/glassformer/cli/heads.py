@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from glassformer.cli.inputs import free
+from glassformer.cli.language import spoken
 
 
 @click.command()
@@ -15,6 +16,7 @@ from glassformer.cli.inputs import free
 @click.argument("text", required=False)
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the table (.png, .svg, .pdf).")
 @click.option("--json", "as_json", is_flag=True, help="An object a line.")
+@spoken
 def heads(run: str, text: str | None, plot: Path | None, as_json: bool) -> None:
     """Measure where every head of RUN looks while it reads TEXT, and what its silence costs.
 
@@ -26,7 +28,10 @@ def heads(run: str, text: str | None, plot: Path | None, as_json: bool) -> None:
     glass heads runs/generate-1
     glass heads runs/generate-1 "the cat sat on the mat and the cat" --plot heads.png
     """
+    from rich.console import Console
+
     from glassformer.api import load
+    from glassformer.inspection.screen import show
 
     free(plot)
     found = load(run).heads(text)
@@ -38,10 +43,4 @@ def heads(run: str, text: str | None, plot: Path | None, as_json: bool) -> None:
         for role in found:
             click.echo(json.dumps(role.row()))
         return
-    wide = max(len(role.name) for role in found)
-    columns = [name for name in found[0].row() if name not in ("name", "head")]
-    click.echo(f"{'layer':<{wide}}  head  " + "  ".join(f"{name:>9}" for name in columns))
-    for role in found:
-        values = [role.row()[name] for name in columns]
-        cells = "  ".join(f"{'–':>9}" if v is None else f"{v:9.3f}" for v in values)
-        click.echo(f"{role.name:<{wide}}  {role.head:4}  {cells}")
+    show(Console(highlight=False), found.steps())

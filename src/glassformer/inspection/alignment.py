@@ -8,16 +8,29 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import GlassError
+from glassformer.inspection.sheet import Step, Table
+from glassformer.inspection.shown import Shown
 from glassformer.tasks.translate import END, START
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
+from glassformer.words import say
 
 
-@dataclass(frozen=True)
-class Alignment:
+@dataclass(frozen=True, repr=False)
+class Alignment(Shown):
     source: list[str]
     target: list[str]
     pattern: Tensor  # t s; each row sums to one
+
+    def steps(self) -> list[Step]:
+        table = Table(
+            say("pattern"), self.pattern, self.target, self.source, "given", 2, shaded=True
+        )
+        return [
+            Step(
+                say("What each token of the translation (row) read of the source"), tables=(table,)
+            )
+        ]
 
 
 @torch.inference_mode()

@@ -16,9 +16,10 @@ from glassformer.inspection.alignment import Alignment
 from glassformer.inspection.heads import LOOKS, Role
 from glassformer.inspection.patch import Patched
 from glassformer.inspection.reading import Reading, one_head, patterns_of
-from glassformer.picture import canvas
+from glassformer.picture import moving, subplots
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
+from glassformer.words import visible
 
 OF_A_TEXT = (
     *("words", "attention", "lines", "heads", "residual", "norm", "lens", "alignment"),
@@ -32,10 +33,10 @@ def heat_map(
     values: Tensor, rows: Sequence[str], columns: Sequence[str], *, title: str = ""
 ) -> Any:
     """A grid of numbers from 0 to 1, dark where they are large: r c."""
-    pyplot = canvas()
+    rows, columns = ([*map(visible, names)] for names in (rows, columns))
     beside, above = max(map(len, rows)), max(map(len, columns))
     size = (SIDE * len(columns) + LETTER * beside + 0.8, SIDE * len(rows) + LETTER * above + 1.0)
-    chart, axes = pyplot.subplots(figsize=size, layout="constrained")
+    chart, axes = subplots(figsize=size)
     axes.imshow(values.float().cpu().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="equal")
     axes.set_xticks(range(len(columns)), columns, rotation=45 if above > 3 else 0)
     axes.set_yticks(range(len(rows)), rows)
@@ -57,11 +58,8 @@ def role_map(roles: Sequence[Role]) -> Any:
     names, nothing = LOOKS[:-1], float("nan")
     found = [[role.row()[name] for name in names] for role in roles]
     shares = torch.tensor([[nothing if share is None else share for share in r] for r in found])
-    pyplot = canvas()
     size = (7, 0.22 * len(roles) + 1.6)
-    chart, (left, right) = pyplot.subplots(
-        1, 2, figsize=size, sharey=True, layout="constrained", width_ratios=(3, 2)
-    )
+    chart, (left, right) = subplots(1, 2, figsize=size, sharey=True, width_ratios=(3, 2))
     image = left.imshow(shares.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     left.set_xticks(range(len(names)), names, rotation=30, ha="right")
     left.set_yticks(range(len(roles)), [f"{role.name} {role.head}" for role in roles], fontsize=8)
@@ -91,7 +89,6 @@ def save(chart: Any, file: Path) -> None:
     with warnings.catch_warnings(record=True) as missing:
         warnings.simplefilter("always")
         chart.save(file, writer="pillow", dpi=100) if moves else chart.savefig(file, dpi=130)
-    canvas().close("all")
     if missing and file.suffix != ".svg":  # there a text stays a text, for whoever has the font
         warnings.warn(f"no font here has every sign of {file}; as .svg it needs none", stacklevel=2)
 
@@ -108,7 +105,7 @@ def attention(reading: Reading, layer: int = 0, head: int = 0) -> Any:
 def lines(reading: Reading, layer: int = 0, head: int = 0) -> Any:
     """The same as lines from reader to read, the stronger the darker."""
     name, pattern, tokens = one_head(reading, layer, head)
-    chart, ax = canvas().subplots(figsize=(5, 0.32 * len(tokens) + 1), layout="constrained")
+    chart, ax = subplots(figsize=(5, 0.32 * len(tokens) + 1))
     between(ax, pattern, tokens, tokens)
     ax.set_title(f"{name}, head {head}", fontsize=10)
     return chart
@@ -122,7 +119,7 @@ def between(ax: Any, pattern: Tensor, rows: Sequence[str], columns: Sequence[str
                 ax.plot((0, 1), (-i, -j), color="C0", alpha=min(share, 1.0), linewidth=2)
     for x, tokens, side in ((-0.03, rows, "right"), (1.03, columns, "left")):
         for i, token in enumerate(tokens):
-            ax.text(x, -i, token.strip() or "·", ha=side, va="center", fontsize=9)
+            ax.text(x, -i, visible(token), ha=side, va="center", fontsize=9)
     ax.set(xlim=(-0.5, 1.5), ylim=(-max(len(rows), len(columns)) + 0.5, 0.5))
     ax.axis("off")
 
@@ -132,9 +129,7 @@ def heads(reading: Reading) -> Any:
     found = patterns_of(reading)
     many = max(len(pattern) for pattern in found.values())
     size = (1.3 * many + 0.8, 1.35 * len(found) + 0.4)
-    chart, axes = canvas().subplots(
-        len(found), many, figsize=size, squeeze=False, layout="constrained"
-    )
+    chart, axes = subplots(len(found), many, figsize=size, squeeze=False)
     for row, (name, pattern) in zip(axes, found.items(), strict=True):
         for head, ax in enumerate(row):
             ax.set(xticks=[], yticks=[])
@@ -153,7 +148,7 @@ def residual(reading: Reading) -> Any:
     def size(name: str) -> float:
         return float(reading.trace[name][0].float().norm(dim=-1).mean())
 
-    chart, ax = canvas().subplots(figsize=(6.5, 3.6), layout="constrained")
+    chart, ax = subplots(figsize=(6.5, 3.6))
     for part, label in (("", "what the block says"), (".attention", "attention adds"),
                         (".feedforward", "feed-forward adds")):  # fmt: skip
         there = [name for name in blocks if name + part in reading.trace]
@@ -179,9 +174,11 @@ def norm(reading: Reading, layer: int = 0) -> Any:
     order = [n for n in trace.order if n in (f"{block}.attention_norm", f"{block}.residual")]
     which = "attention_norm" if order[0].endswith("residual") else "feedforward_norm"
     before, after = trace.visits[f"{block}.residual"][0], trace[f"{block}.{which}"]
-    chart, axes = canvas().subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    chart, axes = subplots(1, 2, figsize=(9, 3.6))
     for ax, title, value in ((axes[0], "before", before), (axes[1], "after", after)):
-        ax.boxplot(value[0].float().cpu().numpy().T, tick_labels=reading.tokens_of(block))
+        ax.boxplot(
+            value[0].float().cpu().numpy().T, tick_labels=[*map(visible, reading.tokens_of(block))]
+        )
         ax.tick_params(axis="x", rotation=60)
         ax.set_title(f"{title} {block}.{which}", fontsize=9)
         ax.grid(axis="y", alpha=0.3)
@@ -202,17 +199,13 @@ def lens(reading: Reading, network: nn.Module, tokenizer: Tokenizer) -> Any:
         chances.append(best.values)
         said.append([tokenizer.token(int(i)) for i in best.indices])
     grid = torch.stack(chances)
-    chart, ax = canvas().subplots(
-        figsize=(0.8 * len(reading.tokens) + 1.5, 0.45 * len(blocks) + 1.4), layout="constrained"
-    )
+    chart, ax = subplots(figsize=(0.8 * len(reading.tokens) + 1.5, 0.45 * len(blocks) + 1.4))
     ax.imshow(grid.cpu().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for i, row in enumerate(said):
         for j, token in enumerate(row):
             color = "white" if grid[i, j] > 0.6 else "black"
-            ax.text(
-                j, i, token.strip()[:8] or "·", ha="center", va="center", fontsize=8, color=color
-            )
-    ax.set_xticks(range(len(reading.tokens)), reading.tokens)
+            ax.text(j, i, visible(token)[:8], ha="center", va="center", fontsize=8, color=color)
+    ax.set_xticks(range(len(reading.tokens)), [*map(visible, reading.tokens)])
     ax.set_yticks(range(len(blocks)), blocks)
     what = "next token" if hasattr(network, "cache") else "token in each place"
     ax.set_title(f"the likeliest {what} after each block", fontsize=10)
@@ -235,7 +228,7 @@ def words(reading: Reading, network: nn.Module) -> Any:
         raise GlassError("name a text of at least three different tokens")
     u, s, _ = torch.linalg.svd(rows, full_matrices=False)
     x, y = (u * s)[:, :2].T.cpu().numpy()
-    chart, ax = canvas().subplots(figsize=(6, 5), layout="constrained")
+    chart, ax = subplots(figsize=(6, 5))
     ax.scatter(x, y, s=12)
     for (name, _), a, b in zip(names, x, y, strict=True):
         ax.annotate(name.strip() or "·", (a, b), textcoords="offset points", xytext=(4, 3))
@@ -252,14 +245,12 @@ def alignment(found: Alignment) -> Any:
 
 def unfolding(found: Alignment) -> Any:
     """A translation that grows a token at a time, each with what it reads: an animation."""
-    from matplotlib.animation import FuncAnimation
-
     most = max(len(found.source), len(found.target))
-    chart, ax = canvas().subplots(figsize=(5, 0.36 * most + 1), layout="constrained")
+    chart, ax = subplots(figsize=(5, 0.36 * most + 1))
 
     def draw(step: int) -> None:
         ax.clear()
         between(ax, found.pattern[: step + 1], found.target[: step + 1], found.source)
         ax.set_ylim(-most + 0.5, 0.5)
 
-    return FuncAnimation(chart, draw, frames=len(found.target), interval=700)
+    return moving(chart, draw, len(found.target))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import nan
 from typing import Any
 
 import torch
@@ -10,7 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.errors import GlassError
+from glassformer.inspection.sheet import Step, Table
+from glassformer.inspection.shown import Shown
 from glassformer.trace import Trace
+from glassformer.words import say
 
 LOOKS = ("previous", "first", "same", "duplicate", "induction", "distance")
 LENGTH = 24  # tokens of a text by chance, which is then said twice
@@ -37,10 +41,28 @@ class Role:
         return asdict(self)
 
 
-def repeated(vocab: int, seed: int = 0) -> Tensor:
+class Roles(Shown, list[Role]):
+    """What every head of a model does."""
+
+    def steps(self) -> list[Step]:
+        """One table: a row for each head."""
+        columns = (*LOOKS, "cost")
+        found = [[role.row()[name] for name in columns] for role in self]
+        values = torch.tensor([[nan if v is None else v for v in row] for row in found])
+        rows = [f"{role.name} {role.head}" for role in self]
+        says = say(
+            "Shares of attention: to the token before, the first, itself, the same token earlier, "
+            "and what followed that (induction); how far it looks, in tokens; what switching it "
+            "off costs, in nats."
+        )
+        table = Table(say("heads"), values, rows, [*map(say, columns)], "given", 3, gaps=True)
+        return [Step(say("Where each head looks, and what it is worth"), "", says, (table,))]
+
+
+def repeated(vocab: int, context: int, seed: int = 0) -> Tensor:
     """Tokens by chance, said twice: whoever copies them must look back. 1 t"""
     random = torch.Generator().manual_seed(seed)
-    ids = torch.randint(0, vocab, (1, LENGTH), generator=random)
+    ids = torch.randint(0, vocab, (1, min(LENGTH, context // 2)), generator=random)
     return torch.cat((ids, ids), dim=1)
 
 
@@ -66,13 +88,13 @@ def looks(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
 
 
 @torch.inference_mode()
-def roles(network: nn.Module, inputs: dict[str, Tensor]) -> list[Role]:
+def roles(network: nn.Module, inputs: dict[str, Tensor]) -> Roles:
     """Measure every head of a network on one text."""
     with Trace(network, "*pattern") as trace:
         whole = network(**inputs)
     if not trace:
         raise GlassError("this model has no attention, so that there are no heads to look at")
-    found = []
+    found = Roles()
     for name in trace:
         layer, pattern = name.removesuffix(".pattern"), trace[name][0].float()  # h t s
         ids = inputs["source" if layer.startswith("encoder") and "source" in inputs else "ids"][0]

@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import nan
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.errors import GlassError
 from glassformer.inspection.reading import asked_at, inputs_for
+from glassformer.inspection.sheet import Step, Table
+from glassformer.inspection.shown import Shown
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
+from glassformer.words import say
 
 SMALL = 1e-6  # a change of a probability that explains nothing
 PARTS = ("", ".attention", ".feedforward")  # what a block says, and what its layers add
 
 
-@dataclass(frozen=True)
-class Patched:
+@dataclass(frozen=True, repr=False)
+class Patched(Shown):
     """For each part of each block, how much of the difference each place brings back."""
 
     clean: list[str]
@@ -28,6 +33,32 @@ class Patched:
     gap: float  # between the two, in nats
     places: dict[str, Tensor]  # by the name of a value: t, 0 for nothing and 1 for all of it
     heads: dict[str, Tensor]  # the same for each head: h
+
+    def steps(self) -> list[Step]:
+        """A table of places and one of heads."""
+        says = say(
+            "After the clean text {clean} is likelier, after the corrupt one {corrupt}: {gap} nats "
+            "apart. Each number is the share of that which one value of the clean text brings back "
+            "when it is put into the corrupt one.",
+            clean=repr(self.answers[0]),
+            corrupt=repr(self.answers[1]),
+            gap=f"{self.gap:.2f}",
+        )
+        tokens = [
+            a if a == b else f"{a}/{b}" for a, b in zip(self.clean, self.corrupt, strict=True)
+        ]
+        tables = [shares(say("values at each token"), self.places, tokens)]
+        if self.heads:
+            many = max(map(len, self.heads.values()))
+            tables.append(shares(say("each head"), self.heads, [*map(str, range(many))]))
+        return [Step(say("Which values carry the difference"), "", says, tuple(tables))]
+
+
+def shares(name: str, found: dict[str, Tensor], columns: list[str]) -> Table:
+    values = torch.stack(
+        [F.pad(row, (0, len(columns) - len(row)), value=nan) for row in found.values()]
+    )
+    return Table(name, values, list(found), columns, "given", 2, shaded=True, gaps=True)
 
 
 @dataclass(frozen=True)

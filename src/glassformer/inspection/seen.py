@@ -11,9 +11,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from glassformer.inspection.reading import Reading
+from glassformer.words import say, visible
 
-SIDE = 24  # the most rows and columns of a small picture
-STYLE = "font: 13px/1.4 monospace"
+SIDE, HEADS = 24, 8  # the most rows and columns of a small picture, and of those side by side
+STYLE = """
+.glass-trace { font: 13px/1.4 monospace } .glass-trace summary { cursor: pointer }
+.glass-trace details { margin-left: 1.2em } .glass-trace table { margin-left: 1.2em }
+.glass-trace td { padding: .1em .8em .1em 0; border: none; white-space: nowrap;
+                  text-align: left !important }
+.glass-trace td:last-child { white-space: normal }
+.glass-trace img { image-rendering: pixelated; margin: 1px 2px }
+"""
 
 
 class Seen(Mapping[str, Tensor]):
@@ -31,58 +39,65 @@ class Seen(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self.reading.trace)
 
+    @property
+    def title(self) -> str:
+        texts = [text for text in (self.reading.source, self.tokens) if text]
+        return " → ".join(" | ".join(map(visible, text)) for text in texts)
+
     def __repr__(self) -> str:
         wide = max(map(len, self), default=0)
-        lines = [f"{name:<{wide}}  {facts(value)}" for name, value in self.items()]
-        return "\n".join([" | ".join(self.tokens), *lines])
+        lines = [f"{name:<{wide}}  {'   '.join(facts(value))}" for name, value in self.items()]
+        return "\n".join([self.title, *lines])
 
     def _repr_html_(self) -> str:
         """Parts of the model to unfold, each value with a small picture."""
-        tree: dict[str, object] = {}
-        for name, value in self.items():
-            *path, leaf = name.split(".")
-            branch = tree
-            for part in path:
-                below = branch.setdefault(part, {})
-                if isinstance(below, Tensor):  # a part that says something itself
-                    below = branch[part] = {"": below}
-                branch = below  # type: ignore[assignment]
-            if isinstance(branch.get(leaf), dict):
-                branch[leaf][""] = value  # type: ignore[index]
-            else:
-                branch[leaf] = value
-        head = escape(" | ".join(self.tokens))
-        return f'<div style="{STYLE}"><p>{head}</p>{"".join(unfolded(tree))}</div>'
+        inside = f"<style>{STYLE}</style><p>{escape(self.title)}</p>{part(dict(self))}"
+        return f'<div class="glass-trace">{inside}</div>'
 
 
-def unfolded(tree: dict[str, object]) -> Iterator[str]:
-    for name, what in tree.items():
-        if isinstance(what, Tensor):
-            said = escape(f"{name} {facts(what)}".strip())
-            yield f'<div style="margin-left: 1.5em">{said} {picture(what)}</div>'
-        elif isinstance(what, dict):
-            inside = "".join(unfolded(what))
-            yield (
-                f'<details style="margin-left: 1.5em"><summary>{escape(name)}</summary>'
-                f"{inside}</details>"
-            )
+def part(values: dict[str, Tensor]) -> str:
+    """A part of a model: the parts in it to unfold, in the order in which they speak, and what it
+    says itself, under no name."""
+    inside: dict[str, dict[str, Tensor]] = {}
+    for name, value in values.items():
+        first, _, rest = name.partition(".")
+        inside.setdefault(first, {})[rest] = value
+    pieces = []
+    for name, below in inside.items():
+        if list(below) == [""]:
+            pieces.append(f"<table>{row(name or say('all of it'), below[''])}</table>")
+        else:
+            pieces.append(f"<details><summary>{escape(name)}</summary>{part(below)}</details>")
+    return "".join(pieces).replace("</table><table>", "")
 
 
-def facts(value: Tensor) -> str:
+def row(name: str, value: Tensor) -> str:
+    cells = (name, *facts(value))
+    told = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    return f"<tr>{told}<td>{pictures(value)}</td></tr>"
+
+
+def facts(value: Tensor) -> tuple[str, ...]:
     """Its shape, and how large its numbers are."""
     shape, finite = " × ".join(map(str, value.shape)), value[value.isfinite()].float()
     if not finite.numel():
-        return shape
-    return f"{shape}   mean {finite.mean():.3g}, from {finite.min():.3g} to {finite.max():.3g}"
+        return (shape,)
+    return shape, f"mean {finite.mean():.3g}, from {finite.min():.3g} to {finite.max():.3g}"
 
 
-def picture(value: Tensor) -> str:
-    """A small heat map of the first text, and of the first head."""
+def pictures(value: Tensor) -> str:
+    """Small heat maps of the first text: one, or one for each of the first heads."""
+    value = value.detach().float()
+    value = value[0] if value.ndim > 2 else value
+    if value.ndim <= 2:
+        return picture(value)
+    return "".join(map(picture, value.flatten(0, -3)[:HEADS]))
+
+
+def picture(grid: Tensor) -> str:
+    """A heat map of a grid, r c, or of what is one row of it."""
     from matplotlib import image
 
-    grid = value.detach().float()
-    while grid.ndim > 2:
-        grid = grid[0]
     grid = grid.reshape(-1, grid.shape[-1]) if grid.ndim else grid.reshape(1, 1)
     low = grid[grid.isfinite()].min() if grid.isfinite().any() else grid.new_zeros(())
     grid = grid.nan_to_num(nan=0.0, posinf=0.0, neginf=float(low))
@@ -92,5 +107,6 @@ def picture(value: Tensor) -> str:
     image.imsave(file, grid.cpu().numpy(), cmap="viridis", format="png")
     data = base64.b64encode(file.getvalue()).decode()
     tall, wide = (max(4 * n, 8) for n in size)
-    look = f"width: {wide}px; height: {tall}px; image-rendering: pixelated; vertical-align: middle"
-    return f'<img alt="" style="{look}" src="data:image/png;base64,{data}">'
+    return (
+        f'<img alt="" style="width: {wide}px; height: {tall}px" src="data:image/png;base64,{data}">'
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Literal
 
 import torch
@@ -28,16 +29,25 @@ class Table:
     kind: Kind = "made"
     places: int = 4  # after the point
     hidden: Tensor | None = None  # r c: what is left out for someone to work out
+    shaded: bool = False  # shares from 0 to 1, each on a colour
+    gaps: bool = False  # nan stands where there is no number
 
     def cells(self) -> list[list[str]]:
         """The numbers as they are written."""
         rows = [[number(v, self.places) for v in row] for row in self.values.tolist()]
+        if self.gaps:
+            rows = [["–" if cell == "nan" else cell for cell in row] for row in rows]
         if self.hidden is None:
             return rows
         return [
             [BLANK if hidden else cell for cell, hidden in zip(row, out, strict=True)]
             for row, out in zip(rows, self.hidden.tolist(), strict=True)
         ]
+
+    def shades(self) -> list[list[float]]:
+        """How dark each cell is, from 0 to 1: nothing that is left out, or that is no share."""
+        shown = self.values.nan_to_num(nan=0.0).clamp(0, 1) * self.shaded
+        return (shown if self.hidden is None else shown.masked_fill(self.hidden, 0)).tolist()
 
 
 @dataclass(frozen=True)
@@ -75,8 +85,8 @@ def agree(printed: Tensor, right: Tensor, places: int) -> Tensor:
 
 def number(value: float, places: int) -> str:
     """As short as it can be written with so many places: 0.5, -inf, 12."""
-    if value != value or value in (float("inf"), -float("inf")):
-        return {float("inf"): "inf", -float("inf"): "-inf"}.get(value, "nan")
+    if not isfinite(value):
+        return str(value)
     text = f"{value:.{places}f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text

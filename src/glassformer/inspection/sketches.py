@@ -11,7 +11,7 @@ from glassformer.errors import GlassError
 from glassformer.inspection.walks.markov import SHOW, counted
 from glassformer.nn.masks import causal, everything, fixed, strided, window
 from glassformer.nn.positions import sinusoid
-from glassformer.picture import canvas
+from glassformer.picture import subplots
 
 PLACES, WIDTH = 40, 32
 ALONE = ("one-hot", "markov", "waves", "softmax", "masks", "skips", "architecture")
@@ -27,9 +27,7 @@ def one_hot() -> Any:
     """A one-hot row times a matrix picks a row of it."""
     words, chances = chain()
     row = torch.eye(len(words))[words.index("my")][None]
-    chart, axes = canvas().subplots(
-        1, 3, figsize=(12, 3.6), layout="constrained", width_ratios=(1, 1, 1)
-    )
+    chart, axes = subplots(1, 3, figsize=(12, 3.6), width_ratios=(1, 1, 1))
     parts = (("x, “my”", row), ("T", chances), ("x T, what follows", row @ chances))
     for ax, (title, values) in zip(axes, parts, strict=True):
         ax.imshow(values.numpy(), cmap="Blues", vmin=0, vmax=1)
@@ -59,7 +57,7 @@ def markov() -> Any:
         "show": (0, 0), "me": (1, 0), "my": (2, 0), "please": (4, 0),
         "directories": (3, 1), "files": (3, 0), "photos": (3, -1),
     }  # fmt: skip
-    chart, ax = canvas().subplots(figsize=(9, 3.6), layout="constrained")
+    chart, ax = subplots(figsize=(9, 3.6))
     for i, j in chances.nonzero().tolist():
         (x, y), (u, v) = places[words[i]], places[words[j]]
         share = float(chances[i, j])
@@ -81,8 +79,7 @@ def markov() -> Any:
 def waves() -> Any:
     """Places as waves, and as points that go round circles at different speeds."""
     values = sinusoid(torch.arange(PLACES), WIDTH)
-    pyplot = canvas()
-    chart, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    chart, (left, right) = subplots(1, 2, figsize=(11, 4.2))
     image = left.imshow(values.T.numpy(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1)
     left.set(xlabel="place", ylabel="feature", title="sine and cosine, each pair slower")
     chart.colorbar(image, ax=left)
@@ -101,7 +98,7 @@ def waves() -> Any:
 def softmax() -> Any:
     """How large the largest share is, and how steep the softmax, as a head grows wider."""
     random, widths = torch.Generator().manual_seed(0), [2**n for n in range(1, 11)]
-    chart, (left, right) = canvas().subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+    chart, (left, right) = subplots(1, 2, figsize=(10, 3.8))
     for name, power in (("undivided", 0.0), ("divided by √width", 0.5)):
         largest, steep = [], []
         for width in widths:
@@ -123,7 +120,7 @@ def masks() -> Any:
     """Who may look at whom: the same rules that models use."""
     rules = (everything, causal, causal & window(4), causal & strided(4), causal & fixed(4),
              causal & (window(4) | strided(4)))  # fmt: skip
-    chart, axes = canvas().subplots(1, len(rules), figsize=(14, 2.9), layout="constrained")
+    chart, axes = subplots(1, len(rules), figsize=(14, 2.9))
     for ax, rule in zip(axes, rules, strict=True):
         ax.imshow(rule.grid(16, 16).numpy(), cmap="Blues", vmin=0, vmax=1.4)
         ax.set_title(str(rule), fontsize=8)
@@ -155,8 +152,7 @@ def skips(depth: int = 24, wide: int = 16) -> Any:
     random = torch.Generator().manual_seed(1)
     x = torch.randn(64, wide, generator=random)
     y = x[:, :1].sin()
-    pyplot = canvas()
-    chart, axes = pyplot.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
+    chart, axes = subplots(1, 3, figsize=(13, 3.8))
     for ax, skip, name in ((axes[0], False, "without"), (axes[1], True, "with")):
         network = Deep(depth, wide, skip=skip)
         (network(x) - y).square().mean().backward()
@@ -204,7 +200,7 @@ def architecture(part: str = "attention") -> Any:
     """The paper's Transformer with one part lit."""
     if part not in BOXES:
         raise GlassError(f"the parts are {', '.join(BOXES)}, not {part!r}")
-    chart, ax = canvas().subplots(figsize=(7, 6), layout="constrained")
+    chart, ax = subplots(figsize=(7, 6))
     for name, spots in BOXES.items():
         for column, row in spots:
             lit = {"facecolor": "#ffd76b", "edgecolor": "#b07c00"}

@@ -8,20 +8,23 @@ came from; one that computes is run once more on the numbers that it used, which
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import exp, isfinite, prod
+from math import exp, isfinite, nan, prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from glassformer.config import nearest
 from glassformer.errors import GlassError
+from glassformer.inspection.record import Made, Recorder
+from glassformer.inspection.sheet import Step, Table
+from glassformer.inspection.shown import Shown
 from glassformer.trace import Trace
+from glassformer.words import say
 
 MOVES = set(
     "view _unsafe_view reshape transpose t permute unsqueeze squeeze expand slice select split "
@@ -36,52 +39,8 @@ EACH = set(
 SIGNS = {"add": "+", "sub": "−", "mul": "×", "div": "÷", "neg": "−", "sqrt": "√", "pow": "^"}
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 ALONG = {"_softmax": "softmax", "_log_softmax": "log softmax", "sum": "sum", "mean": "mean"}
+DEEP, FEW = 200, 4  # links of a chain, and terms of each but the first, that are told
 Place = tuple[Tensor, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Made:
-    """One result of one operation."""
-
-    operation: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    number: int  # of several results
-
-    @property
-    def name(self) -> str:
-        found: str = self.operation._schema.name.removeprefix("aten::")
-        return found.removesuffix("_")  # in place or not
-
-
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes how every tensor of a pass was made. What is changed in place is kept as it was."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.made: dict[int, Made] = {}
-        self.kept: list[Any] = []  # so that no tensor's address is given to another
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs, seen = kwargs or {}, args
-        if func._schema.is_mutable:
-            seen = tree_map(self.as_it_was, args)
-        result = func(*args, **kwargs)
-        for number, one in enumerate(tree_leaves(result)):
-            if isinstance(one, Tensor):
-                self.made[id(one)] = Made(func, seen, kwargs, number)
-        self.kept += [seen, kwargs, result]
-        return result
-
-    def as_it_was(self, value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        copy = torch.empty_like(value).copy_(value)
-        if id(value) in self.made:
-            self.made[id(copy)] = self.made[id(value)]
-        return copy
 
 
 @dataclass(frozen=True)
@@ -102,8 +61,8 @@ class Term:
         return size if isfinite(size) else 0.0
 
 
-@dataclass(frozen=True)
-class Why:
+@dataclass(frozen=True, repr=False)
+class Why(Shown):
     """One number, the operation that made it, and its terms."""
 
     pass_: Pass
@@ -128,6 +87,38 @@ class Why:
         """How the heaviest of its terms was made: of those that were, else of any."""
         below = [self.pass_.why(place) for term in self.heaviest() for place in term.places]
         return next((why for why in below if why.how), below[0] if below else None)
+
+    def steps(self) -> list[Step]:
+        """All its terms; then how the heaviest was made, and so on, down to a table."""
+        chain: list[Why] = [self]
+        while len(chain) < DEEP and chain[-1].how and (below := chain[-1].next()):
+            chain.append(below)
+        return [why.step(None if why is self else FEW) for why in chain]
+
+    def step(self, most: int | None) -> Step:
+        """The number with so many of its terms."""
+        title = f"{self.name or '…'} = {self.value:.6g}"
+        if not self.how:
+            *_, kept = self.pass_.way(self.place)
+            return Step(title, "", say("kept as {name}", name=self.pass_.name_of(kept)))
+        terms = (self.terms if self.in_order else self.heaviest())[:most]
+        rest = len(self.terms) - len(terms)
+        says = say("{n} terms less heavy are not shown.", n=rest) if rest else ""
+        return Step(title, self.how, says, (self.table(terms),) if terms else ())
+
+    def table(self, terms: Sequence[Term]) -> Table:
+        """A row for each term: its factors and their product, or its share."""
+        wide = max(len(term.values) for term in terms)
+        columns, values = [say("value")], [list(term.values) for term in terms]
+        if wide > 1:
+            columns = [*(f"{say('factor')} {i + 1}" for i in range(wide)), say("product")]
+            values = [[*row, *[nan] * (wide - len(row)), prod(row)] for row in values]
+        elif terms[0].share is not None:
+            columns += [say("share")]
+            values = [[*row, t.share or 0.0] for row, t in zip(values, terms, strict=True)]
+        names = [[self.pass_.name_of(place) or "…" for place in term.places] for term in terms]
+        rows = [" × ".join(row) for row in names]
+        return Table(say("terms"), torch.tensor(values), rows, columns, "given", 6, gaps=True)
 
 
 class Pass:
@@ -332,26 +323,3 @@ def broadcast(arg: Tensor, at: tuple[int, ...], shape: torch.Size) -> tuple[int,
     """Where an operand has the number that it gives to a place of the result."""
     last = at[len(shape) - arg.ndim :]
     return tuple(0 if n == 1 else i for i, n in zip(last, arg.shape, strict=True))
-
-
-def told(why: Why, depth: int = 200, most: int = 4) -> Iterator[str]:
-    """Lines that tell it: a number, its terms, then how the heaviest was made, down to a table."""
-    for _ in range(depth):
-        name = why.name or "…"
-        if not why.how:
-            *_, kept = why.pass_.way(why.place)
-            yield f"{name} = {why.value:.6g}   kept as {why.pass_.name_of(kept)}"
-            return
-        yield f"{name} = {why.value:.6g}   {why.how}"
-        terms = why.terms if why.in_order else why.heaviest()
-        for term in terms[:most]:
-            numbers = " × ".join(f"{value:.6g}" for value in term.values)
-            names = " × ".join(why.pass_.name_of(place) or "…" for place in term.places)
-            yield f"    {numbers}   {names}"
-        if len(terms) > most:
-            yield f"    … {len(terms) - most} more"
-        following = why.next()
-        if following is None:
-            return
-        why = following
-    yield "…"

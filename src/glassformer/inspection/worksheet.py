@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import GlassError
 from glassformer.inspection.reading import Reading, asked_at, read
-from glassformer.inspection.sheet import Step, Table
+from glassformer.inspection.sheet import Kind, Step, Table
 from glassformer.nn.attention import Attention, dot, scaled_dot
 from glassformer.nn.feedforward import GatedFeedForward
 from glassformer.nn.norms import LayerNorm, RMSNorm
@@ -40,13 +40,24 @@ TOLD = {
     "cross": ("Projection", "concat(heads) W_o", "What was read of the source."),
     "embedded": ("Embedded", "", "Token and place together: what the first block reads."),
     "residual": ("Residual", "x + what the layer says", "What was there before is kept."),
-    "mean": ("Mean", "mean of the row", "Inside a norm."),
+    "mean": ("Mean", "", "Inside a norm."),
     "deviation": ("Deviation", "", "Inside a norm."),
     "normal": ("Normal", "", "Inside a norm."),
     "hidden": ("Inside the feed-forward layer", "", "Features, on or off."),
     "feedforward": ("Feed-forward", "hidden W₂", "What the features say."),
     "votes": ("Votes", "Σ shares", "What pairs of tokens vote for."),
     "output": ("Scores in the end", "logits", "One for every token or label there is."),
+}
+CENTRED = {
+    "mean": "mean of the row",
+    "deviation": "√(mean of (x − mean)² + ε)",
+    "normal": "(x − mean) / deviation",
+    "norm": "(x − mean) / deviation × scale + shift",
+}
+ROOT = {
+    "deviation": "√(mean of x² + ε)",
+    "normal": "x / deviation",
+    "norm": "x / deviation × scale",
 }
 NORM = ("Norm", "", "One size for all.")
 BLOCK_SAYS = ("Block", "", "What the block says: it goes to the next.")
@@ -106,30 +117,26 @@ def formula_of(network: nn.Module, name: str, known: str) -> str:
     path, _, leaf = name.rpartition(".")
     part: Any = network.get_submodule(name if leaf.endswith("norm") else path)
     if isinstance(part, LayerNorm | RMSNorm):
-        plain = isinstance(part, RMSNorm)
-        above, below = ("x", "√(mean of x² + ε)") if plain else ("x − mean", "deviation")
-        over = f"{above} / {below}" if plain else f"({above}) / {below}"
-        return {
-            "deviation": below if plain else "√(mean of (x − mean)² + ε)",
-            "normal": over,
-            "mean": known,
-        }.get(leaf, f"{over} × scale" + ("" if plain else " + shift"))
+        ways = ROOT if isinstance(part, RMSNorm) else CENTRED
+        return say(ways.get(leaf, ways["norm"]))
     if leaf in ("q", "k", "v") and isinstance(part, Attention):
         layer = {"q": part.query, "k": part.key, "v": part.value}[leaf]
         return known + (" + b" if layer.bias is not None else "")
     if leaf == "scores" and isinstance(part, Attention):
-        ways: dict[Any, str] = {scaled_dot: "Q Kᵀ / √e", dot: "Q Kᵀ"}
-        turned = "turned " if isinstance(part.position, Rotary) else ""
-        told = isinstance(part.position, Alibi | Relative)
-        bias = " + bias by distance" if told else ""
-        return turned + ways.get(part.score, "vᵀ tanh(q + k)") + bias + ", −∞ where hidden"
+        scores: dict[Any, str] = {scaled_dot: "Q Kᵀ / √e", dot: "Q Kᵀ"}
+        product = scores.get(part.score, "vᵀ tanh(q + k)")
+        if isinstance(part.position, Rotary):
+            product = say("{product} of turned Q and K", product=product)
+        if isinstance(part.position, Alibi | Relative):
+            product = say("{product} + bias by distance", product=product)
+        return say("{product}, −∞ where hidden", product=product)
     if leaf == "scores":
-        return "X Xᵀ, −∞ where hidden"
+        return say("{product}, −∞ where hidden", product="X Xᵀ")
     if leaf == "hidden" and isinstance(part, GatedFeedForward):
-        return "activation(X W_g) × (X W₁)"
+        return say("activation(X W_g) × (X W₁)")
     if leaf == "hidden":
-        return "activation(X W₁ + b₁)"
-    return known
+        return say("activation(X W₁ + b₁)")
+    return say(known)
 
 
 def step_of(
@@ -147,7 +154,8 @@ def step_of(
     rows, columns = names_of(reading, name, grid, first)
     where = f"{say(title)}: {name}" if title else name
     more = say(" Head {head} of {many}.", head=head, many=many) if many else ""
-    table = Table(name, grid, rows, columns, "made" if leaf in WORKED else "given")
+    kind: Kind = "made" if leaf in WORKED else "given"
+    table = Table(name, grid, rows, columns, kind, shaded=leaf == "pattern")
     return Step(where, formula, (say(says) if says else "") + more, (table,))
 
 

@@ -11,33 +11,36 @@ from pathlib import Path
 
 from glassformer.folder import write_file
 from glassformer.inspection.sheet import Step, Table
-from glassformer.words import language, say
+from glassformer.words import language, say, visible
 
-STYLE = """
+PAGE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem;
        color: #1a1a1a; background: #fff; }
 h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
-code { background: #f2f4f7; padding: .1rem .4rem; border-radius: .25rem; font-size: .95rem }
-.tables { display: flex; flex-wrap: wrap; gap: 1.2rem; align-items: flex-start }
-figure { margin: .6rem 0; max-width: 100%; overflow-x: auto }
-figcaption { font-size: .85rem; color: #444; margin-bottom: .25rem }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem }
-td, th { padding: .15rem .5rem; text-align: right; border: 1px solid #e2e5ea; white-space: nowrap }
-th { font-weight: 500; color: #444; background: #f7f8fa }
-.wrong { background: #ffe3e0; color: #a01b10 } .right td { background: #f2faf3 }
-.why { border-left: 3px solid #d9a400; padding-left: .8rem; color: #333 }
-.sheet + .sheet { break-before: page; border-top: 2px solid #888; margin-top: 3rem }
-@media (prefers-color-scheme: dark) {
-  body { background: #15181c; color: #e8e8e8 } code, th { background: #23282f; color: #ccc }
-  td, th { border-color: #333a44 } figcaption, .why { color: #bbb }
-  .wrong { background: #5a1f1a; color: #ffd9d5 } .right td { background: #1b2b1f }
-}
+.glass + .glass { break-before: page; border-top: 2px solid #888; margin-top: 3rem }
+@media (prefers-color-scheme: dark) { body { background: #15181c; color: #e8e8e8 } }
+"""
+# tints that do on a light and on a dark ground: a notebook brings its own
+STYLE = """
+.glass code { background: rgb(128 128 128 / .14); padding: .1rem .4rem; border-radius: .25rem }
+.glass .tables { display: flex; flex-wrap: wrap; gap: 1.2rem; align-items: flex-start }
+.glass figure { margin: .6rem 0; max-width: 100%; overflow-x: auto }
+.glass figcaption { font-size: .85rem; opacity: .75; margin-bottom: .25rem }
+.glass table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem }
+.glass td, .glass th { padding: .15rem .5rem; text-align: right; white-space: nowrap;
+                       border: 1px solid rgb(128 128 128 / .3) }
+.glass th { font-weight: 500; background: rgb(128 128 128 / .1) }
+.glass .wrong { background: rgb(220 50 30 / .22) }
+.glass .right td { background: rgb(40 160 70 / .12) }
+.glass .why { border-left: 3px solid #d9a400; padding-left: .8rem }
+.glass summary { cursor: pointer; padding: .15rem 0 }
 """
 TEX = {  # signs of formulas that a plain TeX font lacks
     "ᵀ": "$^T$", "√": r"$\surd$", "−": "$-$", "∂": r"$\partial$", "Σ": r"$\Sigma$",
     "·": r"$\cdot$", "×": r"$\times$", "←": r"$\leftarrow$", "∞": r"$\infty$", "₁": "$_1$",
     "₂": "$_2$", "²": "$^2$", "ᴵ": "$^I$", "ᴾ": "$^P$", "…": r"\dots{}", "“": "``", "”": "''",
-    "ε": r"$\varepsilon$", "⏎": r"$\hookleftarrow$", "\\": r"\textbackslash{}", "^": r"\^{}",
+    "ε": r"$\varepsilon$", "⏎": r"$\hookleftarrow$", "⇥": r"$\rightarrow$", "^": r"\^{}",
+    "\\": r"\textbackslash{}",
     "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
     "~": r"\~{}",
     "[": "{[}", "*": "{*}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
@@ -47,44 +50,67 @@ TEX = {  # signs of formulas that a plain TeX font lacks
 def html(sheets: Sequence[Sequence[Step]], title: str) -> str:
     """A page that needs nothing else; a second sheet starts on a page of its own."""
     bodies = "".join(
-        f'<div class="sheet">{"".join(map(html_step, sheet))}</div>\n' for sheet in sheets
+        f'<div class="glass">{"".join(map(html_step, sheet))}</div>\n' for sheet in sheets
     )
     return (
         f'<!doctype html>\n<html lang="{language.get()}"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style>\n<h1>{escape(title)}</h1>\n"
+        f"<title>{escape(title)}</title><style>{PAGE}{STYLE}</style>\n<h1>{escape(title)}</h1>\n"
         f"{bodies}</html>\n"
     )
 
 
+def folded(steps: Sequence[Step]) -> str:
+    """A piece of a page, for a notebook: steps to unfold, or the only one."""
+    fold = ("<details><summary>", "</summary>", "</details>")
+    before, between, after = fold if len(steps) > 1 else ("<p>", "</p>", "")
+    bodies = [
+        f"{before}{escape(step.title)} {formula(step)}{between}{html_body(step)}{after}"
+        for step in steps
+    ]
+    return f'<div class="glass"><style>{STYLE}</style>{"".join(bodies)}</div>'
+
+
 def html_step(step: Step) -> str:
-    parts = [f"<section><h2>{escape(step.title)}</h2>"]
-    if step.formula:
-        parts.append(f"<p><code>{escape(step.formula)}</code></p>")
+    head = f"<h2>{escape(step.title)}</h2>\n{formula(step)}"
+    return f"<section>{head}\n{html_body(step)}\n</section>"
+
+
+def formula(step: Step) -> str:
+    return f"<code>{escape(step.formula)}</code>" if step.formula else ""
+
+
+def html_body(step: Step) -> str:
+    parts = []
     if step.says:
         parts.append(f"<p>{escape(step.says)}</p>")
     tables = "".join(html_table(step, table) for table in step.tables)
     parts.append(f'<div class="tables">{tables}</div>')
     if step.why:
         parts.append(f'<p class="why">{escape(step.why)}</p>')
-    return "\n".join([*parts, "</section>"])
+    return "\n".join(parts)
 
 
 def html_table(step: Step, table: Table) -> str:
     table = first_columns(table, 256)
-    head = "".join(f"<th>{escape(name)}</th>" for name in table.columns)
+    head = "".join(f"<th>{escape(visible(name))}</th>" for name in table.columns)
     corner = "<th></th>" if table.rows else ""
     lines = [f"<tr>{corner}{head}</tr>"] if head else []
-    for i, (row, wrong) in enumerate(zip(table.cells(), step.wrong(table).tolist(), strict=True)):
-        name = f"<th>{escape(table.rows[i])}</th>" if table.rows else ""
-        cells = (
-            f'<td class="wrong">{cell}</td>' if bad else f"<td>{cell}</td>"
-            for cell, bad in zip(row, wrong, strict=True)
-        )
-        lines.append(f"<tr>{name}{''.join(cells)}</tr>")
+    shades, wrong = table.shades(), step.wrong(table).tolist()
+    for i, row in enumerate(table.cells()):
+        name = f"<th>{escape(visible(table.rows[i]))}</th>" if table.rows else ""
+        cells = "".join(map(html_cell, row, shades[i], wrong[i]))
+        lines.append(f"<tr>{name}{cells}</tr>")
     kind = ' class="right"' if table.kind == "right" else ""
     caption = f"<figcaption>{escape(table.name)}</figcaption>"
     return f"<figure{kind}>{caption}<table>{''.join(lines)}</table></figure>"
+
+
+def html_cell(cell: str, shade: float, wrong: bool) -> str:
+    if wrong:
+        return f'<td class="wrong">{cell}</td>'
+    tint = f' style="background: rgb(40 110 210 / {0.6 * shade:.2f})"' if shade else ""
+    return f"<td{tint}>{cell}</td>"
 
 
 def first_columns(table: Table, most: int) -> Table:
@@ -122,9 +148,11 @@ def latex_step(step: Step) -> str:
     for table in (first_columns(table, 16) for table in step.tables):
         rows = table.cells()
         wrong = step.wrong(table).tolist()
-        names = [tex(name) + " & " for name in table.rows] or [""] * len(rows)
+        names = [tex(visible(name)) + " & " for name in table.rows] or [""] * len(rows)
         columns = ("l" if table.rows else "") + "r" * len(rows[0])
-        head = [("& " if table.rows else "") + " & ".join(map(tex, table.columns))]
+        head = [
+            ("& " if table.rows else "") + " & ".join(tex(visible(name)) for name in table.columns)
+        ]
         body = [
             name + " & ".join(
                 f"\\textcolor{{red}}{{{tex(cell)}}}" if bad else tex(cell)

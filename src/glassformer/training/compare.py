@@ -20,7 +20,7 @@ from glassformer.checkpoint import CONFIG
 from glassformer.errors import GlassError
 from glassformer.folder import read_json, write_file
 from glassformer.live import Live, shown
-from glassformer.picture import canvas
+from glassformer.picture import subplots
 from glassformer.tasks import find_task
 from glassformer.tasks.task import Task, is_gain
 from glassformer.training.begin import make_config
@@ -188,8 +188,7 @@ def draw(
     rows: Sequence[dict[str, Any]], paths: dict[str, Path], kind: type[Task], file: Path
 ) -> None:
     """Quality against time, a line for each model; level for one that learns in one go."""
-    pyplot = canvas()
-    chart, axes = pyplot.subplots(figsize=(8, 4.8), layout="constrained")
+    chart, axes = subplots(figsize=(8, 4.8))
     figure, ends = kind.verdict.replace("_", " "), [row[kind.verdict] for row in rows]
     lines = [evaluations(Run(paths[row["name"]]).metrics(), kind.verdict) for row in rows]
     if all(len(line) < 2 for line in lines):
@@ -212,4 +211,3 @@ def draw(
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
     chart.savefig(file, dpi=110)
-    pyplot.close(chart)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.live import clock
-from glassformer.picture import canvas
+from glassformer.picture import subplots
 from glassformer.tasks.task import Task
 
 
@@ -60,10 +60,9 @@ def spikes(losses: list[float], before: int = 20) -> list[int]:
 
 def plot_confusion(counts: NDArray[np.int64], labels: list[str], file: Path) -> None:
     """Which label was said for which, in percent of each true label."""
-    pyplot = canvas()
     share = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
     side = min(max(3.5, 0.55 * len(labels) + 2), 40)
-    chart, axes = pyplot.subplots(figsize=(side, side), layout="constrained")
+    chart, axes = subplots(figsize=(side, side))
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
     axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
     axes.set_yticks(range(len(labels)), labels)
@@ -76,16 +75,14 @@ def plot_confusion(counts: NDArray[np.int64], labels: list[str], file: Path) -> 
                 axes.text(said, true, f"{value:.0%}", ha="center", va="center", color=colour)
     file.parent.mkdir(exist_ok=True)
     chart.savefig(file, dpi=110)
-    pyplot.close(chart)
 
 
 def plot(metrics: list[dict[str, Any]], task: Task, baseline: float | None, folder: Path) -> None:
     """Loss, rate and the figure that counts beside something simple, as pictures."""
-    pyplot = canvas()
     folder.mkdir(exist_ok=True)
     learnt = [m for m in metrics if "rate" in m]
     for name in dict.fromkeys(("loss", "rate", task.figure, task.verdict)):
-        chart, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+        chart, axes = subplots(figsize=(7, 4))
         if name in ("loss", "rate"):
             axes.plot([m["step"] for m in learnt], [m[name] for m in learnt], label="training")
         if name == "loss":
@@ -101,4 +98,3 @@ def plot(metrics: list[dict[str, Any]], task: Task, baseline: float | None, fold
         axes.set_ylabel({"rate": "learning rate"}.get(name, name.replace("_", " ")))
         axes.grid(alpha=0.3)
         chart.savefig(folder / f"{name}.png", dpi=110)
-        pyplot.close(chart)

@@ -1,0 +1,56 @@
+"""A pass recorded operation by operation: how every tensor in it was made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+
+@dataclass(frozen=True)
+class Made:
+    """One result of one operation."""
+
+    operation: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    number: int  # of several results
+
+    @property
+    def name(self) -> str:
+        found: str = self.operation._schema.name.removeprefix("aten::")
+        return found.removesuffix("_")  # in place or not
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes how every tensor of a pass was made. What is changed in place is kept as it was."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.made: dict[int, Made] = {}
+        self.kept: list[Any] = []  # so that no tensor's address is given to another
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs, seen = kwargs or {}, args
+        if func._schema.is_mutable:
+            seen = tree_map(self.as_it_was, args)
+        result = func(*args, **kwargs)
+        for number, one in enumerate(tree_leaves(result)):
+            if isinstance(one, Tensor):
+                self.made[id(one)] = Made(func, seen, kwargs, number)
+        self.kept += [seen, kwargs, result]
+        return result
+
+    def as_it_was(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        copy = torch.empty_like(value).copy_(value)
+        if id(value) in self.made:
+            self.made[id(copy)] = self.made[id(value)]
+        return copy

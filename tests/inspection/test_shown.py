@@ -1,0 +1,95 @@
+"""What is asked of a model shows itself: in a terminal, in a notebook, on a page."""
+
+import re
+
+import matplotlib as mpl
+import pytest
+import torch
+from matplotlib import pyplot
+
+from cases import CASES
+from glassformer import Model
+from glassformer.inspection import screen, write
+from glassformer.inspection.alignment import Alignment
+from glassformer.inspection.sheet import BLANK, Step, Table, blanked
+from glassformer.picture import moving, subplots
+from glassformer.words import visible
+from inspection.test_worksheet import TEXT, TOKENIZER
+
+MODEL = Model(CASES["gpt2"].network, TOKENIZER)
+PATTERN = torch.tensor([[1.0, 0.0], [0.25, 0.75]])
+ANSWERS = {
+    "walk": lambda: MODEL.walk(TEXT),
+    "why": lambda: MODEL.why(TEXT, "output[0,-1,5]"),
+    "heads": lambda: MODEL.heads(TEXT),
+    "patch": lambda: MODEL.patch("a cat", "a cab"),
+    "alignment": lambda: Alignment(["ein", " Haus"], ["a", " house"], PATTERN),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_answer_shows_itself_as_text_and_as_a_page(name):
+    answer = ANSWERS[name]()
+    steps, text, page = answer.steps(), repr(answer), answer._repr_html_()
+    assert steps
+    for step in steps:
+        assert step.title.split(" ")[0] in text
+    assert "tensor(" not in text
+    assert page.count("<table>") == sum(len(step.tables) for step in steps)
+    assert page.count("<details>") == page.count("</details>") == (len(steps) > 1) * len(steps)
+    assert max(map(len, text.splitlines())) <= 400
+
+
+def test_shares_stand_on_a_colour_but_what_is_left_out_does_not():
+    step = Step("s", tables=(Table("t", PATTERN, ["a", "b"], ["a", "b"], "made", 2, shaded=True),))
+    (tint,) = set(re.findall(r"/ (0\.\d+)\)\">0.75<", write.folded([step])))
+    assert float(tint) == pytest.approx(0.6 * 0.75)
+    (hidden,) = blanked([step], share=1.0)
+    page = write.folded([hidden])
+    assert page.count(BLANK) == 4
+    assert "<td style" not in page
+    assert hidden.tables[0].shades() == [[0, 0], [0, 0]]
+
+
+def test_no_number_is_a_dash_only_where_that_is_meant():
+    broken = torch.tensor([[float("nan"), 1.0]])
+    assert Table("t", broken).cells() == [["nan", "1"]]
+    assert Table("t", broken, gaps=True).cells() == [["–", "1"]]
+
+
+@pytest.mark.parametrize(
+    ("token", "seen"),
+    [(" the", "·the"), ("a b", "a b"), (" ", "·"), ("\n", "⏎"), ("a\t", "a⇥"), ("", "")],
+)
+def test_one_sees_the_space_of_a_token(token, seen):
+    assert visible(token) == seen
+    table = Table("t", torch.ones(1, 1), [token], [token])
+    assert f"<th>{seen}</th>" in write.folded([Step("s", tables=(table,))])
+
+
+def test_a_sheet_is_cut_to_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    named = Table("named", torch.ones(2, 20), ["a", "b"], [f"column {i}" for i in range(20)])
+    bare = Table("bare", torch.ones(40, 50))
+    lines = screen.text([Step("s", tables=(named, bare))]).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert all(f"column {i}" in " ".join(lines) for i in range(20))
+    assert lines[-1].strip().startswith("… 8 more rows, ")
+
+
+def test_pictures_leave_those_of_others_alone():
+    """No backend, no setting and no open figure is changed; a dollar begins no formula."""
+    backend, settings = mpl.get_backend(), dict(mpl.rcParams)
+    theirs = pyplot.figure()
+    chart, axes = subplots(figsize=(2, 2))
+    axes.set_title("costs $5 to $x_$")
+    assert chart._repr_png_().startswith(b"\x89PNG")
+    assert pyplot.get_fignums() == [theirs.number]
+    assert (mpl.get_backend(), dict(mpl.rcParams)) == (backend, settings)
+    pyplot.close(theirs)
+
+
+def test_what_moves_moves_in_a_notebook():
+    chart, axes = subplots(figsize=(1, 1))
+    shown = moving(chart, lambda step: axes.set_title(str(step)), 2)._repr_html_()
+    assert shown.startswith('<img alt="" src="data:image/gif;base64,R0lGOD')
