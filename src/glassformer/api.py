@@ -23,6 +23,7 @@ from glassformer.inspection.patch import Patched, patch
 from glassformer.inspection.reading import inputs_for, read
 from glassformer.inspection.seen import Seen
 from glassformer.inspection.shown import Sheet
+from glassformer.inspection.sketches import ALONE
 from glassformer.inspection.why import Pass, Why
 from glassformer.inspection.worksheet import worksheet
 from glassformer.tasks.classify import context_of
@@ -111,7 +112,9 @@ class Model:
                 raise GlassError(f"this model reads {together} ({', '.join(read)}), not {row}")
         return use.labelled(self.network, self.words(), rows, self.task["labels"])
 
-    def translate(self, texts: str | Sequence[str], *, beam: int = 4, penalty: float = 0.6) -> Any:
+    def translate(
+        self, texts: str | Sequence[str], *, beam: int = use.BEAM, penalty: float = use.PENALTY
+    ) -> Any:
         """The best translation of each text; a beam of 1 takes the likeliest word each time.
 
         Nothing is the translation of nothing.
@@ -167,18 +170,17 @@ class Model:
         """
         return Seen(read(self.network, self.words(), text, *patterns, target=target, **options))
 
-    def walk(self, text: str, *, layer: int = 0, head: int = 0, target: str | None = None) -> Sheet:
+    def walk(self, text: str, **options: Any) -> Sheet:
         """The worksheet of a text: every step through one block and one head.
+
+        Options: layer, head, target (a translation to write), weights (show them too).
 
         >>> steps = load("runs/generate-1").walk("the cat")
         >>> steps[0].title, steps[-1].title
         ('Tokens and ids', 'Probabilities')
         """
-        labels, words = self.task.get("labels"), self.words()
-        steps = worksheet(
-            self.network, words, text, layer=layer, head=head, target=target, labels=labels
-        )
-        return Sheet(steps)
+        labels = self.task.get("labels")
+        return Sheet(worksheet(self.network, self.words(), text, labels=labels, **options))
 
     def why(self, text: str, name: str, *, target: str | None = None) -> Why:
         """How one number on a text's way was made: by what, and from which others.
@@ -188,7 +190,7 @@ class Model:
         ('÷ 4', 0.0)
         """
         inputs = inputs_for(self.network, self.words(), text, target)
-        return Pass(self.network, inputs).at(name)
+        return Pass(self.network, inputs, self.words()).at(name)
 
     def heads(self, text: str | None = None) -> Roles:
         """Where each head looks, and what its silence costs; without a text, on chance said twice.
@@ -220,6 +222,10 @@ class Model:
         >>> load("runs/generate-1").draw("attention", "the cat").get_axes()[0].images[0].get_size()
         (7, 7)
         """
+        if name in ALONE:
+            raise GlassError(
+                f"{name} needs no model: glassformer.inspection.sketches.sketch({name!r})"
+            )
         if name not in OF_A_TEXT:
             raise GlassError(f"there is no picture {name!r}{config.nearest(name, OF_A_TEXT)}")
         make = getattr(pictures, name)

@@ -2,25 +2,33 @@
 
 CHINESE: dict[str, str] = {
     # the command
-    "Worked example: {what}": "演算示例：{what}",
-    "(any key)": "（按任意键继续）",
+    "A Transformer by hand, after Khan": "手算一个 Transformer（据 Khan）",
+    "From counting to attention, after B. Rohrer": "从计数到注意力（据 B. Rohrer）",
+    "Attention from nothing, after P. Bloem": "从零开始的注意力（据 P. Bloem）",
+    "Why places must be told, after Hung-yi Lee": "为什么要告知位置（据李宏毅）",
+    "Layer norm and batch norm, after Hung-yi Lee": "层归一化与批归一化（据李宏毅）",
+    "{run} reads {text}: block {layer}, head {head}": "{run} 读 {text}：块 {layer}，头 {head}",
+    "{run} reads {text}: {name}": "{run} 读 {text}：{name}",
+    "{at} of {all}: any key goes on, b goes back, q ends": (
+        "第 {at} 步，共 {all} 步：按任意键继续，b 返回，q 结束"
+    ),
     "Solution": "答案",
     "{name}, the first {most} of {wide} columns": "{name}（共 {wide} 列，此处为前 {most} 列）",
     # names of matrices
-    "as printed": "原文所印",
-    "as it should be": "应有的值",
-    "as it should be, from the printed input": "应有的值（由原文印出的输入算起）",
-    "as it should be, from the printed rounded Q and K": "应有的值（由原文舍入后的 Q 和 K 算起）",
-    "as it should be, from the printed sum": "应有的值（由原文印出的和算起）",
-    "as it should be, of these five": "应有的值（仅就这五个词）",
+    "as printed": "原文给出的数值",
+    "as it should be": "正确值",
+    "as it should be, from the printed input": "正确值（由原文印出的输入算起）",
+    "as it should be, from the printed rounded Q and K": "正确值（由原文舍入后的 Q 和 K 算起）",
+    "as it should be, from the printed sum": "正确值（由原文印出的和算起）",
+    "as it should be, of these five": "正确值（仅就这五个词）",
     "with the right positions too": "位置编码也改正之后",
     "given": "已知",
-    "ours": "我们补全",
-    "ours, of all words": "我们补全（就全部词而言）",
-    "ours, all right from the start": "我们补全（从头全部改正）",
-    "scores, ours": "分数（我们补全）",
-    "pattern, ours": "注意力（我们补全）",
-    "what it adds, ours": "它所加上的（我们补全）",
+    "ours": "我们补充",
+    "ours, of all words": "我们补充（就全部词而言）",
+    "ours, all right from the start": "我们补充（从头全部改正）",
+    "scores, ours": "分数（我们补充）",
+    "pattern, ours": "注意力（我们补充）",
+    "what it adds, ours": "它所加上的（我们补充）",
     "what goes in": "输入",
     "what comes out": "输出",
     "before": "之前",
@@ -122,7 +130,7 @@ CHINESE: dict[str, str] = {
         "{wrong:.2f}，而均值是 {right:.3f}。此归一化还缺少可学习的缩放与平移。"
     ),
     # the rest of the encoder
-    "Feed-forward, as printed": "前馈层（原文所印）",
+    "Feed-forward, as printed": "前馈层（原文给出的数值）",
     "The tutorial has one layer; its weights are not in the text.": (
         "原文只有一层；文中没有给出它的权重。"
     ),
@@ -138,7 +146,7 @@ CHINESE: dict[str, str] = {
     "Back to the printed numbers: what the norm said plus what the layer said.": (
         "回到印出的数字：归一化的结果加上前馈层的结果。"
     ),
-    "its means, as printed": "各行均值（原文所印）",
+    "its means, as printed": "各行均值（原文给出的数值）",
     "Right, and so are its means.": "正确，各行均值也正确。",
     "Second deviation": "第二次标准差",
     "How far the numbers of a row lie from their mean.": "一行数字离均值有多远。",
@@ -200,14 +208,59 @@ CHINESE: dict[str, str] = {
     "by the scores of these words": "对这些词的分数",
     "by the weights of these words": "对这些词的权重",
     "One update": "一次更新",
-    "Every weight takes a step downhill, at a rate of {rate}.": (
-        "每个权重朝下坡走一步，学习率为 {rate}。"
+    "Every weight of the network takes a step downhill, at a rate of {rate}; those of the last "
+    "layer for these words are shown.": (
+        "网络的每个权重都朝下坡走一步，学习率为 {rate}；此处显示最后一层中这些词的权重。"
     ),
+    "W ← W − rate × ∂loss/∂W": "W ← W − 学习率 × ∂损失/∂W",
+    "−log p(right word), the mean over all places": "−log p(正确的词)，对所有位置取平均",
+    "(p − 1[right]) / places;  ∂loss/∂W = Xᵀ (p − 1[right]) / places": (
+        "(p − 1[正确]) / 位置数；∂损失/∂W = Xᵀ (p − 1[正确]) / 位置数"
+    ),
+    "Not twice": "不要做两次",
+    "The loss takes scores and has a softmax of its own. One tutorial puts another before it: then "
+    "even an answer without a doubt, of four words the last, seems doubtful.": (
+        "损失函数接受分数，自带一次 softmax。有一篇教程在它前面又做了一次："
+        "这样，即使毫无疑问的答案（四个词中的最后一个）也显得可疑。"
+    ),
+    "the answer": "答案",
+    "after another softmax": "再做一次 softmax 之后",
+    "its loss, which can get no lower": "它的损失，再也降不下去",
+    "its slope, which is not 0": "它的梯度，并不为 0",
     "weights before": "更新前的权重",
     "and after": "更新后的权重",
     "loss before and after": "更新前后的损失",
     "After {count} updates": "更新 {count} 次之后",
-    "It says, word by word from <start>: {words}": "它从 <start> 起逐词说出：{words}",
+    "From there on by Adam, at a rate of {rate}. It says, word by word from <start>: {words}": (
+        "此后用 Adam，学习率为 {rate}。它从 <start> 起逐词说出：{words}"
+    ),
+    "after the norm": "归一化之后",
+    "E[id], ours": "E[id]（我们补充）",
+    "{name}, ours": "{name}（我们补充）",
+    "A Transformer by hand": "手算一个 Transformer",
+    "Khan's tutorial (2024) works out a Transformer with 6 features a word (f0 to f5), one head 4 "
+    "wide (e0 to e3) and one block a side. “As printed” is what stands there, with * at each cell "
+    "that is wrong; “as it should be” is computed by the parts that train models here, with the "
+    "tutorial's numbers as their weights. Where it is silent the weights are our own, and say "
+    "so.": (
+        "Khan 的教程（AI大模型世界，2024）手算一个 Transformer：每个词 6 个特征（f0 到 f5），"
+        "一个宽 4 的头（e0 到 e3），编码器和解码器各一块。“原文给出的数值”是教程所印，"
+        "错的格子标 *；“正确值”由这里训练模型的同一批部件算出，以教程的数字为权重。"
+        "教程没有给出的权重由我们补充，并注明。"
+    ),
+    "What else the tutorial says": "教程还说了什么",
+    "A rule for the width of an embedding, by the number of words N = {n}.": (
+        "由词数 N = {n} 决定嵌入宽度的一条规则。"
+    ),
+    "width": "宽度",
+    "by the natural logarithm": "按自然对数",
+    "by that to base 10": "按以 10 为底的对数",
+    "used": "实际采用",
+    "By its own rule its embedding is too narrow. It gives LLaMA an encoder; LLaMA is a decoder "
+    "alone. It adds ε to the deviation; ε stands under the root with the variance.": (
+        "按它自己的规则，它的嵌入太窄。它说 LLaMA 有编码器；LLaMA 只有解码器。"
+        "它把 ε 加在标准差上；ε 应在根号下与方差相加。"
+    ),
     # two small examples
     "Masked attention, three words": "带掩码的注意力：三个词",
     "Two heads whose matrices are the identity, so that both read X itself.": (
@@ -231,7 +284,7 @@ CHINESE: dict[str, str] = {
     "The scores differ so much that each word reads almost only itself.": (
         "分数相差太大，每个词几乎只读自己。"
     ),
-    "pattern, as it should be": "注意力（应有的值）",
+    "pattern, as it should be": "注意力（正确值）",
     "what both heads say, side by side": "两个头的输出，并排放置",
     "The heads stand side by side, and one more matrix brings them together.": (
         "各头并排，再用一个矩阵合在一起。"
@@ -281,7 +334,7 @@ CHINESE: dict[str, str] = {
     ),
     "Mask": "掩码",
     "Pairs that are sure of nothing are silenced. Which words matter is attention.": (
-        "没有把握的对被静音。哪些词要紧，就是注意力。"
+        "没有把握的对被屏蔽。哪些词要紧，就是注意力。"
     ),
     "Attention as look-up": "注意力即查表",
     "The word now is the question; a matrix says what it looks for.": (
@@ -328,8 +381,46 @@ CHINESE: dict[str, str] = {
     "measured": "实测",
     "What grows is the deviation, not the mean, which stays 0.": "增大的是标准差；均值始终是 0。",
     "Heads": "多头",
-    "Two heads of half the width read differently: “gave” has a giver and a receiver. Each divides "
-    "by √(k/h).": "两个半宽的头各读各的：“gave” 有给的人和收的人。各自除以 √(k/h)。",
+    "Two heads of half the width can read differently, as “gave” needs a giver and a receiver; "
+    "these weights are random. Each divides by √(k/h).": (
+        "两个半宽的头可以各读各的，正如 “gave” 要有给的人和收的人；这里的权重是随机的。"
+        "各自除以 √(k/h)。"
+    ),
+    "Whom a word finds": "一个词找到谁",
+    "Here {words} find another word before themselves: asking and being found are different "
+    "matrices.": "这里 {words} 最先找到的是别的词：提问和被找到用的是不同的矩阵。",
+    "One tutorial says that a query meets its own key best; nothing makes it so.": (
+        "有一篇教程说查询与自己的键最相合；并没有什么保证如此。"
+    ),
+    "film {number}": "影片 {number}",
+    "person {number}": "观众 {number}",
+    "romance": "爱情",
+    "action": "动作",
+    "comedy": "喜剧",
+    "score = u · f": "分数 = u · f",
+    "attend(reversed X) = reversed attend(X)": "attend(倒序 X) = 倒序 attend(X)",
+    "3 h k (k/h) = 3 k²,  and k² to bring the heads together": (
+        "3 h k (k/h) = 3 k²，另有 k² 用来合并各头"
+    ),
+    "votes = Σ T[(i, ran), k] over all i before": "票数 = Σ T[(i, ran), k]，对之前的所有 i",
+    "T[i, j] = count(i j) / count(i)": "T[i, j] = 次数(i j) / 次数(i)",
+    "A[i, j] = −∞ for j > i": "A[i, j] = −∞，当 j > i",
+    "text {number}": "文本 {number}",
+    "(x − mean of the row) / deviation of the row": "(x − 行均值) / 行标准差",
+    "(x − mean of the column) / deviation of the column": "(x − 列均值) / 列标准差",
+    "Scale and shift": "缩放与平移",
+    "normal × scale + shift,  deviation = √(variance + ε)": (
+        "标准化 × 缩放 + 平移，标准差 = √(方差 + ε)"
+    ),
+    "Two rows are learnt, so that a model can take back what the norm took away. A little number "
+    "under the root keeps a row of equal numbers from a division by 0.": (
+        "缩放和平移是学到的，使模型能取回归一化所去掉的。"
+        "根号下的小数 ε 使数字全相等的一行不会除以 0。"
+    ),
+    "of 5 5 5 5, by the norm alone": "5 5 5 5 仅归一化之后",
+    "A tutorial leaves both out, and adds ε to the deviation.": (
+        "有一篇教程两者都没有，并把 ε 加在标准差上。"
+    ),
     "pattern of head 1": "头 1 的注意力",
     "pattern of head 2": "头 2 的注意力",
     "both, projected": "两者合并投影之后",
@@ -347,14 +438,14 @@ CHINESE: dict[str, str] = {
     ),
     # places
     "Without places": "没有位置",
-    "“I ate the meal” and “the meal ate me” have the same signs: each sign says the same in both, "
+    "“I ate the meal” and “the meal ate me” have the same characters: each says the same in both, "
     "only elsewhere.": "“我吃饭了”与“饭吃我了”的字相同：每个字的输出一样，只是换了地方。",
-    "largest difference of a sign to itself": "同一个字在两句中的最大差",
+    "largest difference of a character to itself": "同一个字在两句中的最大差",
     "With places": "有位置",
     "A wave for each place is added, and the two sentences come apart.": (
         "加上每个位置的波，两句话就分开了。"
     ),
-    "Adding is concatenating": "相加就是拼接",
+    "Adding does what concatenating does": "相加等价于拼接独热位置再作线性变换",
     "A one-hot place behind each word, times one matrix, is the word times its left half plus a "
     "column of its right half: a vector for each place, added.": (
         "在每个词后面拼接独热的位置再乘一个矩阵，等于词乘矩阵的左半，加上右半的一列："
@@ -378,7 +469,20 @@ CHINESE: dict[str, str] = {
     "{n} more columns": "另有 {n} 列",
     "all of it": "整体",
     "kept as {name}": "取自 {name}",
-    "{n} terms less heavy are not shown.": "其余 {n} 项较轻，从略。",
+    "{n} more terms come to {total:.6g} together.": "其余 {n} 项合计 {total:.6g}。",
+    "These are all its terms; below stands how the heaviest was made, and so on.": (
+        "这是它的全部各项；下面是最重的一项怎么来的，如此类推。"
+    ),
+    "(no name)": "（无名）",
+    "At {row}, of {answer}. ": "在 {row} 处，{answer} 的分数。",
+    "What {row} reads of {column}. ": "{row} 读 {column} 多少。",
+    "At {row}. ": "在 {row} 处。",
+    "row × column": "行 × 列",
+    "row × column + bias": "行 × 列 + 偏置",
+    "window × weights + bias": "窗口 × 权重 + 偏置",
+    "sum": "求和",
+    "from whole numbers": "来自整数",
+    "filled in": "填入的常数",
     "terms": "各项",
     "value": "值",
     "factor": "因子",
@@ -394,15 +498,24 @@ CHINESE: dict[str, str] = {
     "heads": "各注意力头",
     "Where each head looks, and what it is worth": "每个头看向何处，价值几何",
     "Shares of attention: to the token before, the first, itself, the same token earlier, and what "
-    "followed that (induction); how far it looks, in tokens; what switching it off costs, in "
-    "nats.": "注意力的占比：前一个词元、首个词元、自身、先前出现的相同词元、"
-    "以及其后所跟的词元（归纳）；"
-    "看多远（以词元计）；关掉它的代价（以奈特计）。",
-    "After the clean text {clean} is likelier, after the corrupt one {corrupt}: {gap} nats apart. "
-    "Each number is the share of that which one value of the clean text brings back when it is put "
-    "into the corrupt one.": "原文之后更可能是 {clean}，"
-    "改动后的文本之后更可能是 {corrupt}：相差 {gap} 奈特。"
-    "每个数是：把原文的一个值放进改动后的文本，能挽回这一差距的多少。",
+    "followed that (induction); how far it looks, in tokens. The last row is a head that looks at "
+    "all it may alike.": "注意力的占比：前一个词元、首个词元、自身、先前出现的相同词元、"
+    "以及其后所跟的词元（归纳）；看多远（以词元计）。最后一行是对可看的词元一视同仁的头。",
+    " The cost of switching a head off: nats added to the loss of the text.": (
+        "关掉一个头的代价：文本的损失增加多少奈特。"
+    ),
+    " The cost of switching a head off: how far the answer moves, in nats (KL).": (
+        "关掉一个头的代价：答案移动多远（KL 散度，以奈特计）。"
+    ),
+    "all alike": "一视同仁",
+    "From the clean text to the corrupt one {first} goes from {a:.1%} to {c:.1%} and {second} from "
+    "{b:.1%} to {d:.1%}: a change of {gap:.2f} nats between the two. Each number is the share of "
+    "that which one value of the clean text brings back when it is put into the corrupt one.": (
+        "从原文到改动后的文本，{first} 由 {a:.1%} 变为 {c:.1%}，{second} 由 {b:.1%} 变为 {d:.1%}："
+        "两者之差改变了 {gap:.2f} 奈特。"
+        "每个数是：把原文的一个值放进改动后的文本，能挽回这一差距的多少。"
+    ),
+    " That is so little that the shares say little.": "这一差距很小，占比意义不大。",
     "values at each token": "每个词元处的值",
     "each head": "每个头",
     "Which values carry the difference": "哪些值承载了差别",
@@ -416,50 +529,90 @@ CHINESE: dict[str, str] = {
     "√(mean of x² + ε)": "√(x² 的均值 + ε)",
     "x / deviation": "x / 均方根",
     "x / deviation × scale": "x / 均方根 × 缩放",
-    "x + what the layer says": "x + 该层的输出",
-    "activation(X W_g) × (X W₁)": "激活(X W_g) × (X W₁)",
-    "activation(X W₁ + b₁)": "激活(X W₁ + b₁)",
+    "x + layer(norm(x))": "x + 层(归一化(x))",
+    "x + layer(x)": "x + 层(x)",
+    "mean over the tokens": "各词元的均值",
+    "pattern X": "注意力 X",
+    "pattern V": "注意力 V",
+    "softmax(scores)": "softmax(分数)",
+    "hidden": "隐层",
+    "activation": "激活函数",
+    "norm({act}(X W + b)) Eᵀ + offset": "归一化({act}(X W + b)) Eᵀ + 偏移",
     "{product} of turned Q and K": "{product}（Q 与 K 已旋转）",
     "{product} + bias by distance": "{product} + 按距离的偏置",
     "{product}, −∞ where hidden": "{product}，被遮处为 −∞",
+    "{title} ({name})": "{title}（{name}）",
+    "{title}, of the source": "{title}（源文）",
+    "scale": "缩放",
+    "shift": "平移",
     "Tokens and ids": "词元与编号",
     "The text is cut into tokens, and each token has a number.": (
         "文本被切成词元，每个词元有一个编号。"
     ),
-    " Head {head} of {many}.": "第 {head} 头，共 {many} 头。",
+    " It is read by a {name}.": "读它的模型是 {name}。",
+    " Block {layer} is shown whole.": "完整显示第 {layer} 块。",
+    " {n} of the tokens are unknown to its tokenizer.": "其中 {n} 个词元不在分词器的词表里。",
+    " Head {head} of 0 to {last}.": "头 {head}（编号 0–{last}）。",
     "The likeliest after the last token.": "最后一个词元之后最可能的词元。",
     "The likeliest labels.": "最可能的标签。",
     "The likeliest in place of [MASK].": "[MASK] 处最可能的词元。",
+    "The likeliest in the last place; write [MASK] where a token is to be guessed.": (
+        "最后一处最可能的词元；要猜哪个词元，就在那里写 [MASK]。"
+    ),
     "Embedded": "嵌入之和",
-    "Token and place together: what the first block reads.": "词元与位置合在一起：第一块所读。",
+    "What the first block reads.": "第一块所读的内容。",
     "Each token is looked up in a table that was learnt.": "每个词元在学到的表中查出一行。",
     "Embedding of the source": "源文的嵌入",
     "The source has a table of its own.": "源文有自己的表。",
     "Segment": "段",
     "Which of two texts a token belongs to.": "词元属于两段文本中的哪一段。",
     "Where each token stands.": "每个词元在哪里。",
-    "What each token asks for, in this head.": "在这个头里，每个词元要找什么。",
+    "Waves tell where each token stands.": "用波表示每个词元在哪里。",
+    "What each token asks for.": "每个词元要找什么。",
     "What each token offers to be found by.": "每个词元凭什么被找到。",
     "What each token has to give.": "每个词元能给出什么。",
+    " S is what the encoder says of the source.": "S 是编码器对源文的输出。",
     "How well questions meet offers.": "查询与键有多相合。",
+    "How alike tokens are.": "词元彼此有多相像。",
     "Whom each token (row) reads, and how much.": "每个词元（行）读谁、读多少。",
     "Each token becomes a mixture of what it reads.": "每个词元变成它所读内容的混合。",
-    "All heads together, brought back.": "所有头合在一起，回到原来的宽度。",
-    "What was read of the source.": "从源文读到的内容。",
+    "Each token becomes a mixture of all.": "每个词元变成全体的混合。",
+    "All heads together, brought back to one row for each token.": (
+        "所有头合在一起，每个词元变回一行。"
+    ),
     "Residual": "残差",
     "What was there before is kept.": "原有的内容保留下来。",
     "Mean": "均值",
+    "What the norm takes away.": "归一化要减去的。",
     "Deviation": "标准差",
-    "Normal": "标准化",
-    "Inside a norm.": "归一化的中间步骤。",
+    "What the norm divides by.": "归一化要除以的。",
+    "Normalised": "标准化",
+    "Every row is of one size.": "每一行大小一致。",
     "Norm": "归一化",
-    "One size for all.": "使各行大小一致。",
+    "Every row is of one size, then scaled as was learnt.": "每一行大小一致，再按学到的缩放。",
     "Inside the feed-forward layer": "前馈层内部",
-    "Features, on or off.": "特征，开或关。",
+    "Features of each token, by itself: large where one is found.": (
+        "逐个词元的特征：找到某个特征，其值就大。"
+    ),
     "Feed-forward": "前馈层",
-    "What the features say.": "特征说了什么。",
+    "What the features add.": "这些特征所加上的。",
     "Block": "块",
-    "What the block says: it goes to the next.": "这一块的输出，交给下一块。",
+    "What the block says: it goes on.": "这一块的输出，交给后面。",
+    "Blocks before block {layer} are left out: this goes into it.": (
+        "第 {layer} 块之前的块从略：这是它的输入。"
+    ),
+    "Blocks after block {layer} are left out: the last one says this.": (
+        "第 {layer} 块之后的块从略：这是最后一块的输出。"
+    ),
+    "Pooled": "汇聚",
+    "One row stands for the whole text.": "用一行代表整段文本。",
+    "The first token, made ready to stand for the whole text.": "用首个词元代表整段文本。",
+    "Features": "特征",
+    "What is known of each token in the end.": "最终对每个词元的了解。",
+    "Guesses": "猜测",
+    "A score for every token in every place.": "每一处对每个词元各有一个分数。",
+    "Head": "输出层",
+    "A score for every label.": "每个标签一个分数。",
     "Votes": "票",
     "What pairs of tokens vote for.": "词元对投给谁。",
     "Scores in the end": "最后的分数",

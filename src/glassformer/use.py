@@ -26,6 +26,7 @@ from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
 BATCH = 32  # texts that are read at once
+BEAM, PENALTY = 4, 0.6  # how many translations are followed; above 0 favours longer ones
 ENDS = ("<|endoftext|>", "</s>", "<s>")  # marks after which a text is at its end
 
 
@@ -84,15 +85,30 @@ def translated(
     out: list[str] = []
     for at in range(0, len(texts), BATCH // 2):
         some = texts[at : at + BATCH // 2]
-        ids, keep = rows_of(network, [tokenizer.encode(text) or [end] for text in some])
-        first, _ = rows_of(network, [[begin]] * len(some))
-        found = beam_search(
-            network, first, min(256, 2 * ids.shape[1] + 20), end=end, width=beam, penalty=penalty,
-            source=ids, source_keep=keep,
-        )  # fmt: skip
-        said = [tokenizer.decode(answers[0][1]) for answers in found]
-        out += [one if text.strip() else "" for one, text in zip(said, some, strict=True)]
+        rows = [tokenizer.encode(text) or [end] for text in some]
+        said = written(network, rows, begin, end, beam=beam, penalty=penalty)
+        pairs = zip(said, some, strict=True)
+        out += [tokenizer.decode(ids) if text.strip() else "" for ids, text in pairs]
     return out
+
+
+def written(
+    network: nn.Module,
+    rows: Sequence[Sequence[int]],
+    begin: int,
+    end: int,
+    *,
+    beam: int = BEAM,
+    penalty: float = PENALTY,
+) -> list[list[int]]:
+    """The ids of the best translation of each row of ids."""
+    ids, keep = rows_of(network, rows)
+    first, _ = rows_of(network, [[begin]] * len(rows))
+    most = min(256, 2 * ids.shape[1] + 20)
+    found = beam_search(
+        network, first, most, end=end, width=beam, penalty=penalty, source=ids, source_keep=keep
+    )
+    return [answers[0][1] for answers in found]
 
 
 @torch.inference_mode()

@@ -33,7 +33,7 @@ def test_every_answer_shows_itself_as_text_and_as_a_page(name):
     steps, text, page = answer.steps(), repr(answer), answer._repr_html_()
     assert steps
     for step in steps:
-        assert step.title.split(" ")[0] in text
+        assert step.title.split(" (")[0] in text
     assert "tensor(" not in text
     assert page.count("<table>") == sum(len(step.tables) for step in steps)
     assert page.count("<details>") == page.count("</details>") == (len(steps) > 1) * len(steps)

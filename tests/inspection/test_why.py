@@ -10,7 +10,9 @@ from torch import nn
 
 from cases import CASES, ids, source
 from glassformer import GlassError
+from glassformer.inspection.reading import inputs_for
 from glassformer.inspection.why import FEW, Pass, number_at
+from inspection.test_worksheet import TOKENIZER
 
 
 def recorded(case):
@@ -58,13 +60,43 @@ def test_the_terms_of_a_number_are_told():
     assert float(table.values[:, 2].sum()) == pytest.approx(why.value, abs=1e-5)
     assert list(table.values[:, 2].abs()) == sorted(table.values[:, 2].abs(), reverse=True)
     assert all(len(t.values) <= FEW for step in below for t in step.tables)
-    cut = next(step for step in below if "not shown" in step.says)
+    cut = next(step for step in below if "more terms come to" in step.says)
     assert len(cut.tables[0].values) == FEW
-    softmax = recorded(CASES["gpt2"]).at("blocks.0.attention.pattern[0,0,2,1]").steps()
-    shares = next(step for step in softmax if step.formula == "softmax").tables[0]
+    value, rest = (float(text.split(" = ")[-1].split(" together")[0].split(" to ")[-1])
+                   for text in (cut.title, cut.says))  # fmt: skip
+    assert float(cut.tables[0].values[:, -1].nan_to_num().sum()) + rest == pytest.approx(
+        value, abs=1e-3
+    )
+    assert repr(why).startswith(first.title)
+
+
+def test_a_share_comes_from_its_own_score():
+    run = recorded(CASES["gpt2"])
+    why = run.at("blocks.0.attention.pattern[0,0,4,1]")
+    while why.how != "softmax":
+        why = why.next()
+    shares = why.step(None).tables[0]
     assert shares.columns == ["value", "share"]
     assert float(shares.values[:, 1].sum()) == pytest.approx(1)
-    assert repr(why).startswith(first.title)
+    assert why.next().value == float(run.trace["blocks.0.attention.scores"][0, 0, 4, 1])
+
+
+@pytest.mark.parametrize("name", ["llama", "decoder: additive, rotary", "bert", "translator"])
+def test_a_chain_leads_to_what_was_learnt(name):
+    """Not into the angles of a rotation, which come from nothing."""
+    run = recorded(CASES[name])
+    for asked in ("output[0,-1,5]", *(f"{n}[0,1,4,2]" for n in run.trace if n.endswith("scores"))):
+        last = run.at(asked).steps()[-1]
+        assert re.match(r"kept as (source_)?(token|position|segment|.*(weight|bias))", last.says)
+
+
+def test_tokens_are_named():
+    inputs = inputs_for(CASES["gpt2"].network, TOKENIZER, "a cat")
+    run = Pass(CASES["gpt2"].network, inputs, TOKENIZER)
+    says = lambda name: run.at(name).steps()[0].says.split(". ")[0]
+    assert says("output[0,-1,5]") == f"At 't', of {TOKENIZER.token(5)!r}"
+    assert says("blocks.0.attention.scores[0,0,4,2]") == "What 't' reads of 'c'"
+    assert says("blocks.0[0,2,3]") == "At 'c'"
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

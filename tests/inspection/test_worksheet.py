@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cases import CASES, VOCAB
-from glassformer import GlassError, Trace
+from glassformer import GlassError, Model, Trace
 from glassformer.inspection.reading import inputs_for, one_head, read
 from glassformer.inspection.seen import Seen
 from glassformer.inspection.worksheet import likeliest, worksheet
@@ -43,13 +43,14 @@ def test_every_model_has_a_worksheet_whose_numbers_are_its_own(case):
 @pytest.mark.parametrize("name", ["gpt2", "translator", "bert", "llama"])
 def test_all_of_attention_is_shown(name):
     steps = worksheet(CASES[name].network, TOKENIZER, TEXT, layer=1, head=2)
-    kinds = {step.title.split(":")[0] for step in steps}
+    kinds = {step.title.split(" (")[0].split(",")[0] for step in steps}
     assert kinds >= {
         "Embedding", "Queries", "Keys", "Values", "Scores", "Pattern", "Mixture", "Projection",
         "Residual", "Norm", "Inside the feed-forward layer", "Feed-forward", "Scores in the end",
     }  # fmt: skip
     names = [step.tables[0].name for step in steps[1:-1]]
     assert not [n for n in names if ".0." in n]
+    assert [n for n in names if n.endswith(".0")]  # what goes into the block
     if name == "translator":
         assert {"encoder.1.attention.pattern", "decoder.1.cross.pattern"} <= set(names)
         cross = next(s for s in steps if "decoder.1.cross.pattern" in s.title).tables[0]
@@ -64,13 +65,79 @@ def test_a_formula_is_that_of_the_part():
     llama, gpt2, bert = said("llama"), said("gpt2"), said("bert by distance")
     assert llama["blocks.0.attention.q"] == "Q = X W_q"
     assert gpt2["blocks.0.attention.q"] == "Q = X W_q + b"
-    assert llama["blocks.0.attention.scores"] == "Q Kᵀ / √e of turned Q and K, −∞ where hidden"
-    assert bert["blocks.0.attention.scores"] == "Q Kᵀ / √e + bias by distance, −∞ where hidden"
+    assert llama["blocks.0.attention.scores"] == "Q Kᵀ / √8 of turned Q and K, −∞ where hidden"
+    assert bert["blocks.0.attention.scores"] == "Q Kᵀ / √8 + bias by distance, −∞ where hidden"
     assert llama["norm"] == "x / deviation × scale"
     assert gpt2["norm"] == "(x − mean) / deviation × scale + shift"
-    assert llama["blocks.0.feedforward.hidden"] == "activation(X W_g) × (X W₁)"
+    assert llama["blocks.0.feedforward.hidden"] == "SiLU(X W_g) × (X W₁)"
+    assert gpt2["blocks.0.feedforward"] == "hidden W₂ + b₂"
+    assert (gpt2["blocks.0.residual"], bert["blocks.0.residual"]) == (
+        "x + layer(norm(x))", "x + layer(x)"
+    )  # fmt: skip
+    assert (gpt2["embedded"], bert["embedded"]) == ("E[id] + P", "E[id] + S")
+    assert said("bert")["embedded"] == "E[id] + S + P"
+    translator = said("translator")
+    assert translator["embedded"] == "√d × E[id] + P"
+    assert translator["decoder.0.cross.q"] == "Q = X W_q + b"
+    assert translator["decoder.0.cross.k"] == "K = S W_k + b"
+    assert (gpt2["output"], said("classifier")["output"]) == ("X Eᵀ", "X W + b")
+    assert said("bert")["output"] == "norm(GELU(X W + b)) Eᵀ + offset"
     additive = said("recurrent_translator: additive")
     assert additive["cross.scores"] == "vᵀ tanh(q + k), −∞ where hidden"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "translator", "classifier", "generator"])
+def test_weights_and_a_value_above_give_each_linear_step(name):
+    """Whoever has only the sheet can work out every product on it."""
+    steps = worksheet(CASES[name].network, TOKENIZER, TEXT, head=1, weights=True)
+    above, checked = [], set()
+    for step in steps:
+        *weights, table = step.tables
+        found = {w.name: w.values for w in weights}
+        matrix = next((w for n, w in found.items() if n[:1] == "W" and n != "W_g"), None)
+        leaf = table.name.rsplit(".", 1)[-1]
+        if matrix is not None and leaf not in ("hidden", "attention", "cross", "pooler"):
+            shift = next((w for n, w in found.items() if n.startswith("b")), torch.zeros(1))
+            tries = [x @ matrix + shift for x in above if x.shape[1] == len(matrix)]
+            assert any(t.shape == table.values.shape and torch.allclose(t, table.values, atol=1e-4)
+                       for t in tries), step.title  # fmt: skip
+            checked.add(leaf)
+        above += [t.values.float() for t in step.tables]
+    assert checked >= {"q", "k", "v", "feedforward"}
+
+
+def test_blocks_that_are_left_out_say_what_goes_in_and_what_comes_out():
+    steps = worksheet(CASES["gpt2"].network, TOKENIZER, TEXT, layer=1)
+    before = next(s for s in steps if s.tables[0].name == "blocks.0")
+    assert before.says == "Blocks before block 1 are left out: this goes into it."
+    steps = worksheet(CASES["gpt2"].network, TOKENIZER, TEXT, layer=0)
+    after = next(s for s in steps if s.tables[0].name == "blocks.1")
+    assert after.says == "Blocks after block 0 are left out: the last one says this."
+
+
+def test_unknown_tokens_are_told():
+    says = lambda text: worksheet(CASES["gpt2"].network, TOKENIZER, text)[0].says
+    assert "2 of the tokens are unknown" in says("a 😀 cat 你")
+    assert "unknown" not in says("a cat")
+
+
+def test_what_is_traced_can_be_computed_with():
+    model = Model(CASES["gpt2"].network, TOKENIZER)
+    seen = model.trace(TEXT)
+    layer = model.network.blocks[0].feedforward.narrow
+    again = seen["blocks.0.feedforward.hidden"] @ layer.weight.T + layer.bias
+    torch.testing.assert_close(again, seen["blocks.0.feedforward"])
+    again.sum().backward()
+    model.network.zero_grad()
+    with pytest.raises(GlassError, match=r"no value is named '\*\.patern'; did you mean"):
+        model.trace(TEXT, "*.patern")
+
+
+def test_scores_in_the_end_stand_under_their_tokens():
+    steps = worksheet(CASES["gpt2"].network, TOKENIZER, TEXT)
+    table = steps[-2].tables[0]
+    assert table.name == "output"
+    assert list(table.columns) == [TOKENIZER.token(i) for i in range(VOCAB)]
 
 
 def test_what_stands_above_gives_what_stands_below():

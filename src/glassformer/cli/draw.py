@@ -43,7 +43,7 @@ def draw(name: str, run: str | None, text: str | None, **options: Any) -> None:
         hint = nearest(name, (*ALONE, *OF_A_TEXT))
         raise GlassError(f"there is no picture {name!r}{hint or f'; there are {choice}'}")
     file = options["out"] or Path(f"{name}.{'gif' if name == 'unfolding' else 'png'}")
-    free(None if options["overwrite"] else file)
+    free(file, overwrite=options["overwrite"])
     if (name in ALONE) != (run is None) or (name in OF_A_TEXT) != (text is not None):
         raise click.UsageError(
             f"{name} needs no model" if name in ALONE else f"{name} needs a run and a text"

@@ -48,8 +48,10 @@ def given_texts(texts: tuple[str, ...], file: Path | None, text: tuple[str, ...]
     return found
 
 
-def free(*files: Path | None) -> None:
-    """Refuse to write over files that are there, before any work is done."""
+def free(*files: Path | None, overwrite: bool = False) -> None:
+    """Refuse to write over files that are there, or into no folder, before any work is done."""
     for file in files:
-        if file is not None and file.exists():
-            raise click.UsageError(f"{file} exists already: name another")
+        if file is not None and file.exists() and not overwrite:
+            raise click.UsageError(f"{file} exists already: name another, or --overwrite")
+        if file is not None and not file.absolute().parent.is_dir():
+            raise click.UsageError(f"there is no folder {file.parent}: make it first")

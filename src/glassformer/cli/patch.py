@@ -16,9 +16,12 @@ from glassformer.cli.language import spoken
 @click.argument("clean")
 @click.argument("corrupt")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw it (.png, .svg, .pdf).")
+@click.option("--overwrite", is_flag=True, help="Write over a picture that is there.")
 @click.option("--json", "as_json", is_flag=True, help="One object.")
 @spoken
-def patch(run: str, clean: str, corrupt: str, plot: Path | None, as_json: bool) -> None:
+def patch(
+    run: str, clean: str, corrupt: str, plot: Path | None, overwrite: bool, as_json: bool
+) -> None:
     """Put values of the CLEAN text, one at a time, into RUN's reading of the CORRUPT one.
 
     Shows how much of the difference between the two answers each value brings back: what each block
@@ -33,12 +36,13 @@ def patch(run: str, clean: str, corrupt: str, plot: Path | None, as_json: bool) 
     from glassformer.api import load
     from glassformer.inspection.screen import show
 
-    free(plot)
+    free(plot, overwrite=overwrite)
     found = load(run).patch(clean, corrupt)
     if plot is not None:
         from glassformer.inspection.draw import patch_map, save
 
         save(patch_map(found), plot)
+        click.echo(f"wrote {plot}", err=True)
     if as_json:
         click.echo(json.dumps(vars(found), default=Tensor.tolist))
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,11 @@ from glassformer.cli.language import spoken
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
+
     from glassformer.inspection.sheet import Step
+
+SCREEN = Path("-")
 
 
 @click.command()
@@ -22,12 +27,14 @@ if TYPE_CHECKING:
 @click.option("--layer", default=0, show_default=True, help="The block to look into.")
 @click.option("--head", default=0, show_default=True, help="The head to look into.")
 @click.option("--target", help="The translation to write; its own unless given.")
+@click.option("--weights", is_flag=True, help="Show the weights of each step too.")
 @click.option("--why", metavar="NAME[PLACE]", help="How one number was made, as output[0,-1,5].")
-@click.option("--step", "wait", is_flag=True, help="Wait for a key after each step.")
-@click.option("--html", type=click.Path(path_type=Path), help="Write a page.")
-@click.option("--latex", type=click.Path(path_type=Path), help="Write a LaTeX file.")
+@click.option("--step", "wait", is_flag=True, help="A step at a time: q ends it, b goes back.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page (- for the screen).")
+@click.option("--latex", type=click.Path(path_type=Path), help="Write a LaTeX file (or -).")
 @click.option("--csv", "folder", type=click.Path(path_type=Path), help="Write each matrix here.")
 @click.option("--blanks", is_flag=True, help="Leave numbers out; a second sheet has them.")
+@click.option("--overwrite", is_flag=True, help="Write over files that are there.")
 @spoken
 def walk(what: str, text: str | None, **options: Any) -> None:
     """Tell a worked example: thrones, markov, attention, position or norm; or RUN's own.
@@ -46,32 +53,65 @@ def walk(what: str, text: str | None, **options: Any) -> None:
 
     from glassformer.folder import write_file
     from glassformer.inspection import write
-    from glassformer.inspection.screen import show_step
+    from glassformer.inspection.screen import show
     from glassformer.inspection.sheet import blanked
     from glassformer.words import say
 
-    free(options["html"], options["latex"], options["folder"])
+    files = [options[name] for name in ("html", "latex", "folder")]
+    free(*(f for f in files if f != SCREEN), overwrite=options["overwrite"])
     steps = steps_of(what, text, options)
     sheets = [blanked(steps), steps] if options["blanks"] else [steps]
-    title = say("Worked example: {what}", what=Path(what).name)
+    title = title_for(what, text, options)
     for file, make in ((options["html"], write.html), (options["latex"], write.latex)):
-        if file is not None:
+        if file == SCREEN:
+            click.echo(make(sheets, title))
+        elif file is not None:
             write_file(file, make(sheets, title))
             click.echo(f"wrote {file}", err=True)
     if (folder := options["folder"]) is not None:
         for sheet, place in zip(sheets, (folder, folder / "solution"), strict=False):
-            place.mkdir(parents=True)
+            place.mkdir(exist_ok=True)
             click.echo(f"{len(write.tables(sheet, place))} tables in {place}", err=True)
-    if any(options[name] is not None for name in ("html", "latex", "folder")):
+    if any(file is not None for file in files):
         return
     console = Console(highlight=False)
+    console.print(title, style="bold", markup=False)
     for number, sheet in enumerate(sheets):
         if number:
             console.print(f"\n[bold]{say('Solution')}[/]")
-        for step in sheet:
-            show_step(console, step)
-            if options["wait"]:
-                click.pause(say("(any key)"))
+        show(console, sheet) if not options["wait"] else turn(console, sheet)
+
+
+def title_for(what: str, text: str | None, options: dict[str, Any]) -> str:
+    from glassformer.inspection.walks import WALKS, title_of
+    from glassformer.words import say
+
+    if what in WALKS:
+        return title_of(what)
+    run, text = Path(what).name, repr(text)
+    if options["why"] is not None:
+        return say("{run} reads {text}: {name}", run=run, text=text, name=options["why"])
+    places = {name: options[name] for name in ("layer", "head")}
+    return say("{run} reads {text}: block {layer}, head {head}", run=run, text=text, **places)
+
+
+def turn(console: Console, steps: Sequence[Step]) -> None:
+    """A step at a time, as keys say; at once where there is no one to press them."""
+    from glassformer.inspection.screen import show_step
+    from glassformer.words import say
+
+    asks, at = sys.stdin.isatty() and sys.stdout.isatty(), 0
+    while at < len(steps):
+        show_step(console, steps[at])
+        at += 1
+        if not asks or at == len(steps):
+            continue
+        place = say("{at} of {all}: any key goes on, b goes back, q ends", at=at, all=len(steps))
+        console.print(f"[dim]{place}[/]")
+        key = click.getchar()
+        if key in ("q", "Q", "\x1b"):
+            raise click.exceptions.Exit(0)
+        at = max(at - 2, 0) if key in ("b", "B") else at
 
 
 def steps_of(what: str, text: str | None, options: dict[str, Any]) -> Sequence[Step]:
@@ -83,15 +123,16 @@ def steps_of(what: str, text: str | None, options: dict[str, Any]) -> Sequence[S
     if what in WALKS:
         if text is not None:
             raise click.UsageError(f"{what} is a worked example: it takes no text")
-        if options["why"]:
+        if options["why"] is not None:
             raise click.UsageError("--why asks a trained model: name a run and a text")
         return WALKS[what]()
     if not Path(what).exists():
-        hint = nearest(what, WALKS)
+        hint = nearest(what, WALKS) or f"; there are the worked examples {', '.join(WALKS)}"
         raise GlassError(f"there is no run and no worked example {what!r}{hint}")
     if text is None:
         raise click.UsageError("name a text that the model is to read")
     model, target = load(what), options["target"]
-    if options["why"]:
+    if options["why"] is not None:
         return model.why(text, options["why"], target=target).steps()
-    return model.walk(text, layer=options["layer"], head=options["head"], target=target)
+    places = {name: options[name] for name in ("layer", "head", "weights")}
+    return model.walk(text, target=target, **places)

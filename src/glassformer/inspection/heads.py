@@ -44,18 +44,27 @@ class Role:
 class Roles(Shown, list[Role]):
     """What every head of a model does."""
 
+    even: dict[str, float | None]  # what a head would score that looks at all it may alike
+    writes: bool  # whether a cost is what is added to the loss, or how far the answer moves
+
     def steps(self) -> list[Step]:
-        """One table: a row for each head."""
+        """One table: a row for each head, and one for a head that looks at all alike."""
         columns = (*LOOKS, "cost")
-        found = [[role.row()[name] for name in columns] for role in self]
-        values = torch.tensor([[nan if v is None else v for v in row] for row in found])
-        rows = [f"{role.name} {role.head}" for role in self]
+        found = [role.row() for role in self] + [self.even]
+        values = [[nan if (v := row.get(name)) is None else v for name in columns] for row in found]
+        rows = [*(f"{role.name} {role.head}" for role in self), say("all alike")]
         says = say(
             "Shares of attention: to the token before, the first, itself, the same token earlier, "
-            "and what followed that (induction); how far it looks, in tokens; what switching it "
-            "off costs, in nats."
+            "and what followed that (induction); how far it looks, in tokens. The last row is a "
+            "head that looks at all it may alike."
         )
-        table = Table(say("heads"), values, rows, [*map(say, columns)], "given", 3, gaps=True)
+        says += (
+            say(" The cost of switching a head off: nats added to the loss of the text.")
+            if self.writes
+            else say(" The cost of switching a head off: how far the answer moves, in nats (KL).")
+        )
+        names = [*map(say, columns)]
+        table = Table(say("heads"), torch.tensor(values), rows, names, "given", 3, gaps=True)
         return [Step(say("Where each head looks, and what it is worth"), "", says, (table,))]
 
 
@@ -77,7 +86,7 @@ def looks(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
     for name, where in (
         ("previous", back == 1),
         ("first", (place == 0)[None] & (back > 0)),
-        ("same", back == 0),
+        ("same", (back == 0) & (place > 0)),
         ("duplicate", same),
         ("induction", after),
     ):
@@ -95,19 +104,30 @@ def roles(network: nn.Module, inputs: dict[str, Tensor]) -> Roles:
     if not trace:
         raise GlassError("this model has no attention, so that there are no heads to look at")
     found = Roles()
+    found.even = dict.fromkeys(LOOKS)
+    found.writes = hasattr(network, "cache") and whole.ndim == 3 and whole.shape[1] > 1
     for name in trace:
         layer, pattern = name.removesuffix(".pattern"), trace[name][0].float()  # h t s
         ids = inputs["source" if layer.startswith("encoder") and "source" in inputs else "ids"][0]
+        if "cross" not in layer:
+            seen = (pattern[0] > 0).float()
+            found.even = looks(seen / seen.sum(dim=1, keepdim=True), ids)
         for head, one in enumerate(pattern):
             shares = dict.fromkeys(LOOKS) if "cross" in layer else looks(one, ids)
             said = f"{layer}.heads" if f"{layer}.heads" in trace.names else layer
-            lost = cost(network, inputs, whole, said, head)
+            lost = cost(network, inputs, whole, said, head, writes=found.writes)
             found.append(Role(layer, head, **shares, cost=lost))
     return found
 
 
 def cost(
-    network: nn.Module, inputs: dict[str, Tensor], whole: Tensor, name: str, head: int
+    network: nn.Module,
+    inputs: dict[str, Tensor],
+    whole: Tensor,
+    name: str,
+    head: int,
+    *,
+    writes: bool,
 ) -> float:
     """What is lost when a head, in the value of this name, says nothing.
 
@@ -122,7 +142,7 @@ def cost(
 
     with Trace(network, edit={name: silent}):
         without = network(**inputs)
-    if hasattr(network, "cache") and whole.ndim == 3 and whole.shape[1] > 1:
+    if writes:
         answers = inputs["ids"][0, 1:]
         loss = [F.cross_entropy(out[0, :-1].float(), answers) for out in (without, whole)]
         return float(loss[0] - loss[1])

@@ -20,6 +20,7 @@ from glassformer.trace import Trace
 from glassformer.words import say
 
 SMALL = 1e-6  # a change of a probability that explains nothing
+LITTLE = 0.1  # nats, below which shares are mostly noise
 PARTS = ("", ".attention", ".feedforward")  # what a block says, and what its layers add
 
 
@@ -29,21 +30,25 @@ class Patched(Shown):
 
     clean: list[str]
     corrupt: list[str]
-    answers: tuple[str, str]  # what is likelier after the clean text, and after the corrupt one
-    gap: float  # between the two, in nats
+    answers: tuple[str, str]  # the clean text speaks for the first, the corrupt one for the second
+    chances: tuple[tuple[float, float], tuple[float, float]]  # of the two: clean, then corrupt
+    gap: float  # by how many nats the first leads the second more after the clean text
     places: dict[str, Tensor]  # by the name of a value: t, 0 for nothing and 1 for all of it
     heads: dict[str, Tensor]  # the same for each head: h
 
     def steps(self) -> list[Step]:
         """A table of places and one of heads."""
+        (a, b), (c, d) = self.chances
         says = say(
-            "After the clean text {clean} is likelier, after the corrupt one {corrupt}: {gap} nats "
-            "apart. Each number is the share of that which one value of the clean text brings back "
-            "when it is put into the corrupt one.",
-            clean=repr(self.answers[0]),
-            corrupt=repr(self.answers[1]),
-            gap=f"{self.gap:.2f}",
-        )
+            "From the clean text to the corrupt one {first} goes from {a:.1%} to {c:.1%} and "
+            "{second} from {b:.1%} to {d:.1%}: a change of {gap:.2f} nats between the two. Each "
+            "number is the share of that which one value of the clean text brings back when it is "
+            "put into the corrupt one.",
+            first=repr(self.answers[0]), second=repr(self.answers[1]),
+            a=a, b=b, c=c, d=d, gap=self.gap,
+        )  # fmt: skip
+        if self.gap < LITTLE:
+            says += say(" That is so little that the shares say little.")
         tokens = [
             a if a == b else f"{a}/{b}" for a, b in zip(self.clean, self.corrupt, strict=True)
         ]
@@ -94,8 +99,8 @@ def patch(
 ) -> Patched:
     """Run the corrupt text with one value at a time taken from the clean one.
 
-    What counts is the answer that the clean text makes likelier, over the one that it makes less
-    likely.
+    What counts is how far the clean text's answer leads the corrupt one's; where both have the same
+    answer, the one that the clean text makes likelier over the one that it makes less likely.
     """
     first, second = (inputs_for(network, tokenizer, text, "") for text in (clean, corrupt))
     name = "source" if "source" in first else "ids"
@@ -112,7 +117,9 @@ def patch(
     change = right.exp() - wrong.exp()
     if float(change.abs().max()) < SMALL:
         raise GlassError("both texts have the same answer: there is nothing to explain")
-    best = int(change.argmax()), int(change.argmin())
+    best = int(right.argmax()), int(wrong.argmax())
+    if best[0] == best[1]:  # the same answer: what it is that rises most, and what falls most
+        best = int(change.argmax()), int(change.argmin())
     writes = len(right) == tokenizer.vocab
     said = [labels[i] if labels else tokenizer.token(i) if writes else str(i) for i in best]
 
@@ -138,6 +145,7 @@ def patch(
         clean=tokens[0],
         corrupt=tokens[1],
         answers=(said[0], said[1]),
+        chances=tuple(tuple(float(x[i].exp()) for i in best) for x in (right, wrong)),  # type: ignore[arg-type]
         gap=float(lead(right) - lead(wrong)),
         places={n: shares for n, shares in each.items() if not n.endswith(".heads")},
         heads={n: shares for n, shares in each.items() if n.endswith(".heads")},

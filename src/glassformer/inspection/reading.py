@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from glassformer.config import nearest
 from glassformer.errors import GlassError
-from glassformer.generate.decode import finished_texts
-from glassformer.generate.sampling import GREEDY
 from glassformer.models import name_of
 from glassformer.tasks.classify import encode_pair
 from glassformer.tasks.fill_mask import encode_masked
 from glassformer.tasks.translate import END, START, Translate
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
-
-LONGEST = 60  # tokens of a translation that is made to look at
+from glassformer.use import written
 
 
 @dataclass(frozen=True)
@@ -52,11 +51,8 @@ def inputs_for(
         return {"ids": torch.tensor([ids], device=device)}
     begin, end = specials[START], specials[END]
     source = torch.tensor([ids], device=device)
-    if target is None:
-        start = torch.tensor([[begin]], device=device)
-        said = finished_texts(network, start, LONGEST, end=end, sampling=GREEDY, source=source)[0]
-    else:
-        said = tokenizer.encode(target)
+    own = target is None
+    said = written(network, [ids], begin, end)[0] if own else tokenizer.encode(target or "")
     return {"ids": torch.tensor([[begin, *said]], device=device), "source": source}
 
 
@@ -67,7 +63,7 @@ def asked_at(tokenizer: Tokenizer, ids: Tensor) -> int:
     return int(there[0]) if len(there) else len(ids) - 1
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def read(
     network: nn.Module,
     tokenizer: Tokenizer,
@@ -80,6 +76,11 @@ def read(
     inputs = inputs_for(network, tokenizer, text, target)
     with Trace(network, *patterns, **options) as trace:
         output = network(**inputs)
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in trace):
+            leaves = (sorted({name.rpartition(".")[2] for name in trace.names}),)
+            hint = nearest(pattern.rpartition(".")[2], *leaves)
+            raise GlassError(f"no value is named {pattern!r}{hint}")
     tokens, source = (
         [tokenizer.token(int(i)) for i in inputs[name][0]] if name in inputs else []
         for name in ("ids", "source")

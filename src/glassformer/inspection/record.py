@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +30,10 @@ class Made:
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes how every tensor of a pass was made. What is changed in place is kept as it was."""
 
-    def __init__(self) -> None:
+    def __init__(self, weights: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.made: dict[int, Made] = {}
+        self.learnt = set(map(id, weights))  # the tensors that weights have a part in
         self.kept: list[Any] = []  # so that no tensor's address is given to another
 
     def __torch_dispatch__(
@@ -40,10 +42,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs, seen = kwargs or {}, args
         if func._schema.is_mutable:
             seen = tree_map(self.as_it_was, args)
+        learnt = any(id(one) in self.learnt for one in tree_leaves(args))
         result = func(*args, **kwargs)
         for number, one in enumerate(tree_leaves(result)):
             if isinstance(one, Tensor):
                 self.made[id(one)] = Made(func, seen, kwargs, number)
+                if learnt:
+                    self.learnt.add(id(one))
         self.kept += [seen, kwargs, result]
         return result
 
@@ -53,4 +58,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         copy = torch.empty_like(value).copy_(value)
         if id(value) in self.made:
             self.made[id(copy)] = self.made[id(value)]
+        if id(value) in self.learnt:
+            self.learnt.add(id(copy))
         return copy

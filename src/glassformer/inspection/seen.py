@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from html import escape
 from io import BytesIO
@@ -25,19 +26,29 @@ STYLE = """
 
 
 class Seen(Mapping[str, Tensor]):
-    """Every value on a text's way through a model, by its name."""
+    """Every value on a text's way through a model, by its name, in the order in which they came.
+
+    A value that comes by several times has its name at the last, and is name#1 at the first.
+    """
 
     def __init__(self, reading: Reading) -> None:
         self.reading, self.tokens = reading, reading.tokens
+        visits, seen, self.values_by_name = reading.trace.visits, Counter[str](), {}
+        for name in reading.trace.order:
+            seen[name] += 1
+            last = seen[name] == len(visits[name])
+            value = visits[name][seen[name] - 1]
+            self.values_by_name[name if last else f"{name}#{seen[name]}"] = value
 
     def __getitem__(self, name: str) -> Tensor:
-        return self.reading.trace[name]
+        found = self.values_by_name.get(name)
+        return self.reading.trace[name] if found is None else found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.reading.trace)
+        return iter(self.values_by_name)
 
     def __len__(self) -> int:
-        return len(self.reading.trace)
+        return len(self.values_by_name)
 
     @property
     def title(self) -> str:

@@ -23,6 +23,7 @@ from glassformer.errors import GlassError
 from glassformer.inspection.record import Made, Recorder
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
+from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 from glassformer.words import say
 
@@ -71,6 +72,7 @@ class Why(Shown):
     terms: tuple[Term, ...] = ()
     again: float | None = None  # computed once more from the terms
     in_order: bool = False  # whether the order of the terms says which is which, as in a − b
+    own: int | None = None  # in a softmax, the term whose share this is
 
     @property
     def value(self) -> float:
@@ -84,27 +86,40 @@ class Why(Shown):
         return sorted(self.terms, key=lambda term: -term.weight)
 
     def next(self) -> Why | None:
-        """How the heaviest of its terms was made: of those that were, else of any."""
-        below = [self.pass_.why(place) for term in self.heaviest() for place in term.places]
-        return next((why for why in below if why.how), below[0] if below else None)
+        """How the heaviest of its terms was made, or its own in a softmax: of those that weights
+        have a part in, else of those that were made, else of any."""
+        order = self.heaviest() if self.own is None else [self.terms[self.own], *self.heaviest()]
+        below = [self.pass_.why(place) for term in order for place in term.places]
+        made = [why for why in below if why.how]
+        learnt = [why for why in made if id(why.place[0]) in self.pass_.learnt]
+        return next(iter((*learnt, *made, *below)), None)
 
     def steps(self) -> list[Step]:
         """All its terms; then how the heaviest was made, and so on, down to a table."""
         chain: list[Why] = [self]
-        while len(chain) < DEEP and chain[-1].how and (below := chain[-1].next()):
-            chain.append(below)
-        return [why.step(None if why is self else FEW) for why in chain]
+        while len(chain) < DEEP and chain[-1].how and (following := chain[-1].next()):
+            chain.append(following)
+        first, *below = (why.step(None if why is self else FEW) for why in chain)
+        says = self.pass_.meaning(self.name)
+        if below:
+            says += say(
+                "These are all its terms; below stands how the heaviest was made, and so on."
+            )
+        return [replace(first, says=says), *below]
 
     def step(self, most: int | None) -> Step:
         """The number with so many of its terms."""
-        title = f"{self.name or '…'} = {self.value:.6g}"
+        title = f"{self.name or say('(no name)')} = {self.value:.6g}"
         if not self.how:
             *_, kept = self.pass_.way(self.place)
             return Step(title, "", say("kept as {name}", name=self.pass_.name_of(kept)))
         terms = (self.terms if self.in_order else self.heaviest())[:most]
-        rest = len(self.terms) - len(terms)
-        says = say("{n} terms less heavy are not shown.", n=rest) if rest else ""
-        return Step(title, self.how, says, (self.table(terms),) if terms else ())
+        rest = self.heaviest()[len(terms) :]
+        says = ""
+        if rest and not self.in_order:
+            total = sum(prod(t.values) if t.share is None else t.share for t in rest)
+            says = say("{n} more terms come to {total:.6g} together.", n=len(rest), total=total)
+        return Step(title, say(self.how), says, (self.table(terms),) if terms else ())
 
     def table(self, terms: Sequence[Term]) -> Table:
         """A row for each term: its factors and their product, or its share."""
@@ -116,7 +131,8 @@ class Why(Shown):
         elif terms[0].share is not None:
             columns += [say("share")]
             values = [[*row, t.share or 0.0] for row, t in zip(values, terms, strict=True)]
-        names = [[self.pass_.name_of(place) or "…" for place in term.places] for term in terms]
+        none = say("(no name)")
+        names = [[self.pass_.name_of(place) or none for place in term.places] for term in terms]
         rows = [" × ".join(row) for row in names]
         return Table(say("terms"), torch.tensor(values), rows, columns, "given", 6, gaps=True)
 
@@ -124,12 +140,36 @@ class Why(Shown):
 class Pass:
     """A recorded pass of a network, whose numbers can be asked where they come from."""
 
-    def __init__(self, network: nn.Module, inputs: dict[str, Tensor]) -> None:
-        self.network, self.inputs = network, inputs
-        with torch.no_grad(), Recorder() as recorder, Trace(network) as trace:
+    def __init__(
+        self, network: nn.Module, inputs: dict[str, Tensor], tokenizer: Tokenizer | None = None
+    ) -> None:
+        self.network, self.inputs, self.tokenizer = network, inputs, tokenizer
+        recorder = Recorder(network.parameters())
+        with torch.no_grad(), recorder, Trace(network) as trace:
             network(**inputs)
         self.trace, self.made = trace, recorder.made
-        self.kept = recorder.kept
+        self.kept, self.learnt = recorder.kept, recorder.learnt
+
+    def meaning(self, called: str) -> str:
+        """Which tokens a number is about, as far as its place tells."""
+        name, _, place = called.rstrip("]").partition("[")
+        if self.tokenizer is None or not place:
+            return ""
+        shape, at = self.trace[name.split("#")[0]].shape, [int(i) for i in place.split(",")]
+        leaf, source = name.rsplit(".", 1)[-1], self.inputs.get("source", self.inputs["ids"])
+        rows = source if name.startswith("encoder") else self.inputs["ids"]
+        if len(shape) < 3 or shape[-2] != rows.shape[1]:
+            return ""
+        row = repr(self.tokenizer.token(int(rows[at[0], at[-2]])))
+        if leaf == "output" and shape[-1] == self.tokenizer.vocab:
+            return say(
+                "At {row}, of {answer}. ", row=row, answer=repr(self.tokenizer.token(at[-1]))
+            )
+        if leaf in ("scores", "pattern"):
+            read = source if "cross" in name else rows
+            column = repr(self.tokenizer.token(int(read[at[0], at[-1]])))
+            return say("What {row} reads of {column}. ", row=row, column=column)
+        return say("At {row}. ", row=row)
 
     @cached_property
     def names(self) -> dict[int, str]:
@@ -155,7 +195,8 @@ class Pass:
             raise GlassError(f"name a value and a place in it, as output[0,-1,5], not {text!r}")
         name, at = found[1], tuple(int(i) for i in found[3].split(","))
         if name not in self.trace:
-            raise GlassError(f"no value is named {name!r}{nearest(name, self.trace)}")
+            hint = nearest(name, self.trace) or f"; there are {', '.join(list(self.trace)[:8])} …"
+            raise GlassError(f"no value is named {name!r}{hint}")
         visits = self.trace.visits[name]
         number = int(found[2] or len(visits))
         if not 1 <= number <= len(visits):
@@ -296,10 +337,12 @@ class Pass:
             for i, place in enumerate(places)
         )
         if made.name.startswith("_"):
-            whole = row.softmax(-1) if made.name == "_softmax" else row.log_softmax(-1)
-            again = float(whole[at[dims[0]]])
-        else:
-            again = float(row.sum() if made.name == "sum" else row.mean())
+            whole, own = (
+                row.softmax(-1) if made.name == "_softmax" else row.log_softmax(-1),
+                at[dims[0]],
+            )
+            return Why(self, place, ALONG[made.name], terms, float(whole[own]), own=own)
+        again = float(row.sum() if made.name == "sum" else row.mean())
         return Why(self, place, ALONG[made.name], terms, again)
 
     def name_of(self, place: Place) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
 
 import torch
 from torch import Tensor, nn
@@ -12,55 +13,16 @@ from torch import Tensor, nn
 from glassformer.errors import GlassError
 from glassformer.inspection.reading import Reading, asked_at, read
 from glassformer.inspection.sheet import Kind, Step, Table
-from glassformer.nn.attention import Attention, dot, scaled_dot
-from glassformer.nn.feedforward import GatedFeedForward
-from glassformer.nn.norms import LayerNorm, RMSNorm
-from glassformer.nn.positions import Alibi, Relative, Rotary
+from glassformer.inspection.telling import Told, tell
+from glassformer.models import name_of
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.words import say
 
-SAME = {"query", "key", "value", "out", "widen", "narrow", "dropout", "gate"}  # told by others
-WORKED = {"scores", "pattern", "heads", "mean", "deviation", "normal"}  # from what stands above
-BLOCK = re.compile(r"(?:blocks|layers|encoder|decoder)\.(\d+)(?:\.|$)")
+SAME = set("query key value out widen narrow dropout gate dense".split())  # told by others
+WORKED = {"scores", "pattern", "heads", "mean", "deviation", "normal", "embedded", "pooled"}
+LAST = {"head", "masked"}  # parts whose answer may be that of the whole network
+BLOCK = re.compile(r"((?:blocks|layers|encoder|decoder)\.)(\d+)(\.|$)")
 TOP = 8  # likeliest tokens that are shown
-
-# by the last part of a value's name: what it is, how it is made, and a word on it
-TOLD = {
-    "token": ("Embedding", "E[id]", "Each token is looked up in a table that was learnt."),
-    "source_token": ("Embedding of the source", "E[id]", "The source has a table of its own."),
-    "segment": ("Segment", "S[0 or 1]", "Which of two texts a token belongs to."),
-    "position": ("Position", "P[place]", "Where each token stands."),
-    "q": ("Queries", "Q = X W_q", "What each token asks for, in this head."),
-    "k": ("Keys", "K = X W_k", "What each token offers to be found by."),
-    "v": ("Values", "V = X W_v", "What each token has to give."),
-    "scores": ("Scores", "", "How well questions meet offers."),
-    "pattern": ("Pattern", "softmax(scores)", "Whom each token (row) reads, and how much."),
-    "heads": ("Mixture", "pattern V", "Each token becomes a mixture of what it reads."),
-    "attention": ("Projection", "concat(heads) W_o", "All heads together, brought back."),
-    "cross": ("Projection", "concat(heads) W_o", "What was read of the source."),
-    "embedded": ("Embedded", "", "Token and place together: what the first block reads."),
-    "residual": ("Residual", "x + what the layer says", "What was there before is kept."),
-    "mean": ("Mean", "", "Inside a norm."),
-    "deviation": ("Deviation", "", "Inside a norm."),
-    "normal": ("Normal", "", "Inside a norm."),
-    "hidden": ("Inside the feed-forward layer", "", "Features, on or off."),
-    "feedforward": ("Feed-forward", "hidden W₂", "What the features say."),
-    "votes": ("Votes", "Σ shares", "What pairs of tokens vote for."),
-    "output": ("Scores in the end", "logits", "One for every token or label there is."),
-}
-CENTRED = {
-    "mean": "mean of the row",
-    "deviation": "√(mean of (x − mean)² + ε)",
-    "normal": "(x − mean) / deviation",
-    "norm": "(x − mean) / deviation × scale + shift",
-}
-ROOT = {
-    "deviation": "√(mean of x² + ε)",
-    "normal": "x / deviation",
-    "norm": "x / deviation × scale",
-}
-NORM = ("Norm", "", "One size for all.")
-BLOCK_SAYS = ("Block", "", "What the block says: it goes to the next.")
 
 
 def worksheet(
@@ -72,91 +34,141 @@ def worksheet(
     head: int = 0,
     target: str | None = None,
     labels: list[str] | None = None,
+    weights: bool = False,
 ) -> list[Step]:
-    """Every step of a text through one block and one head of a network."""
+    """Every step of a text through one block and one head of a network, with weights if asked."""
     reading = read(network, tokenizer, text, target=target)
-    steps = [tokens_step(reading)]
+    deep = [int(found[2]) for name in reading.trace if (found := BLOCK.match(name))]
+    if deep and not 0 <= layer <= max(deep):
+        raise GlassError(f"there is no block {layer}; the last is {max(deep)}")
+    answers = labels or [tokenizer.token(i) for i in range(tokenizer.vocab)]
+    said = {name: tell(network, name, head) for name in reading.trace}
+    steps = [tokens_step(network, reading, tokenizer, layer if deep else None)]
+    for name, at in shown(reading, layer):
+        value = reading.trace.visits[name][at]
+        leaf = name.rsplit(".", 1)[-1]
+        told = said[name]
+        if leaf == "embedded":
+            told = replace(told, formula=sum_of(network, reading, at))
+        if leaf == "output":
+            told = replace(told, formula=answer_of(network, reading, said))
+        block = BLOCK.match(name)
+        if block and not block[3]:
+            told = block_told(block, layer)
+        first = at == 0 and len(reading.trace.visits[name]) > 1 and leaf != "residual"
+        step = step_of(reading, name, value, told, head, source=first and bool(reading.source))
+        if leaf == "output" and len(answers) == value.shape[-1]:
+            step = replace(step, tables=tuple(replace(t, columns=answers) for t in step.tables))
+        if weights:
+            extra = (Table(n, w.detach().float(), kind="given") for n, w in told.weights)
+            step = replace(step, tables=(*extra, *step.tables))
+        steps.append(step)
+    return [*steps, chances_step(network, reading, tokenizer, labels)]
+
+
+def shown(reading: Reading, layer: int) -> Iterator[tuple[str, int]]:
+    """The names of values in the order in which they came, with the number of the visit: all that
+    is outside of blocks and in one of them; of the others what goes into that one, and what the
+    last one says."""
     seen: dict[str, int] = {}
-    inside = False
+    deepest = {found[1]: int(found[2]) for n in reading.trace if (found := BLOCK.match(n))}
     for name in reading.trace.order:
         at = seen[name] = seen.get(name, -1) + 1
         block, leaf = BLOCK.match(name), name.rsplit(".", 1)[-1]
-        inside = inside or bool(block and int(block[1]) == layer)
-        if leaf in SAME or (block and int(block[1]) != layer):
+        if leaf in SAME or (leaf in LAST and is_answer(reading, name)):
             continue
-        visits = reading.trace.visits[name]
-        first = at == 0 and len(visits) > 1  # a translator reads before it writes
-        steps.append(step_of(network, reading, name, visits[at], head, first))
-    if not inside and any(map(BLOCK.match, reading.trace)):
-        raise GlassError(f"there is no block {layer}; {last_block(reading)}")
-    return [*steps, chances_step(reading, tokenizer, labels)]
+        if block and int(block[2]) != layer:
+            wanted = (layer - 1, deepest[block[1]]) if not block[3] else ()
+            if int(block[2]) not in wanted:
+                continue
+        yield name, at
 
 
-def last_block(reading: Reading) -> str:
-    numbers = [int(found[1]) for name in reading.trace if (found := BLOCK.match(name))]
-    return f"the last is {max(numbers)}"
+def is_answer(reading: Reading, name: str) -> bool:
+    value = reading.trace[name][0]
+    return value.shape == reading.output.shape and bool((value.float() == reading.output).all())
 
 
-def tokens_step(reading: Reading) -> Step:
+def sum_of(network: nn.Module, reading: Reading, at: int) -> str:
+    """What the sum that goes into the first block is made of: whichever of these it is."""
+    visits, values = reading.trace.visits, {}
+    for name in ("token", "source_token", "segment", "position"):
+        if name in visits:
+            values[name] = visits[name][min(at, len(visits[name]) - 1)].float()
+    if at == 0 and "source_token" in values:
+        values["token"] = values["source_token"]
+    whole, width = visits["embedded"][at].float(), visits["embedded"][at].shape[-1]
+    sizes = {"": 1.0, "√d × ": width**0.5}
+    marks = [m for m in ("token", "segment", "position") if m in values]
+    letters = {"token": "E[id]", "segment": "S", "position": "P"}
+    for scale in product(sizes, repeat=len(marks)):
+        total = sum(sizes[s] * values[m] for s, m in zip(scale, marks, strict=True))
+        if torch.is_tensor(total) and torch.allclose(whole, total.expand_as(whole), atol=1e-5):
+            return " + ".join(s + letters[m] for s, m in zip(scale, marks, strict=True))
+    return ""
+
+
+def answer_of(network: nn.Module, reading: Reading, said: dict[str, Told]) -> str:
+    """How the scores in the end are made: by a part, or by comparing with every embedding."""
+    for name in LAST & said.keys():
+        if is_answer(reading, name):
+            return said[name].formula
+    table = dict(network.named_parameters()).get("token.weight")
+    last = [value for name, value in reading.trace.items() if name != "output"][-1:]
+    if table is None or not last or last[0].shape[-1] != table.shape[1]:
+        return ""
+    compared = last[0][0].float() @ table.float().T
+    return "X Eᵀ" if torch.allclose(compared, reading.output, atol=1e-4) else ""
+
+
+def block_told(block: re.Match[str], layer: int) -> Told:
+    number = int(block[2])
+    if number == layer:
+        says = say("What the block says: it goes on.")
+    elif number < layer:
+        says = say("Blocks before block {layer} are left out: this goes into it.", layer=layer)
+    else:
+        says = say("Blocks after block {layer} are left out: the last one says this.", layer=layer)
+    return Told(say("Block"), "", says)
+
+
+def tokens_step(
+    network: nn.Module, reading: Reading, tokenizer: Tokenizer, layer: int | None
+) -> Step:
     rows = [("ids", reading.tokens), ("source", reading.source)]
     tables = [
         Table(say(name), reading.inputs[name].float(), (), tokens, "given", 0)
         for name, tokens in rows
         if tokens
     ]
-    return Step(
-        say("Tokens and ids"),
-        "",
-        say("The text is cut into tokens, and each token has a number."),
-        tuple(reversed(tables)),
-    )
-
-
-def formula_of(network: nn.Module, name: str, known: str) -> str:
-    """How a value is made, asked of the part that makes it."""
-    path, _, leaf = name.rpartition(".")
-    part: Any = network.get_submodule(name if leaf.endswith("norm") else path)
-    if isinstance(part, LayerNorm | RMSNorm):
-        ways = ROOT if isinstance(part, RMSNorm) else CENTRED
-        return say(ways.get(leaf, ways["norm"]))
-    if leaf in ("q", "k", "v") and isinstance(part, Attention):
-        layer = {"q": part.query, "k": part.key, "v": part.value}[leaf]
-        return known + (" + b" if layer.bias is not None else "")
-    if leaf == "scores" and isinstance(part, Attention):
-        scores: dict[Any, str] = {scaled_dot: "Q Kᵀ / √e", dot: "Q Kᵀ"}
-        product = scores.get(part.score, "vᵀ tanh(q + k)")
-        if isinstance(part.position, Rotary):
-            product = say("{product} of turned Q and K", product=product)
-        if isinstance(part.position, Alibi | Relative):
-            product = say("{product} + bias by distance", product=product)
-        return say("{product}, −∞ where hidden", product=product)
-    if leaf == "scores":
-        return say("{product}, −∞ where hidden", product="X Xᵀ")
-    if leaf == "hidden" and isinstance(part, GatedFeedForward):
-        return say("activation(X W_g) × (X W₁)")
-    if leaf == "hidden":
-        return say("activation(X W₁ + b₁)")
-    return say(known)
+    says = say("The text is cut into tokens, and each token has a number.")
+    says += say(" It is read by a {name}.", name=name_of(network))
+    if layer is not None:
+        says += say(" Block {layer} is shown whole.", layer=layer)
+    unknown = {tokenizer.specials.get(mark) for mark in ("<unk>", "[UNK]")}
+    lost = sum(int(i) in unknown for ids in reading.inputs.values() for i in ids.flatten())
+    if lost:
+        says += say(" {n} of the tokens are unknown to its tokenizer.", n=lost)
+    return Step(say("Tokens and ids"), "", says, tuple(reversed(tables)))
 
 
 def step_of(
-    network: nn.Module, reading: Reading, name: str, value: Tensor, head: int, first: bool
+    reading: Reading, name: str, value: Tensor, told: Told, head: int, *, source: bool
 ) -> Step:
-    """What a value is, as far as its name and the part that makes it tell, and its numbers."""
+    """A value with its meaning, and its numbers."""
     leaf = name.rsplit(".", 1)[-1]
-    title, formula, says = NORM if leaf.endswith("norm") else TOLD.get(leaf, ("", "", ""))
-    formula = formula_of(network, name, formula)
-    block = BLOCK.search(f"{name}.")
-    if not title and block and name.endswith(block[1]):
-        title, formula, says = BLOCK_SAYS
     asked = reading.trace.get(f"{name.rpartition('.')[0]}.q", value)  # keys may serve several heads
     grid, many = sheet_of(value, head, name, asked.shape[1])
-    rows, columns = names_of(reading, name, grid, first)
-    where = f"{say(title)}: {name}" if title else name
-    more = say(" Head {head} of {many}.", head=head, many=many) if many else ""
+    rows, columns = names_of(reading, name, grid, source)
+    title = told.title or name
+    if source and "." not in name:
+        title = say("{title}, of the source", title=title)
+    if "." in name and told.title:
+        title = say("{title} ({name})", title=title, name=name)
+    more = say(" Head {head} of 0 to {last}.", head=head, last=many - 1) if many else ""
     kind: Kind = "made" if leaf in WORKED else "given"
     table = Table(name, grid, rows, columns, kind, shaded=leaf == "pattern")
-    return Step(where, formula, (say(says) if says else "") + more, (table,))
+    return Step(title, told.formula, told.says + more, (table,))
 
 
 def sheet_of(value: Tensor, head: int, name: str, many: int) -> tuple[Tensor, int]:
@@ -170,10 +182,11 @@ def sheet_of(value: Tensor, head: int, name: str, many: int) -> tuple[Tensor, in
     return (value if value.ndim == 2 else value.reshape(1, -1)), 0
 
 
-def names_of(reading: Reading, name: str, grid: Tensor, first: bool) -> tuple[list[str], list[str]]:
+def names_of(
+    reading: Reading, name: str, grid: Tensor, source: bool
+) -> tuple[list[str], list[str]]:
     """Tokens beside rows, and above columns where these are tokens too."""
-    early = first and name in ("token", "position", "embedded")
-    source = (name.startswith(("encoder", "source")) or early) and bool(reading.source)
+    source = source or (name.startswith(("encoder", "source")) and bool(reading.source))
     crosses, leaf = "cross" in name, name.rsplit(".", 1)[-1]
     read_from = reading.source if source or (crosses and reading.source) else reading.tokens
     own = reading.source if source or (crosses and leaf in ("k", "v")) else reading.tokens
@@ -194,13 +207,17 @@ def likeliest(
     return [(name(int(i)), float(p)) for p, i in zip(chances, best, strict=True)]
 
 
-def chances_step(reading: Reading, tokenizer: Tokenizer, labels: list[str] | None) -> Step:
+def chances_step(
+    network: nn.Module, reading: Reading, tokenizer: Tokenizer, labels: list[str] | None
+) -> Step:
     names, chances = zip(*likeliest(reading, tokenizer, TOP, labels), strict=True)
     if labels:
         says = say("The likeliest labels.")
     elif "[MASK]" in reading.tokens:
         says = say("The likeliest in place of [MASK].")
-    else:
+    elif hasattr(network, "cache"):
         says = say("The likeliest after the last token.")
+    else:
+        says = say("The likeliest in the last place; write [MASK] where a token is to be guessed.")
     table = Table(say("probabilities"), torch.tensor([chances]), (), names)
     return Step(say("Probabilities"), "softmax(logits)", says, (table,))

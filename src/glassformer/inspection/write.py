@@ -46,6 +46,13 @@ TEX = {  # signs of formulas that a plain TeX font lacks
     "[": "{[}", "*": "{*}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
 }  # fmt: skip
 
+MATH = {  # the same in mathematics
+    "ᵀ": "^T", "√": r"\sqrt ", "−": "-", "∂": r"\partial ", "Σ": r"\sum ", "·": r"\cdot ",
+    "×": r"\times ", "←": r"\leftarrow ", "∞": r"\infty ", "₁": "_1", "₂": "_2", "²": "^2",
+    "ᴵ": "^I", "ᴾ": "^P", "…": r"\dots ", "ε": r"\varepsilon ", "÷": r"\div ", " ": r"\ ",
+    "%": r"\%", "&": r"\&", "#": r"\#", "，": r"，\ ", "；": r"；\ ",
+}  # fmt: skip
+
 
 def html(sheets: Sequence[Sequence[Step]], title: str) -> str:
     """A page that needs nothing else; a second sheet starts on a page of its own."""
@@ -134,9 +141,10 @@ def latex(sheets: Sequence[Sequence[Step]], title: str) -> str:
     """An article for any LaTeX; one with 中文 in it needs XeLaTeX."""
     body = "\n\\clearpage\n".join("\n".join(map(latex_step, sheet)) for sheet in sheets)
     kind = "ctexart" if any("\u2e80" < sign < "\uffff" for sign in title + body) else "article"
+    first = "% for XeLaTeX, with the package ctex\n" if kind == "ctexart" else ""
     return (
-        f"\\documentclass{{{kind}}}\n\\usepackage[margin=2cm]{{geometry}}\n"
-        "\\usepackage{graphicx,xcolor}\n\\setlength{\\parindent}{0pt}\n"
+        f"{first}\\documentclass{{{kind}}}\n\\usepackage[margin=2cm]{{geometry}}\n"
+        "\\usepackage{amsmath,graphicx,xcolor}\n\\setlength{\\parindent}{0pt}\n"
         f"\\title{{{tex(title)}}}\\date{{}}\n\\begin{{document}}\n\\maketitle\n"
         f"{body}\n\\end{{document}}\n"
     )
@@ -144,7 +152,8 @@ def latex(sheets: Sequence[Sequence[Step]], title: str) -> str:
 
 def latex_step(step: Step) -> str:
     lines = [f"\\subsection*{{{tex(step.title)}}}"]
-    lines += [tex(text) + "\\par" for text in (step.formula, step.says) if text]
+    lines += [f"${mathematics(step.formula)}$\\par\\smallskip"] if step.formula else []
+    lines += [tex(step.says) + "\\par"] if step.says else []
     for table in (first_columns(table, 16) for table in step.tables):
         rows = table.cells()
         wrong = step.wrong(table).tolist()
@@ -162,11 +171,32 @@ def latex_step(step: Step) -> str:
         ]  # fmt: skip
         inside = " \\\\\n".join([*(head if table.columns else []), *body])
         lines.append(
-            f"\\textit{{{tex(table.name)}}}\\par\n"
+            f"\\medskip\\textit{{{tex(table.name)}}}\\par\\nopagebreak\\smallskip\n"
             "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%\n"
             f"\\begin{{tabular}}{{{columns}}}\n{inside}\n\\end{{tabular}}}}\\par"
         )
-    return "\n".join([*lines, *([tex(step.why) + "\\par"] if step.why else [])])
+    return "\n".join([*lines, *(["\\medskip " + tex(step.why) + "\\par"] if step.why else [])])
+
+
+WORD = r"[A-Za-z\u4e00-\u9fff]{2,}(?:[ -][A-Za-z\u4e00-\u9fff]{2,})*"
+FUNCTIONS = {"softmax", "log", "tanh", "sin", "cos", "max", "argmax", "concat"}
+
+
+def mathematics(formula: str) -> str:
+    """A formula in the signs of LaTeX: W_q, 10000^(2i/d), √(…), Q Kᵀ."""
+    formula = re.sub(r"√\(((?:[^()]|\([^()]*\))*)\)", r"√{\1}", formula)
+    formula = re.sub(r"√([A-Za-z0-9]+(?:_\w)?)", r"√{\1}", formula)
+    formula = re.sub(r"\^\(([^()]*)\)", r"^{\1}", formula)
+    return "".join(map(math_part, re.split(f"({WORD})", formula)))
+
+
+def math_part(part: str) -> str:
+    """Functions and words upright, signs by their names."""
+    if part in FUNCTIONS:
+        return f"\\operatorname{{{part}}}"
+    if re.fullmatch(WORD, part):
+        return f"\\text{{{part}}}"
+    return "".join(MATH.get(sign, sign) for sign in part)
 
 
 def tex(text: str) -> str:

@@ -8,14 +8,15 @@ from torch import Tensor, nn
 
 from glassformer.nn.feedforward import Activation
 from glassformer.nn.norms import LayerNorm
+from glassformer.trace import tap
 
 
 def mean_pool(x: Tensor, keep: Tensor | None = None) -> Tensor:
     """The mean over a text's real tokens: b t d -> b d."""
     if keep is None:
-        return x.mean(dim=1)
+        return tap("pooled", x.mean(dim=1))
     kept = keep[..., None].to(x.dtype)
-    return (x * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
+    return tap("pooled", (x * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1))
 
 
 class Pooler(nn.Module):

@@ -19,11 +19,22 @@ from glassformer.inspection.walks import (
     position,
     thrones,
 )  # fmt: skip
+from glassformer.words import say
 
 WALKS: dict[str, Callable[[], list[Step]]] = {
-    "thrones": lambda: [*thrones.walk(), *decoding.walk(), *masked.walk()],
+    "thrones": lambda: [*thrones.walk(), *decoding.walk(), *masked.walk(), thrones.rest()],
     "markov": markov.walk,
     "attention": attention.walk,
     "position": position.walk,
     "norm": norm.walk,
 }
+
+
+def title_of(name: str) -> str:
+    return {
+        "thrones": say("A Transformer by hand, after Khan"),
+        "markov": say("From counting to attention, after B. Rohrer"),
+        "attention": say("Attention from nothing, after P. Bloem"),
+        "position": say("Why places must be told, after Hung-yi Lee"),
+        "norm": say("Layer norm and batch norm, after Hung-yi Lee"),
+    }[name]

@@ -16,7 +16,6 @@ from glassformer.words import say
 
 FILMS = matrix("0.9 0.1 0.3\n-0.8 0.9 -0.2\n0.4 -0.6 0.9")  # hand-made, as all features here
 PEOPLE = matrix("1 -0.5 0.4\n-0.7 1 0.1")
-TASTES = ("romance", "action", "comedy")
 WORDS = "mary gave roses to susan".split()
 X = matrix("1 0 0 0.2\n0 1 0 0.1\n0 0 1 0.3\n0.1 0.1 0.1 0\n0.9 0.1 0 0.5")
 WIDE = 256  # and 4 heads: the tutorial's own sizes
@@ -28,14 +27,16 @@ def walk() -> list[Step]:
 
 
 def films() -> Step:
-    names, people = [f"film {i + 1}" for i in range(3)], ["person 1", "person 2"]
+    names = [say("film {number}", number=i + 1) for i in range(3)]
+    people = [say("person {number}", number=i + 1) for i in range(2)]
+    tastes = [say("romance"), say("action"), say("comedy")]
     return Step(
         say("Why products: films and people"),
-        "score = u · f",
+        say("score = u · f"),
         say("What a film has and what a person likes, feature by feature: like signs add up."),
         (
-            Table(say("films, by hand"), FILMS, names, TASTES, "given", 1),
-            Table(say("people, by hand"), PEOPLE, people, TASTES, "given", 1),
+            Table(say("films, by hand"), FILMS, names, tastes, "given", 1),
+            Table(say("people, by hand"), PEOPLE, people, tastes, "given", 1),
             Table(say("scores"), PEOPLE @ FILMS.T, people, names, places=2),
         ),
     )
@@ -62,7 +63,7 @@ def plain() -> list[Step]:
         ),
         Step(
             say("A set, not a sequence"),
-            "attend(reversed X) = reversed attend(X)",
+            say("attend(reversed X) = reversed attend(X)"),
             say("With the words in reverse order each says the same."),
             (Table(say("largest difference"), largest(turned - mixed), places=12),),
         ),
@@ -90,6 +91,8 @@ def with_weights() -> list[Step]:
         two(X[None], Span(len(X), len(X)))
     q, k = trace["q"], trace["k"]
     undivided = (scaled_dot(q, k) * 2).softmax(dim=-1)
+    products = (q @ k.mT)[0, 0]
+    own_best = (products.argmax(dim=1) == torch.arange(len(WORDS))).tolist()
     return [
         Step(
             say("Queries, keys and values"),
@@ -118,11 +121,21 @@ def with_weights() -> list[Step]:
             say("What grows is the deviation, not the mean, which stays 0."),
         ),
         Step(
+            say("Whom a word finds"),
+            "Q Kᵀ",
+            say("Here {words} find another word before themselves: asking and being found are "
+                "different matrices.",
+                words=", ".join(w for w, own in zip(WORDS, own_best, strict=True) if not own)),
+            (Table("Q Kᵀ", products, WORDS, WORDS),),
+            say("One tutorial says that a query meets its own key best; nothing makes it so."),
+        ),
+        Step(
             say("Heads"),
             "concat(head_1 … head_h) W_o",
-            say("Two heads of half the width read differently: “gave” has a giver and a receiver. "
-                "Each divides by √(k/h)."),
+            say("Two heads of half the width can read differently, as “gave” needs a giver and a "
+                "receiver; these weights are random. Each divides by √(k/h)."),
             (
+                Table("W_o", two.out.weight.T, (), (), "given", 1),
                 Table(say("pattern of head 1"), more["pattern"][0, 0], WORDS, WORDS),
                 Table(say("pattern of head 2"), more["pattern"][0, 1], WORDS, WORDS),
                 Table(say("both, projected"), more["output"][0], WORDS),
@@ -146,12 +159,12 @@ def sizes() -> Step:
         counted.append([inside, layer.out.weight.numel()])
     return Step(
         say("How many parameters"),
-        "3 h k (k/h) = 3 k²,  and k² to bring the heads together",
+        say("3 h k (k/h) = 3 k²,  and k² to bring the heads together"),
         say("Counted in layers {wide} wide: many heads cost no more than one.", wide=WIDE),
         (
             Table(
                 say("parameters"), torch.tensor(counted, dtype=torch.float64),
-                [say("one head"), say("four heads")], ["q, k, v", "out"], places=0,
+                [say("one head"), say("four heads")], ["q, k, v", "W_o"], places=0,
             ),
         ),
         say("The tutorial prints 3hk^(k/h), where a superscript slipped."),

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glassformer.inspection.sheet import Table
 from glassformer.inspection.walks.printed import EMBEDDING, IDS, OUT, WK, WORDS, WQ, WV
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, CrossBlock, post_norm
@@ -16,6 +17,7 @@ from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.masks import causal
 from glassformer.nn.positions import Sinusoidal
 from glassformer.nn.span import Span
+from glassformer.words import say
 
 DIM, WIDTH, HIDDEN = 6, 4, 12
 START, END = "<start>", "<end>"
@@ -65,6 +67,25 @@ class ByHand(nn.Module):
         x = (self.token(ids) + self.position(span))[None]
         logits: Tensor = self.head(self.decoder(x, span, read, across))
         return logits[0]  # t v
+
+
+def ours_of(part: nn.Module, *names: str) -> list[Table]:
+    """The weights of some layers of a part, as matrices to multiply with on the right."""
+    marks = {"query": "_q", "key": "_k", "value": "_v", "out": "_o", "widen": "₁", "narrow": "₂"}
+    tables = []
+    for name in names:
+        layer: Any = part.get_submodule(name)
+        title = say("{name}, ours", name=f"W{marks.get(name, '')}")
+        tables.append(Table(title, as_it_is(layer.weight.T), kind="given", places=2))
+        if layer.bias is not None:
+            title = say("{name}, ours", name=f"b{marks.get(name, '')}")
+            tables.append(Table(title, as_it_is(layer.bias[None]), kind="given", places=2))
+    return tables
+
+
+def as_it_is(weights: Tensor) -> Tensor:
+    """A copy: what is shown stays when the network learns."""
+    return weights.detach().clone()
 
 
 def ids_of(words: list[str]) -> Tensor:

@@ -15,8 +15,10 @@ from glassformer.inspection.walks.by_hand import (
     START,
     VOCABULARY,
     ByHand,
+    as_it_is,
     grid,
     ids_of,
+    ours_of,
 )  # fmt: skip
 from glassformer.inspection.walks.printed import LOGITS, PROBABILITIES, SHOWN, WORDS
 from glassformer.nn.span import Span
@@ -24,7 +26,7 @@ from glassformer.trace import Trace
 from glassformer.words import say
 
 SAID = [START, "you", "win", "or", "you", "die", END]
-RATE, UPDATES = 0.5, 300
+RATE, UPDATES, PACE = 0.5, 300, 0.02  # of one plain update, and of many by Adam
 
 
 def walk() -> list[Step]:
@@ -43,21 +45,22 @@ def decoder(network: ByHand) -> list[Step]:
         logits = network(ids_of(WORDS), ids_of(asked))
     five = [VOCABULARY.index(word) for word in SHOWN]
     best = [VOCABULARY[int(i)] for i in logits.argmax(dim=-1)]
-    show = partial(Table, rows=asked)
+    show, part = partial(Table, rows=asked), network.decoder
     return [
         Step(
             say("What the decoder reads"),
-            "E[id] + PE",
+            "X = E[id] + PE",
             say(
                 "While it learns, the decoder reads the right answer shifted by one, all places at "
                 "once: {text}. These embeddings are ours.", text=" ".join(asked),
             ),
             (
+                show(say("E[id], ours"), network.token(ids_of(asked)), columns=FEATURES,
+                     kind="given", places=2),
                 show(
-                    say("ours"),
+                    "X",
                     network.token(ids_of(asked)) + network.position(Span(len(asked), len(asked))),
                     columns=FEATURES,
-                    kind="given",
                 ),
             ),
             say("The tutorial feeds <end> as well, does not shift, and says one word at a time."),
@@ -67,8 +70,12 @@ def decoder(network: ByHand) -> list[Step]:
             "softmax(mask(Q Kᵀ / √d_k))",
             say("A word may look at itself and at those before it; what is to come is hidden."),
             (
+                *ours_of(part.attention, "query", "key", "value", "out"),
                 show(say("scores, ours"), grid(trace["decoder.attention.scores"]), columns=asked),
                 show(say("pattern, ours"), grid(trace["decoder.attention.pattern"]), columns=asked),
+                show(say("what it adds, ours"), grid(trace["decoder.attention"]), columns=FEATURES),
+                show(say("after the norm"), grid(trace["decoder.attention_norm"]),
+                     columns=FEATURES),
             ),
             say("A mask hides the future; it does not prevent overfitting."),
         ),
@@ -77,22 +84,31 @@ def decoder(network: ByHand) -> list[Step]:
             "softmax(Q Kᵀ / √d_k) V",
             say("Queries come from the decoder, keys and values from the encoder."),
             (
+                *ours_of(part.cross, "query", "key", "value", "out"),
                 show(say("pattern, ours"), grid(trace["decoder.cross.pattern"]), columns=WORDS),
                 show(say("what it adds, ours"), grid(trace["decoder.cross"]), columns=FEATURES),
+                show(say("after the norm"), grid(trace["decoder.cross_norm"]), columns=FEATURES),
             ),
             say("The tutorial takes queries and keys from the encoder, values from the decoder."),
         ),
         Step(
             say("What the decoder says"),
-            "norm(x + F)",
+            "norm(x + max(0, x W₁ + b₁) W₂ + b₂)",
             say("After its feed-forward layer and its last norm."),
-            (show(say("ours"), grid(trace["decoder"]), columns=FEATURES),),
+            (
+                *ours_of(part.feedforward, "widen", "narrow"),
+                show(say("ours"), grid(trace["decoder"]), columns=FEATURES),
+            ),
         ),
         Step(
             say("Scores for words"),
             "logits = X W",
             say("Each place has a score for every word."),
-            (show(say("ours"), logits, columns=VOCABULARY, places=2),),
+            (
+                Table(say("{name}, ours", name="W"), as_it_is(network.head.weight.T), FEATURES,
+                      VOCABULARY, "given", 2),
+                show(say("ours"), logits, columns=VOCABULARY, places=2),
+            ),
             say("The tutorial flattens all places into one row of 36; each place is for itself."),
         ),
         Step(
@@ -137,11 +153,11 @@ def learning(network: ByHand) -> list[Step]:
     some = [VOCABULARY[int(i)] for i in like]
     column = partial(Table, rows=FEATURES, columns=some)
     show = partial(Table, rows=SAID[:-1])
-    learnt = learn(network, source, asked, answers)
+    learnt, end = learn(network, source, asked, answers)
     return [
         Step(
             say("Loss"),
-            "−log p(right word), the mean over all places",
+            say("−log p(right word), the mean over all places"),
             say("How surprised it is by the right words {text}.", text=" ".join(SAID[1:])),
             (
                 show(
@@ -152,9 +168,10 @@ def learning(network: ByHand) -> list[Step]:
                 Table(say("loss"), loss.detach()[None, None]),
             ),
         ),
+        twice(),
         Step(
             say("Gradient"),
-            "(p − 1[right]) / places;  ∂loss/∂W = Xᵀ (p − 1[right]) / places",
+            say("(p − 1[right]) / places;  ∂loss/∂W = Xᵀ (p − 1[right]) / places"),
             say("How the loss changes with each score, and so with each weight of the last layer."),
             (
                 show(say("by the scores of these words"), towards[:, like], columns=some),
@@ -163,8 +180,9 @@ def learning(network: ByHand) -> list[Step]:
         ),
         Step(
             say("One update"),
-            "W ← W − rate × ∂loss/∂W",
-            say("Every weight takes a step downhill, at a rate of {rate}.", rate=RATE),
+            say("W ← W − rate × ∂loss/∂W"),
+            say("Every weight of the network takes a step downhill, at a rate of {rate}; those of "
+                "the last layer for these words are shown.", rate=RATE),
             (
                 column(say("weights before"), before[like].T, kind="given"),
                 column(say("and after"), updated[like].T),
@@ -175,14 +193,36 @@ def learning(network: ByHand) -> list[Step]:
         Step(
             say("After {count} updates", count=UPDATES),
             "",
-            say("It says, word by word from <start>: {words}", words=" ".join(learnt)),
+            say("From there on by Adam, at a rate of {rate}. It says, word by word from <start>: "
+                "{words}", rate=PACE, words=" ".join(learnt)),
+            (Table(say("loss"), torch.tensor([[end]])),),
         ),
     ]  # fmt: skip
 
 
-def learn(network: ByHand, source: Tensor, asked: Tensor, answers: Tensor) -> list[str]:
-    """Many updates; then what it says, each word read before the next is said."""
-    optimiser = torch.optim.Adam(network.parameters(), lr=0.02)
+def twice() -> Step:
+    """What a softmax before a loss that has one of its own comes to."""
+    sure = torch.eye(4, dtype=torch.float64)[3:]  # of four words the last, without a doubt
+    shares = sure.softmax(dim=-1)
+    return Step(
+        say("Not twice"),
+        "−log softmax(softmax(logits))",
+        say("The loss takes scores and has a softmax of its own. One tutorial puts another before "
+            "it: then even an answer without a doubt, of four words the last, seems doubtful."),
+        (
+            Table(say("the answer"), sure, kind="given", places=0),
+            Table(say("after another softmax"), shares, places=3),
+            Table(say("its loss, which can get no lower"), -shares[:, 3:].log()),
+            Table(say("its slope, which is not 0"), shares - sure, places=3),
+        ),
+    )  # fmt: skip
+
+
+def learn(
+    network: ByHand, source: Tensor, asked: Tensor, answers: Tensor
+) -> tuple[list[str], float]:
+    """Many updates; then what it says, each word read before the next is said, and the loss."""
+    optimiser = torch.optim.Adam(network.parameters(), lr=PACE)
     for _ in range(UPDATES):
         loss = F.cross_entropy(network(source, asked), answers)
         optimiser.zero_grad()
@@ -192,4 +232,5 @@ def learn(network: ByHand, source: Tensor, asked: Tensor, answers: Tensor) -> li
     with torch.no_grad():
         while said[-1] != END and len(said) < 10:
             said.append(VOCABULARY[int(network(source, ids_of(said))[-1].argmax())])
-    return said[1:]
+        end = F.cross_entropy(network(source, asked), answers)
+    return said[1:], float(end)

@@ -51,7 +51,7 @@ def first_order() -> list[Step]:
         ),
         Step(
             say("Transition matrix"),
-            "T[i, j] = count(i j) / count(i)",
+            say("T[i, j] = count(i j) / count(i)"),
             say("What share of all that followed a word (row) each word (column) has."),
             (Table("T", chances, words, words),),
         ),
@@ -109,7 +109,7 @@ def skips() -> list[Step]:
     return [
         Step(
             say("Second order with skips"),
-            "votes = Σ T[(i, ran), k] over all i before",
+            say("votes = Σ T[(i, ran), k] over all i before"),
             say("Every pair of “ran” and a word before it votes for the next: {text} …",
                 text=PROGRAM),
             (Table(say("the vote of each pair"), tables[0], pair_rows, names),

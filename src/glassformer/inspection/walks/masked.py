@@ -50,7 +50,7 @@ def walk() -> list[Step]:
             ),
             Step(
                 say("Head {head}: mask", head=head),
-                "A[i, j] = −∞ for j > i",
+                say("A[i, j] = −∞ for j > i"),
                 say("What is to come gets a score of minus infinity, so that its share is 0."),
                 (
                     Table(say("as printed"), masked, kind="printed", places=0),

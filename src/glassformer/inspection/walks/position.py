@@ -27,20 +27,23 @@ def walk() -> list[Step]:
     return [
         Step(
             say("Without places"),
-            "attend(X)",
-            say("“I ate the meal” and “the meal ate me” have the same signs: each sign says the "
+            "attend(X) = softmax(X Xᵀ) X",
+            say("“I ate the meal” and “the meal ate me” have the same characters: each says the "
                 "same in both, only elsewhere."),
-            (Table(EATS, plain[0], list(EATS)), Table(EATEN, plain[1], list(EATEN)),
-             Table(say("largest difference of a sign to itself"),
+            (Table(f"X: {EATS}", first, list(EATS), (), "given", 1),
+             Table(f"attend(X): {EATS}", plain[0], list(EATS)),
+             Table(f"attend(X): {EATEN}", plain[1], list(EATEN)),
+             Table(say("largest difference of a character to itself"),
                    (plain[0] - plain[1][[2, 1, 0, 3]]).abs().max()[None, None], places=12)),
         ),
         Step(
             say("With places"),
             "attend(X + PE)",
             say("A wave for each place is added, and the two sentences come apart."),
-            (Table("PE", places, ["0", "1", "2", "3"]), Table(EATS, placed[0], list(EATS)),
-             Table(EATEN, placed[1], list(EATEN)),
-             Table(say("largest difference of a sign to itself"),
+            (Table("PE", places, ["0", "1", "2", "3"]),
+             Table(f"attend(X + PE): {EATS}", placed[0], list(EATS)),
+             Table(f"attend(X + PE): {EATEN}", placed[1], list(EATEN)),
+             Table(say("largest difference of a character to itself"),
                    (placed[0] - placed[1][[2, 1, 0, 3]]).abs().max()[None, None])),
         ),
         adding(first),
@@ -56,12 +59,14 @@ def adding(x: torch.Tensor) -> Step:
     inside, outside = layer.weight[:, :4], layer.weight[:, 4:]
     together, apart = layer(torch.cat((x, one_hot), dim=1)), x @ inside.T + one_hot @ outside.T
     return Step(
-        say("Adding is concatenating"),
+        say("Adding does what concatenating does"),
         "W [x; p] = Wᴵ x + Wᴾ p",
         say("A one-hot place behind each word, times one matrix, is the word times its left half "
             "plus a column of its right half: a vector for each place, added."),
         (
             Table("[x; p]", torch.cat((x, one_hot), dim=1), list(EATS), (), "given", 1),
+            Table("Wᴵ", inside, kind="given", places=1),
+            Table("Wᴾ", outside, kind="given", places=1),
             Table("Wᴾ p", one_hot @ outside.T, ["0", "1", "2", "3"]),
             Table("W [x; p]", together, list(EATS)),
             Table("Wᴵ x + Wᴾ p", apart, list(EATS)),

@@ -19,6 +19,7 @@ from glassformer.inspection.walks.by_hand import (
     ByHand,
     grid,
     ids_of,
+    ours_of,
 )  # fmt: skip
 from glassformer.inspection.walks.printed import (
     CORPUS,
@@ -55,7 +56,43 @@ from glassformer.words import say
 @torch.no_grad()
 def walk() -> list[Step]:
     network = ByHand()
-    return [*into_numbers(), *attention(network), *rest_of_the_encoder(network)]
+    return [about(), *into_numbers(), *attention(network), *rest_of_the_encoder(network)]
+
+
+def about() -> Step:
+    return Step(
+        say("A Transformer by hand"),
+        "",
+        say(
+            "Khan's tutorial (2024) works out a Transformer with 6 features a word "
+            "(f0 to f5), one head 4 wide (e0 to e3) and one block a side. “As printed” is what "
+            "stands there, with * at each cell that is wrong; “as it should be” is computed by the "
+            "parts that train models here, with the tutorial's numbers as their weights. Where it "
+            "is silent the weights are our own, and say so."
+        ),
+    )
+
+
+def rest() -> Step:
+    """What the text says beside its matrices."""
+    words = len({word.lower() for word in CORPUS})
+    asked = torch.tensor([[8.33 * math.log(words), 8.33 * math.log10(words), DIM]])
+    return Step(
+        say("What else the tutorial says"),
+        "n > 8.33 log N",
+        say("A rule for the width of an embedding, by the number of words N = {n}.", n=words),
+        (
+            Table(
+                say("width"), asked, (),
+                [say("by the natural logarithm"), say("by that to base 10"), say("used")],
+                "given", 1,
+            ),
+        ),
+        say(
+            "By its own rule its embedding is too narrow. It gives LLaMA an encoder; LLaMA is a "
+            "decoder alone. It adds ε to the deviation; ε stands under the root with the variance."
+        ),
+    )  # fmt: skip
 
 
 # --- text to numbers --------------------------------------------------------------------------
@@ -313,7 +350,9 @@ def rest_of_the_encoder(network: ByHand) -> list[Step]:
             say("The paper's has two layers. These weights are ours, on the right first norm."),
             (
                 by_word(say("what goes in"), grid(ours["attention_norm"])),
+                *ours_of(network.encoder.feedforward, "widen"),
                 Table(say("after ReLU"), grid(ours["feedforward.hidden"]), WORDS),
+                *ours_of(network.encoder.feedforward, "narrow"),
                 by_word(say("what comes out"), grid(ours["feedforward"])),
             ),
         ),

@@ -1,0 +1,201 @@
+"""What a value inside a model is: asked of the part that makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.nn.attention import Attention, PlainAttention, dot, scaled_dot
+from glassformer.nn.block import pre_norm
+from glassformer.nn.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
+from glassformer.nn.heads import MaskedHead, Pooler
+from glassformer.nn.norms import LayerNorm, RMSNorm
+from glassformer.nn.positions import Alibi, Relative, Rotary, Sinusoidal
+from glassformer.words import say
+
+NAMES = {F.relu: "ReLU", F.gelu: "GELU", ACTIVATIONS["gelu_tanh"]: "GELU", F.silu: "SiLU"}
+
+
+@dataclass(frozen=True)
+class Told:
+    title: str = ""
+    formula: str = ""
+    says: str = ""
+    weights: tuple[tuple[str, Tensor], ...] = ()  # what it is made with: r c
+
+
+def tell(network: nn.Module, name: str, head: int) -> Told:
+    """The title, formula and meaning of the value of this name, in one head."""
+    path, _, leaf = name.rpartition(".")
+    try:
+        part = network.get_submodule(name)
+        return of_part(part, leaf)
+    except AttributeError:  # it is named inside of a part, not said by one
+        part = network.get_submodule(path)
+    if isinstance(part, LayerNorm | RMSNorm):
+        return in_norm(part, leaf)
+    if isinstance(part, Attention | PlainAttention):
+        return in_attention(part, leaf, head, crosses=path.endswith("cross"))
+    if isinstance(part, FeedForward | GatedFeedForward):
+        return in_feedforward(part)
+    if leaf == "residual":
+        before = getattr(part, "residual", None) is pre_norm
+        formula = say("x + layer(norm(x))") if before else say("x + layer(x)")
+        return Told(say("Residual"), formula, say("What was there before is kept."))
+    return {
+        "embedded": Told(say("Embedded"), "", say("What the first block reads.")),
+        "pooled": Told(
+            say("Pooled"), say("mean over the tokens"), say("One row stands for the whole text.")
+        ),
+        "features": Told(say("Features"), "", say("What is known of each token in the end.")),
+        "votes": Told(say("Votes"), "Σ shares", say("What pairs of tokens vote for.")),
+        "output": Told(say("Scores in the end"), "", say("One for every token or label there is.")),
+    }.get(leaf, Told())
+
+
+def of_part(part: nn.Module, leaf: str) -> Told:
+    """What a whole part says."""
+    if isinstance(part, LayerNorm | RMSNorm):
+        return in_norm(part, "norm")
+    if isinstance(part, Attention):
+        says = say("All heads together, brought back to one row for each token.")
+        formula = "concat(heads) W_o" + bias(part.out)
+        return Told(say("Projection"), formula, says, matrix(part.out, "o"))
+    if isinstance(part, PlainAttention):
+        return Told(say("Mixture"), say("pattern X"), say("Each token becomes a mixture of all."))
+    if isinstance(part, FeedForward | GatedFeedForward):
+        formula = f"{say('hidden')} W₂{bias(part.narrow, '₂')}"
+        return Told(
+            say("Feed-forward"), formula, say("What the features add."), matrix(part.narrow, "₂")
+        )
+    if isinstance(part, MaskedHead):
+        act = NAMES.get(part.activation, say("activation"))
+        formula = say("norm({act}(X W + b)) Eᵀ + offset", act=act)
+        says = say("A score for every token in every place.")
+        return Told(say("Guesses"), formula, says, matrix(part.dense, ""))
+    if isinstance(part, Pooler):
+        says = say("The first token, made ready to stand for the whole text.")
+        return Told(say("Pooled"), "tanh(X[0] W + b)", says, matrix(part.dense, ""))
+    if isinstance(part, nn.Linear):
+        says = say("A score for every label.")
+        return Told(say("Head"), "X W" + bias(part), says, matrix(part, ""))
+    if isinstance(part, Sinusoidal):
+        formula = "P[p, 2i] = sin(p / 10000^(2i/d)),  P[p, 2i+1] = cos(p / 10000^(2i/d))"
+        return Told(say("Position"), formula, say("Waves tell where each token stands."))
+    return {
+        "token": Told(
+            say("Embedding"), "E[id]", say("Each token is looked up in a table that was learnt.")
+        ),
+        "source_token": Told(
+            say("Embedding of the source"), "E[id]", say("The source has a table of its own.")
+        ),
+        "segment": Told(
+            say("Segment"), "S[0] or S[1]", say("Which of two texts a token belongs to.")
+        ),
+        "position": Told(say("Position"), "P[place]", say("Where each token stands.")),
+    }.get(leaf, Told())
+
+
+def in_norm(part: LayerNorm | RMSNorm, leaf: str) -> Told:
+    root = isinstance(part, RMSNorm)
+    over = "x / deviation" if root else "(x − mean) / deviation"
+    scale: list[tuple[str, Tensor]] = [(say("scale"), part.weight[None])]
+    if isinstance(part, LayerNorm):
+        scale.append((say("shift"), part.bias[None]))
+    return {
+        "mean": Told(say("Mean"), say("mean of the row"), say("What the norm takes away.")),
+        "deviation": Told(
+            say("Deviation"),
+            say("√(mean of x² + ε)") if root else say("√(mean of (x − mean)² + ε)"),
+            say("What the norm divides by."),
+        ),
+        "normal": Told(say("Normalised"), say(over), say("Every row is of one size.")),
+        "norm": Told(
+            say("Norm"),
+            say("x / deviation × scale") if root else say("(x − mean) / deviation × scale + shift"),
+            say("Every row is of one size, then scaled as was learnt."),
+            tuple(scale),
+        ),
+    }[leaf]
+
+
+def in_attention(part: Attention | PlainAttention, leaf: str, head: int, *, crosses: bool) -> Told:
+    pattern = Told(
+        say("Pattern"), say("softmax(scores)"), say("Whom each token (row) reads, and how much.")
+    )
+    if isinstance(part, PlainAttention):
+        product = say("{product}, −∞ where hidden", product="X Xᵀ")
+        return {"scores": Told(say("Scores"), product, say("How alike tokens are."))}.get(
+            leaf, pattern
+        )
+    read = "S" if crosses else "X"
+    offers = say("What each token offers to be found by.")
+    gives = say("What each token has to give.")
+    if crosses:
+        source = say(" S is what the encoder says of the source.")
+        offers, gives = offers + source, gives + source
+    return {
+        "q": Told(
+            say("Queries"), f"Q = X W_q{bias(part.query)}", say("What each token asks for."),
+            matrix(part.query, "q", columns(part.query, part, head)),
+        ),
+        "k": Told(
+            say("Keys"), f"K = {read} W_k{bias(part.key)}", offers,
+            matrix(part.key, "k", columns(part.key, part, head)),
+        ),
+        "v": Told(
+            say("Values"), f"V = {read} W_v{bias(part.value)}", gives,
+            matrix(part.value, "v", columns(part.value, part, head)),
+        ),
+        "scores": Told(say("Scores"), scores(part), say("How well questions meet offers.")),
+        "pattern": pattern,
+        "heads": Told(
+            say("Mixture"), say("pattern V"), say("Each token becomes a mixture of what it reads.")
+        ),
+    }[leaf]  # fmt: skip
+
+
+def scores(part: Attention) -> str:
+    ways: dict[Any, str] = {scaled_dot: f"Q Kᵀ / √{part.width}", dot: "Q Kᵀ"}
+    product = ways.get(part.score, "vᵀ tanh(q + k)")
+    if isinstance(part.position, Rotary):
+        product = say("{product} of turned Q and K", product=product)
+    if isinstance(part.position, Alibi | Relative):
+        product = say("{product} + bias by distance", product=product)
+    return say("{product}, −∞ where hidden", product=product)
+
+
+def in_feedforward(part: FeedForward | GatedFeedForward) -> Told:
+    act = NAMES.get(part.activation, say("activation"))
+    wide, weights = f"X W₁{bias(part.widen, '₁')}", matrix(part.widen, "₁")
+    formula = f"{act}({wide})"
+    if isinstance(part, GatedFeedForward):
+        formula = f"{act}(X W_g{bias(part.gate, '_g')}) × ({wide})"
+        weights += matrix(part.gate, "g")
+    says = say("Features of each token, by itself: large where one is found.")
+    return Told(say("Inside the feed-forward layer"), formula, says, weights)
+
+
+def columns(layer: nn.Linear, part: Attention, head: int) -> slice:
+    """Those of a head in a layer that may serve several heads with one."""
+    heads, mine = part.query.out_features // part.width, layer.out_features // part.width
+    at = head * mine // heads
+    return slice(at * part.width, (at + 1) * part.width)
+
+
+def matrix(
+    layer: nn.Linear, name: str, part: slice = slice(None)
+) -> tuple[tuple[str, Tensor], ...]:
+    """Its weights and its bias, by their names in formulas."""
+    mark = f"_{name}" if name.isascii() and name else name
+    found = [(f"W{mark}", layer.weight[part].T)]
+    if layer.bias is not None:
+        found.append((f"b{mark}" if name in ("₁", "₂") else "b", layer.bias[None, part]))
+    return tuple(found)
+
+
+def bias(layer: nn.Linear, mark: str = "") -> str:
+    return "" if layer.bias is None else f" + b{mark}"
