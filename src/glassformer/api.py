@@ -216,7 +216,7 @@ class Model:
         labels = self.task.get("labels", ())
         return patch(self.network, self.words(), clean, corrupt, labels)
 
-    def draw(self, name: str, text: str, *, layer: int = 0, head: int = 0) -> Any:
+    def draw(self, name: str, text: str, *, layer: int | str = 0, head: int = 0) -> Any:
         """One of the pictures of a text's way through the model, as a figure of matplotlib.
 
         >>> load("runs/generate-1").draw("attention", "the cat").get_axes()[0].images[0].get_size()

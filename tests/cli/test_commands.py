@@ -98,7 +98,10 @@ def test_a_terminal_without_unicode_is_no_trouble():
 def test_demo_says_what_is_wrong_in_one_line():
     for args, message in (
         (["--head", "9"], "there is no head 9"),
-        (["--layer", "7"], "there are the layers 0 to 1; there is no layer 7"),
+        (
+            ["--layer", "7"],
+            "there is no attention 7; there are blocks.0.attention, blocks.1.attention",
+        ),
         (["a " * 200], "do not fit into a context of 64"),
         ([""], "the text is empty"),
     ):

@@ -100,6 +100,10 @@ def test_heads_and_patches_are_told_as_tables_and_as_json(run):
         (["walk", "RUN", "a" * 99], "do not fit into a context of 32"),
         (["patch", "RUN", "a cat", "a do"], "as many tokens"),
         (["draw", "atention", "RUN", "a cat"], "did you mean"),
+        (["draw", "waves", "--layer", "3"], "waves takes no --layer"),
+        (["draw", "waves", "--out", "a.gif"], "written as .png or .svg or .pdf"),
+        (["draw", "waves", "--out", "nowhere/a.png"], "there is no folder nowhere"),
+        (["walk", "norm", "--html", "nowhere/a.html"], "there is no folder nowhere"),
     ],
 )
 def test_what_cannot_be_is_said(run, line, message):

@@ -100,9 +100,12 @@ def test_what_cannot_be_drawn_is_said():
     recurrent = CASES["recurrent: lstm"].network
     reading = read(recurrent, TOKENIZER, TEXT)
     for make, message in (
-        (lambda: draw.attention(READING, 9), "layers 0 to 1"),
+        (
+            lambda: draw.attention(READING, 9),
+            "there is no attention 9; there are blocks.0.attention",
+        ),
         (lambda: draw.lines(READING, 0, 9), "there is no head 9"),
-        (lambda: draw.norm(READING, 5), "blocks 0 to 1"),
+        (lambda: draw.norm(READING, 5), "norms in blocks.0, blocks.1, not in 5"),
         (lambda: draw.heads(reading), "no attention to look at"),
         (lambda: draw.lens(reading, recurrent, TOKENIZER), "a lens needs blocks"),
         (lambda: draw.words(read(NETWORK, TOKENIZER, "a"), NETWORK), "three different"),

@@ -178,8 +178,14 @@ def test_a_translation_can_be_given():
 def test_patterns_and_next_tokens_are_the_models():
     network = CASES["gpt2"].network
     reading = read(network, TOKENIZER, TEXT)
-    _, pattern, tokens = one_head(reading, 1, 2)
-    assert tokens == list(TEXT)
+    head = one_head(reading, 1, 2)
+    pattern = head.pattern
+    assert head.rows == head.columns == list(TEXT)
+    assert torch.equal(one_head(reading, "blocks.1.attention", 2).pattern, pattern)
+    crossed = read(CASES["translator"].network, TOKENIZER, TEXT, target="bad")
+    head = one_head(crossed, "decoder.1.cross", 0)
+    assert (head.rows, head.columns) == ([START, *"bad"], list(TEXT))
+    assert head.pattern.shape == (4, len(TEXT))
     torch.testing.assert_close(pattern.sum(-1), torch.ones(len(TEXT)))
     assert not pattern.triu(1).any()
     best = network(torch.tensor([reading.ids]))[0, -1].softmax(-1).topk(3)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 SENTENCE = "The value of the list is the sum of its items"
 NEXT = """
-Read any of these values in Python:
+Of a model that you trained: glass walk runs/generate-1 "Any sentence"
+Of any network, in Python:
 
   import torch
   from glassformer import MODELS, Trace
@@ -67,7 +68,7 @@ def show(console: Console, text: str, *, layer: int = 0, head: int = 0, seed: in
     config = Config(vocab=tokenizer.vocab, context=64, dim=64, depth=2, heads=4)
     network = Generator(config).eval()
     reading = read(network, tokenizer, text)
-    _, pattern, _ = one_head(reading, layer, head)
+    pattern = one_head(reading, layer, head).pattern
 
     size, where = sum(p.numel() for p in network.parameters()), f"block {layer}, head {head}"
     console.print(

@@ -9,15 +9,20 @@ import click
 
 from glassformer.cli.inputs import free
 
+TAKES = {
+    "layer": ("attention", "lines", "norm"), "head": ("attention", "lines"),
+    "part": ("architecture",),
+}  # fmt: skip
+
 
 @click.command()
 @click.argument("name")
 @click.argument("run", required=False, type=click.Path(exists=True))
 @click.argument("text", required=False)
 @click.option("--out", type=click.Path(path_type=Path), help="The file.  [default: NAME.png]")
-@click.option("--layer", default=0, show_default=True, help="Which layer of the model.")
-@click.option("--head", default=0, show_default=True, help="Which head of the layer.")
-@click.option("--part", default="attention", show_default=True, help="What architecture lights.")
+@click.option("--layer", help="A block by its number, or a layer as decoder.0.cross.  [default: 0]")
+@click.option("--head", type=int, help="Which head of the layer.  [default: 0]")
+@click.option("--part", help="What architecture lights.  [default: attention]")
 @click.option("--overwrite", is_flag=True, help="Write over a file that is there.")
 def draw(name: str, run: str | None, text: str | None, **options: Any) -> None:
     """Draw NAME into a file: .png, .svg or .pdf, and .gif for what moves (unfolding).
@@ -42,15 +47,23 @@ def draw(name: str, run: str | None, text: str | None, **options: Any) -> None:
         choice = ", ".join((*ALONE, *OF_A_TEXT))
         hint = nearest(name, (*ALONE, *OF_A_TEXT))
         raise GlassError(f"there is no picture {name!r}{hint or f'; there are {choice}'}")
-    file = options["out"] or Path(f"{name}.{'gif' if name == 'unfolding' else 'png'}")
+    kinds = (".gif",) if name == "unfolding" else (".png", ".svg", ".pdf")
+    file = options["out"] or Path(name + kinds[0])
+    if file.suffix not in kinds:
+        raise click.UsageError(f"{file}: this picture is written as {' or '.join(kinds)}")
     free(file, overwrite=options["overwrite"])
     if (name in ALONE) != (run is None) or (name in OF_A_TEXT) != (text is not None):
         raise click.UsageError(
             f"{name} needs no model" if name in ALONE else f"{name} needs a run and a text"
         )
+    for option, takers in TAKES.items():
+        if options[option] is not None and name not in takers:
+            raise click.UsageError(f"{name} takes no --{option}; {' and '.join(takers)} do")
     if run is None or text is None:
-        chart = sketch(name, options["part"])
+        chart = sketch(name, options["part"] or "attention")
     else:
-        chart = load(run).draw(name, text, layer=options["layer"], head=options["head"])
+        layer = options["layer"] or "0"
+        place = int(layer) if layer.lstrip("-").isdigit() else layer
+        chart = load(run).draw(name, text, layer=place, head=options["head"] or 0)
     save(chart, file)
     click.echo(file)

@@ -27,26 +27,40 @@ OF_A_TEXT = (
 )
 SIDE, LETTER = 0.42, 0.11  # inches of a cell, and of a letter
 WRITTEN = 24  # columns, up to which each cell has its number
+LARGEST = 16.0  # inches, at most, of a grid
+READS = ("reads (row)", "is read (column)")
 
 
 def heat_map(
-    values: Tensor, rows: Sequence[str], columns: Sequence[str], *, title: str = ""
+    values: Tensor,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    title: str = "",
+    sides: tuple[str, str] = ("", ""),
+    signed: bool = False,
 ) -> Any:
-    """A grid of numbers from 0 to 1, dark where they are large: r c."""
+    """A grid of shares, darker where they are larger, or, signed, blue above 0 and red below."""
     rows, columns = ([*map(visible, names)] for names in (rows, columns))
+    cell = min(SIDE, LARGEST / max(len(columns), len(rows)))
+    letter = LETTER * cell / SIDE
     beside, above = max(map(len, rows)), max(map(len, columns))
-    size = (SIDE * len(columns) + LETTER * beside + 0.8, SIDE * len(rows) + LETTER * above + 1.0)
+    size = (cell * len(columns) + letter * beside + 1.8, cell * len(rows) + letter * above + 1.2)
     chart, axes = subplots(figsize=size)
-    axes.imshow(values.float().cpu().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="equal")
-    axes.set_xticks(range(len(columns)), columns, rotation=45 if above > 3 else 0)
-    axes.set_yticks(range(len(rows)), rows)
+    look: dict[str, Any] = {"cmap": "RdBu", "vmin": -1} if signed else {"cmap": "Blues", "vmin": 0}
+    image = axes.imshow(values.float().cpu().numpy(), vmax=1, aspect="auto", **look)
+    small = 10 * cell / SIDE
+    axes.set_xticks(range(len(columns)), columns, rotation=45 if above > 3 else 0, fontsize=small)
+    axes.set_yticks(range(len(rows)), rows, fontsize=small)
     axes.xaxis.tick_top()
+    axes.set(ylabel=sides[0], xlabel=sides[1])
+    chart.colorbar(image, ax=axes, shrink=0.6)
     if len(columns) <= WRITTEN:
         for i, row in enumerate(values.tolist()):
             for j, value in enumerate(row):
-                said = f"{value:.2f}".removeprefix("0")
-                color = "white" if value > 0.6 else "black"
-                if value >= 0.005:
+                said = f"{value:.2f}".replace("0.", ".")
+                color = "white" if abs(value) > 0.6 else "black"
+                if abs(value) >= 0.005:
                     axes.text(j, i, said, ha="center", va="center", fontsize=7, color=color)
     if title:
         chart.suptitle(textwrap.fill(title, round(size[0] / LETTER)), fontsize=10)
@@ -58,26 +72,28 @@ def role_map(roles: Sequence[Role]) -> Any:
     names, nothing = LOOKS[:-1], float("nan")
     found = [[role.row()[name] for name in names] for role in roles]
     shares = torch.tensor([[nothing if share is None else share for share in r] for r in found])
-    size = (7, 0.22 * len(roles) + 1.6)
-    chart, (left, right) = subplots(1, 2, figsize=size, sharey=True, width_ratios=(3, 2))
+    size = (9, 0.22 * len(roles) + 1.6)
+    chart, (left, middle, right) = subplots(1, 3, figsize=size, sharey=True, width_ratios=(3, 2, 2))
     image = left.imshow(shares.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     left.set_xticks(range(len(names)), names, rotation=30, ha="right")
     left.set_yticks(range(len(roles)), [f"{role.name} {role.head}" for role in roles], fontsize=8)
     left.set_title("share of attention", fontsize=10)
     chart.colorbar(image, ax=left, fraction=0.05)
+    far = [role.distance or 0.0 for role in roles]
+    middle.barh(range(len(roles)), far, color="C2")
+    middle.set_title("how far it looks, tokens", fontsize=10)
     right.barh(range(len(roles)), [role.cost for role in roles], color="C1")
     right.set_title("cost of its silence, nats", fontsize=10)
-    right.grid(axis="x", alpha=0.3)
+    for ax in (middle, right):
+        ax.grid(axis="x", alpha=0.3)
     return chart
 
 
 def patch_map(found: Patched) -> Any:
     """How much of a difference each value brings back, at each token."""
-    shares = torch.stack(list(found.places.values())).clamp(0, 1)
-    same = zip(found.clean, found.corrupt, strict=True)
-    columns = [a if a == b else f"{a}/{b}" for a, b in same]
+    shares = torch.stack(list(found.places.values()))
     title = f"{found.answers[0]!r} rather than {found.answers[1]!r}: what each value brings back"
-    return heat_map(shares, list(found.places), columns, title=title)
+    return heat_map(shares, list(found.places), found.tokens, title=title, signed=True)
 
 
 def save(chart: Any, file: Path) -> None:
@@ -96,18 +112,19 @@ def save(chart: Any, file: Path) -> None:
 # --- of one text's way through a model ------------------------------------------------------------
 
 
-def attention(reading: Reading, layer: int = 0, head: int = 0) -> Any:
+def attention(reading: Reading, layer: int | str = 0, head: int = 0) -> Any:
     """What each token (row) reads from which, as a heat map."""
-    name, pattern, tokens = one_head(reading, layer, head)
-    return heat_map(pattern, tokens, tokens, title=f"{name}, head {head}")
+    one = one_head(reading, layer, head)
+    title = f"{one.name}, head {head}"
+    return heat_map(one.pattern, one.rows, one.columns, title=title, sides=READS)
 
 
-def lines(reading: Reading, layer: int = 0, head: int = 0) -> Any:
+def lines(reading: Reading, layer: int | str = 0, head: int = 0) -> Any:
     """The same as lines from reader to read, the stronger the darker."""
-    name, pattern, tokens = one_head(reading, layer, head)
-    chart, ax = subplots(figsize=(5, 0.32 * len(tokens) + 1))
-    between(ax, pattern, tokens, tokens)
-    ax.set_title(f"{name}, head {head}", fontsize=10)
+    one = one_head(reading, layer, head)
+    chart, ax = subplots(figsize=(5, 0.32 * max(len(one.rows), len(one.columns)) + 1))
+    between(ax, one.pattern, one.rows, one.columns)
+    ax.set_title(f"{one.name}, head {head}: reads (left), is read (right)", fontsize=10)
     return chart
 
 
@@ -128,14 +145,16 @@ def heads(reading: Reading) -> Any:
     """Every head of every layer, small."""
     found = patterns_of(reading)
     many = max(len(pattern) for pattern in found.values())
-    size = (1.3 * many + 0.8, 1.35 * len(found) + 0.4)
+    size = (1.3 * many + 0.8, 1.35 * len(found) + 0.6)
     chart, axes = subplots(len(found), many, figsize=size, squeeze=False)
     for row, (name, pattern) in zip(axes, found.items(), strict=True):
         for head, ax in enumerate(row):
             ax.set(xticks=[], yticks=[])
             ax.imshow(pattern[head].float().cpu().numpy(), cmap="Blues", vmin=0, vmax=1)
-            ax.set_title(f"{head}", fontsize=7, pad=2)
-        row[0].set_ylabel(name.removesuffix(".attention.pattern"), fontsize=8)
+        row[0].set_ylabel(name.removesuffix(".attention"), fontsize=8)
+    for head, ax in enumerate(axes[0]):
+        ax.set_title(f"head {head}", fontsize=8)
+    chart.suptitle("each row reads the columns that are dark", fontsize=9)
     return chart
 
 
@@ -161,16 +180,17 @@ def residual(reading: Reading) -> Any:
     return chart
 
 
-def norm(reading: Reading, layer: int = 0) -> Any:
+def norm(reading: Reading, layer: int | str = 0) -> Any:
     """The numbers of each token before and after a norm."""
     trace = reading.trace
     names = [n for n in trace if n.endswith(("attention_norm", "feedforward_norm"))]
     blocks = list(dict.fromkeys(n.rpartition(".")[0] for n in names))
     if not blocks:
         raise GlassError("this model has no norms around attention to draw")
-    if not 0 <= layer < len(blocks):
-        raise GlassError(f"there are norms in the blocks 0 to {len(blocks) - 1}, not {layer}")
-    block = blocks[layer]
+    here = [name for name in blocks if name == layer or f".{layer}." in f".{name}."]
+    if not here:
+        raise GlassError(f"there are norms in {', '.join(blocks)}, not in {layer}")
+    block = here[0]
     order = [n for n in trace.order if n in (f"{block}.attention_norm", f"{block}.residual")]
     which = "attention_norm" if order[0].endswith("residual") else "feedforward_norm"
     before, after = trace.visits[f"{block}.residual"][0], trace[f"{block}.{which}"]
@@ -208,7 +228,7 @@ def lens(reading: Reading, network: nn.Module, tokenizer: Tokenizer) -> Any:
     ax.set_xticks(range(len(reading.tokens)), [*map(visible, reading.tokens)])
     ax.set_yticks(range(len(blocks)), blocks)
     what = "next token" if hasattr(network, "cache") else "token in each place"
-    ax.set_title(f"the likeliest {what} after each block", fontsize=10)
+    ax.set_title(f"the likeliest {what} after each block (darker: surer)", fontsize=10)
     return chart
 
 
@@ -231,7 +251,7 @@ def words(reading: Reading, network: nn.Module) -> Any:
     chart, ax = subplots(figsize=(6, 5))
     ax.scatter(x, y, s=12)
     for (name, _), a, b in zip(names, x, y, strict=True):
-        ax.annotate(name.strip() or "·", (a, b), textcoords="offset points", xytext=(4, 3))
+        ax.annotate(visible(name), (a, b), textcoords="offset points", xytext=(4, 3))
     share = float((s[:2] ** 2).sum() / (s**2).sum())
     ax.set_title(f"embeddings in two dimensions ({share:.0%} of their spread)", fontsize=10)
     ax.grid(alpha=0.3)
@@ -240,7 +260,8 @@ def words(reading: Reading, network: nn.Module) -> Any:
 
 def alignment(found: Alignment) -> Any:
     """What each token of a translation read of its source."""
-    return heat_map(found.pattern, found.target, found.source, title="what each word read")
+    title = "what each token of the translation read, the mean of all heads"
+    return heat_map(found.pattern, found.target, found.source, title=title, sides=READS)
 
 
 def unfolding(found: Alignment) -> Any:

@@ -36,6 +36,11 @@ class Patched(Shown):
     places: dict[str, Tensor]  # by the name of a value: t, 0 for nothing and 1 for all of it
     heads: dict[str, Tensor]  # the same for each head: h
 
+    @property
+    def tokens(self) -> list[str]:
+        """Both texts in one: where they differ, clean/corrupt."""
+        return [a if a == b else f"{a}/{b}" for a, b in zip(self.clean, self.corrupt, strict=True)]
+
     def steps(self) -> list[Step]:
         """A table of places and one of heads."""
         (a, b), (c, d) = self.chances
@@ -49,10 +54,7 @@ class Patched(Shown):
         )  # fmt: skip
         if self.gap < LITTLE:
             says += say(" That is so little that the shares say little.")
-        tokens = [
-            a if a == b else f"{a}/{b}" for a, b in zip(self.clean, self.corrupt, strict=True)
-        ]
-        tables = [shares(say("values at each token"), self.places, tokens)]
+        tables = [shares(say("values at each token"), self.places, self.tokens)]
         if self.heads:
             many = max(map(len, self.heads.values()))
             tables.append(shares(say("each head"), self.heads, [*map(str, range(many))]))

@@ -89,20 +89,34 @@ def read(
 
 
 def patterns_of(reading: Reading) -> dict[str, Tensor]:
-    """The attention of every layer to its own text: h t t."""
-    found = {n: v[0] for n, v in reading.trace.items() if n.endswith("attention.pattern")}
+    """What every layer of attention reads, by its name: h t s."""
+    found = {
+        n.removesuffix(".pattern"): v[0] for n, v in reading.trace.items() if n.endswith(".pattern")
+    }
     if not found:
         raise GlassError("this model has no attention to look at")
     return found
 
 
-def one_head(reading: Reading, layer: int, head: int) -> tuple[str, Tensor, list[str]]:
-    """The name of a layer, the pattern of a head in it, t t, and the tokens that it looks at."""
+@dataclass(frozen=True)
+class Head:
+    """What one head reads."""
+
+    name: str  # of its layer
+    pattern: Tensor  # t s
+    rows: list[str]  # tokens that read
+    columns: list[str]  # tokens that are read
+
+
+def one_head(reading: Reading, layer: int | str, head: int) -> Head:
+    """A head of a layer, by its name or by the number of its block: of the first layer there."""
     found = patterns_of(reading)
-    if not 0 <= layer < len(found):
-        raise GlassError(f"there are the layers 0 to {len(found) - 1}; there is no layer {layer}")
-    name = list(found)[layer]
-    many = len(found[name])
-    if not 0 <= head < many:
+    here = [name for name in found if name == layer or f".{layer}." in f".{name}."]
+    if not here:
+        raise GlassError(f"there is no attention {layer!r}; there are {', '.join(found)}")
+    name = here[0]
+    if not 0 <= head < (many := len(found[name])):
         raise GlassError(f"{name} has the heads 0 to {many - 1}; there is no head {head}")
-    return name.removesuffix(".pattern"), found[name][head], reading.tokens_of(name)
+    rows = reading.tokens_of(name)
+    columns = reading.source if name.endswith("cross") and reading.source else rows
+    return Head(name, found[name][head], rows, columns)

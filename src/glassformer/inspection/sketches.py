@@ -13,7 +13,9 @@ from glassformer.nn.masks import causal, everything, fixed, strided, window
 from glassformer.nn.positions import sinusoid
 from glassformer.picture import subplots
 
-PLACES, WIDTH = 40, 32
+PLACES, WIDTH, STEPS = 40, 32, 300
+AROUND = [i / 20 - 1 for i in range(41)]  # how far, in lengths of the weights
+LOWEST = -2  # log₁₀ of the loss: what lies lower is drawn alike
 ALONE = ("one-hot", "markov", "waves", "softmax", "masks", "skips", "architecture")
 
 
@@ -44,10 +46,12 @@ def one_hot() -> Any:
     return chart
 
 
-def frame(x: float, y: float, wide: float, tall: float) -> Any:
+def frame(
+    x: float, y: float, wide: float, tall: float, colour: str = "C3", thick: float = 2
+) -> Any:
     from matplotlib.patches import Rectangle
 
-    return Rectangle((x, y), wide, tall, fill=False, edgecolor="C3", linewidth=2)
+    return Rectangle((x, y), wide, tall, fill=False, edgecolor=colour, linewidth=thick)
 
 
 def markov() -> Any:
@@ -79,19 +83,22 @@ def markov() -> Any:
 def waves() -> Any:
     """Places as waves, and as points that go round circles at different speeds."""
     values = sinusoid(torch.arange(PLACES), WIDTH)
-    chart, (left, right) = subplots(1, 2, figsize=(11, 4.2))
+    chart, (left, *circles) = subplots(1, 4, figsize=(14, 4), width_ratios=(5, 3, 3, 3))
     image = left.imshow(values.T.numpy(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1)
     left.set(xlabel="place", ylabel="feature", title="sine and cosine, each pair slower")
     chart.colorbar(image, ax=left)
-    for number, pair in enumerate((0, 2, 4)):
-        x, y = values[:, 2 * pair + 1] + 2.6 * number, values[:, 2 * pair]
-        right.plot(x, y, "o-", markersize=3, linewidth=0.7)
-        right.text(
-            2.6 * number, 0, f"features\n{2 * pair}, {2 * pair + 1}", ha="center", va="center"
-        )
-        for place in (0, 1, 2, 3):
-            right.annotate(f" {place}", (float(x[place]), float(y[place])), fontsize=8)
-    right.set(title="each pair goes round a circle", aspect="equal", xticks=[], yticks=[])
+    for ax, pair, named in zip(
+        circles, (0, 2, 4), (range(6), range(9), range(0, 40, 6)), strict=True
+    ):
+        x, y = values[:, 2 * pair + 1], values[:, 2 * pair]
+        ax.plot(x, y, "o-", markersize=3, linewidth=0.7)
+        ax.text(0, 0, f"features\n{2 * pair} and {2 * pair + 1}", ha="center", va="center")
+        for place in named:
+            at = (1.14 * float(x[place]), 1.14 * float(y[place]))
+            ax.text(*at, str(place), ha="center", va="center", fontsize=8)
+        ax.set(aspect="equal", xlim=(-1.35, 1.35), ylim=(-1.35, 1.35))
+        ax.axis("off")
+    circles[1].set_title("each pair goes round a circle, place by place")
     return chart
 
 
@@ -126,6 +133,7 @@ def masks() -> Any:
         ax.set_title(str(rule), fontsize=8)
         ax.set(xticks=[], yticks=[])
     axes[0].set(ylabel="query", xlabel="key")
+    chart.suptitle("blue: the query (row) may look at the key (column)", fontsize=9)
     return chart
 
 
@@ -148,42 +156,61 @@ class Deep(nn.Module):
 
 
 def skips(depth: int = 24, wide: int = 16) -> Any:
-    """Loss around the weights, and gradients by depth, with and without skip connections."""
+    """Gradients by depth at the start, and the loss around what was learnt, without and with skip
+    connections."""
     random = torch.Generator().manual_seed(1)
     x = torch.randn(64, wide, generator=random)
     y = x[:, :1].sin()
     chart, axes = subplots(1, 3, figsize=(13, 3.8))
-    for ax, skip, name in ((axes[0], False, "without"), (axes[1], True, "with")):
+    found = []
+    for skip, name in ((False, "without"), (True, "with")):
         network = Deep(depth, wide, skip=skip)
         (network(x) - y).square().mean().backward()
         norms = [float(layer.weight.grad.norm()) for layer in network.layers]  # type: ignore[operator, union-attr]
-        axes[2].semilogy(range(depth), norms, "o-", markersize=3, label=f"{name} skips")
-        image = ax.contourf(*landscape(network, x, y), levels=20, cmap="viridis")
-        ax.set(title=f"loss around its weights, {name} skips", xticks=[], yticks=[])
-        chart.colorbar(image, ax=ax)
-    axes[2].set(xlabel="layer", title="gradient of each layer")
-    axes[2].grid(alpha=0.3)
-    axes[2].legend(fontsize=8)
+        axes[0].semilogy(range(depth), norms, "o-", markersize=3, label=f"{name} skips")
+        found.append((name, learnt(network, x, y), landscape(network, x, y)))
+    every = torch.stack([grid for _, _, grid in found])
+    levels = torch.linspace(float(every.min()), float(every.max()), 21).tolist()
+    for ax, (name, loss, grid) in zip(axes[1:], found, strict=True):
+        image = ax.contourf(AROUND, AROUND, grid, levels=levels, cmap="viridis")
+        ax.plot(0, 0, "w+")
+        ax.set(title=f"{name} skips, after {STEPS} steps: {loss:.2g}", xticks=[], yticks=[])
+    chart.colorbar(image, ax=axes[2], label="log₁₀ of the loss around (+)")
+    axes[0].set(xlabel="layer", title="gradient of each layer, at the start")
+    axes[0].grid(alpha=0.3)
+    axes[0].legend(fontsize=8)
     return chart
 
 
+def learnt(network: nn.Module, x: Tensor, y: Tensor) -> float:
+    """The loss after some updates."""
+    optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
+    for _ in range(STEPS):
+        loss = (network(x) - y).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return float(loss.detach())
+
+
 @torch.no_grad()
-def landscape(network: nn.Module, x: Tensor, y: Tensor) -> tuple[Any, Any, Any]:
-    """The loss along two directions by chance, each as long as the weights themselves."""
+def landscape(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """The logarithm of the loss along two directions by chance, each as long as the weights."""
     weights, random = list(network.parameters()), torch.Generator().manual_seed(2)
     start = [w.clone() for w in weights]
     drawn = [[torch.randn(w.shape, generator=random) for w in weights] for _ in range(2)]
     ways = [[d * w.norm() / d.norm() for d, w in zip(way, start, strict=True)] for way in drawn]
-    steps = torch.linspace(-1, 1, 21)
-    loss = torch.empty(len(steps), len(steps))
-    for i, a in enumerate(steps):
-        for j, b in enumerate(steps):
+    loss = torch.empty(len(AROUND), len(AROUND))
+    for i, a in enumerate(AROUND):
+        for j, b in enumerate(AROUND):
             for w, s, u, v in zip(weights, start, *ways, strict=True):
                 w.copy_(s + a * u + b * v)
             loss[i, j] = (network(x) - y).square().mean()
-    return steps.numpy(), steps.numpy(), loss.log10().numpy()
+    return loss.log10().clamp(min=LOWEST)
 
 
+GAP = 4.4  # between the encoder and the decoder
+ARROW = {"arrowstyle": "-|>", "color": "#666"}
 BOXES = {  # what an encoder and a decoder are made of, from below: column and row
     "embedding": [(0, 0), (1, 0)], "position": [(0, 1), (1, 1)],
     "attention": [(0, 2)], "mask": [(1, 2)], "cross": [(1, 3)],
@@ -196,24 +223,42 @@ SAYS = {
 }  # fmt: skip
 
 
+def around(ax: Any, x: float, y: float, half: float, side: int) -> None:
+    """The way past a layer, which adds what was there before."""
+    out = x + side * 1.8
+    ax.plot((x, out, out), (y - 0.5, y - 0.5, y), color="#999", linewidth=1)
+    ax.annotate(
+        "", (x + side * half, y), (out, y), arrowprops={"arrowstyle": "-|>", "color": "#999"}
+    )
+
+
 def architecture(part: str = "attention") -> Any:
     """The paper's Transformer with one part lit."""
     if part not in BOXES:
         raise GlassError(f"the parts are {', '.join(BOXES)}, not {part!r}")
-    chart, ax = subplots(figsize=(7, 6))
+    chart, ax = subplots(figsize=(8.6, 6.5))
+    for column, top in ((0, 3), (1, 4)):
+        ax.add_patch(frame(GAP * column - 1.95, 1.42, 3.9, top - 0.98, "#b9c2cf", 1))
+        ax.text(GAP * column - 1.85, top + 0.22, "× N", color="#555", fontsize=9)
     for name, spots in BOXES.items():
         for column, row in spots:
             lit = {"facecolor": "#ffd76b", "edgecolor": "#b07c00"}
             plain = {"facecolor": "#eef1f5", "edgecolor": "#8a94a3"}
             box = {"boxstyle": "round,pad=0.5", **(lit if name == part else plain)}
-            ax.text(3.2 * column, row, SAYS[name], ha="center", va="center", bbox=box, fontsize=10)
+            ax.text(GAP * column, row, SAYS[name], ha="center", va="center", bbox=box, fontsize=10)
             if row:
-                ends = (3.2 * column, row - 0.32), (3.2 * column, row - 0.68)
-                ax.annotate("", *ends, arrowprops={"arrowstyle": "-|>", "color": "#666"})
-    ax.annotate("", (1.85, 3), (1.1, 3), arrowprops={"arrowstyle": "-|>", "color": "#666"})
+                ends = (GAP * column, row - 0.32), (GAP * column, row - 0.68)
+                ax.annotate("", *ends, arrowprops=ARROW)
+            if "add" in SAYS[name]:
+                around(
+                    ax, GAP * column, row, 0.036 * len(SAYS[name]) + 0.2, side=1 if column else -1
+                )
+    ax.annotate("", (GAP - 1.6, 3), (1.15, 3), arrowprops=ARROW)
+    ax.text(GAP / 2, 3.08, "K, V", ha="center", fontsize=8, color="#555")
+    ax.text(GAP + 0.07, 2.55, "Q", fontsize=8, color="#555")
     ax.text(0, -0.8, "source", ha="center", color="#555")
-    ax.text(3.2, -0.8, "target so far", ha="center", color="#555")
-    ax.set(xlim=(-1.6, 5.4), ylim=(-1.2, 6.7))
+    ax.text(GAP, -0.8, "target so far", ha="center", color="#555")
+    ax.set(xlim=(-2.1, GAP + 2.1), ylim=(-1.2, 6.7))
     ax.axis("off")
     return chart
 
