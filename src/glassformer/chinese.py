@@ -7,7 +7,7 @@ CHINESE: dict[str, str] = {
     "Attention from nothing, after P. Bloem": "从零开始的注意力（据 P. Bloem）",
     "Why places must be told, after Hung-yi Lee": "为什么要告知位置（据李宏毅）",
     "Layer norm and batch norm, after Hung-yi Lee": "层归一化与批归一化（据李宏毅）",
-    "{run} reads {text}: block {layer}, head {head}": "{run} 读 {text}：块 {layer}，头 {head}",
+    "{run} reads {text}": "{run} 读 {text}",
     "{run} reads {text}: {name}": "{run} 读 {text}：{name}",
     "{at} of {all}: any key goes on, b goes back, q ends": (
         "第 {at} 步，共 {all} 步：按任意键继续，b 返回，q 结束"
@@ -613,6 +613,13 @@ CHINESE: dict[str, str] = {
     "A score for every token in every place.": "每一处对每个词元各有一个分数。",
     "Head": "输出层",
     "A score for every label.": "每个标签一个分数。",
+    "Chances by counting (tokens known: {n})": "计数得到的概率（已知前 {n} 个词元）",
+    "(count + kinds × chance above) / (seen + kinds)": (
+        "(次数 + 种数 × 上表的概率) / (总次数 + 种数)"
+    ),
+    "How often each token (column) followed; what is rare trusts the table above.": (
+        "每个词元（列）跟在后面的频率；罕见的情形更多采信上一张表。"
+    ),
     "Votes": "票",
     "What pairs of tokens vote for.": "词元对投给谁。",
     "Scores in the end": "最后的分数",

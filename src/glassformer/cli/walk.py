@@ -91,8 +91,7 @@ def title_for(what: str, text: str | None, options: dict[str, Any]) -> str:
     run, text = Path(what).name, repr(text)
     if options["why"] is not None:
         return say("{run} reads {text}: {name}", run=run, text=text, name=options["why"])
-    places = {name: options[name] for name in ("layer", "head")}
-    return say("{run} reads {text}: block {layer}, head {head}", run=run, text=text, **places)
+    return say("{run} reads {text}", run=run, text=text)
 
 
 def turn(console: Console, steps: Sequence[Step]) -> None:

@@ -45,6 +45,12 @@ def tell(network: nn.Module, name: str, head: int) -> Told:
         before = getattr(part, "residual", None) is pre_norm
         formula = say("x + layer(norm(x))") if before else say("x + layer(x)")
         return Told(say("Residual"), formula, say("What was there before is kept."))
+    if leaf.startswith("order"):
+        return Told(
+            say("Chances by counting (tokens known: {n})", n=leaf.removeprefix("order")),
+            say("(count + kinds × chance above) / (seen + kinds)"),
+            say("How often each token (column) followed; what is rare trusts the table above."),
+        )
     return {
         "embedded": Told(say("Embedded"), "", say("What the first block reads.")),
         "pooled": Told(

@@ -20,6 +20,7 @@ from glassformer.words import say
 
 SAME = set("query key value out widen narrow dropout gate dense".split())  # told by others
 WORKED = {"scores", "pattern", "heads", "mean", "deviation", "normal", "embedded", "pooled"}
+ANSWERS = {"output", "votes", "head", "masked"}  # whose columns are the answers
 LAST = {"head", "masked"}  # parts whose answer may be that of the whole network
 BLOCK = re.compile(r"((?:blocks|layers|encoder|decoder)\.)(\d+)(\.|$)")
 TOP = 8  # likeliest tokens that are shown
@@ -57,7 +58,7 @@ def worksheet(
             told = block_told(block, layer)
         first = at == 0 and len(reading.trace.visits[name]) > 1 and leaf != "residual"
         step = step_of(reading, name, value, told, head, source=first and bool(reading.source))
-        if leaf == "output" and len(answers) == value.shape[-1]:
+        if (leaf in ANSWERS or leaf.startswith("order")) and len(answers) == value.shape[-1]:
             step = replace(step, tables=tuple(replace(t, columns=answers) for t in step.tables))
         if weights:
             extra = (Table(n, w.detach().float(), kind="given") for n, w in told.weights)

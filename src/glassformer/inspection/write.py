@@ -22,6 +22,7 @@ h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
 """
 # tints that do on a light and on a dark ground: a notebook brings its own
 STYLE = """
+.glass { overflow-wrap: anywhere }
 .glass code { background: rgb(128 128 128 / .14); padding: .1rem .4rem; border-radius: .25rem }
 .glass .tables { display: flex; flex-wrap: wrap; gap: 1.2rem; align-items: flex-start }
 .glass figure { margin: .6rem 0; max-width: 100%; overflow-x: auto }
@@ -208,7 +209,8 @@ def tables(steps: Sequence[Step], folder: Path) -> list[Path]:
     files = []
     for number, step in enumerate(steps, start=1):
         for place, table in enumerate(step.tables, start=1):
-            name = re.sub(r"\W+", "-", f"{step.title} {table.name}").strip("-").lower()
+            both = table.name if table.name in step.title else f"{step.title} {table.name}"
+            name = re.sub(r"\W+", "-", both).strip("-").lower()
             files.append(folder / f"{number:02}-{place}-{name[:60]}.csv")
             lines = [["", *map(plain, table.columns)]] if table.columns else []
             values = table.values.tolist() if table.hidden is None else table.cells()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import GlassError
+from glassformer.trace import tap, watched
 
 
 def before(ids: Tensor, far: int) -> list[Tensor]:
@@ -144,6 +145,8 @@ class Counts(Tables):
             chances *= torch.where(kinds > 0, kinds / seen.clamp(min=1), 1.0)[:, None]
             row, answer, count = self.answered(length, first, kinds)
             chances[row, answer] += count / seen[row]
+            if watched(f"order{length}"):
+                tap(f"order{length}", chances.clone())  # the next one changes it
         return chances
 
     def likelihood(self, columns: Sequence[Tensor], answers: Tensor) -> Tensor:
