@@ -521,6 +521,9 @@ CHINESE: dict[str, str] = {
     "Which values carry the difference": "哪些值承载了差别",
     "What each token of the translation (row) read of the source": "译文的每个词元（行）"
     "读了原文的哪些",
+    "vocab size = count(set(N))": "词表大小 = 计数(去重(N))",
+    "(X + A − mean) / deviation": "(X + A − 均值) / 标准差",
+    "√(mean of (x − mean)²)": "√((x − 均值)² 的均值)",
     # the worksheet of a model
     "mean of the row": "该行的均值",
     "√(mean of (x − mean)² + ε)": "√((x − 均值)² 的均值 + ε)",

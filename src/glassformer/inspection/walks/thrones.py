@@ -107,7 +107,7 @@ def into_numbers() -> list[Step]:
     return [
         Step(
             say("Vocabulary"),
-            "vocab size = count(set(N))",
+            say("vocab size = count(set(N))"),
             say("Every different word of the corpus gets a number."),
             (
                 Table(say("as printed"), torch.tensor([[23.0]]), kind="printed"),
@@ -296,7 +296,7 @@ def attention(network: ByHand) -> list[Step]:
         ),
         Step(
             say("Add and norm"),
-            "(X + A − mean) / deviation",
+            say("(X + A − mean) / deviation"),
             say("The input is added, then each row is brought to mean 0 and deviation 1."),
             both("attention_norm", FEATURES, NORM_1, 2),
             slip_of_the_mean(),
@@ -369,7 +369,7 @@ def rest_of_the_encoder(network: ByHand) -> list[Step]:
         ),
         Step(
             say("Second deviation"),
-            "√(mean of (x − mean)²)",
+            say("√(mean of (x − mean)²)"),
             say("How far the numbers of a row lie from their mean."),
             (
                 Table(say("as printed"), DEVIATION_2, WORDS, kind="printed"),
@@ -384,7 +384,7 @@ def rest_of_the_encoder(network: ByHand) -> list[Step]:
         ),
         Step(
             say("Second norm"),
-            "(x − mean) / deviation",
+            say("(x − mean) / deviation"),
             say("What the encoder says in the end."),
             (
                 by_word(say("as printed"), NORM_2, kind="printed", places=2),
