@@ -474,7 +474,7 @@ CHINESE: dict[str, str] = {
         "这是它的全部各项；下面是最重的一项怎么来的，如此类推。"
     ),
     "(no name)": "（无名）",
-    "At {row}, of {answer}. ": "在 {row} 处，{answer} 的分数。",
+    "The score of {answer} at {row}. ": "{row} 处 {answer} 的分数。",
     "What {row} reads of {column}. ": "{row} 读 {column} 多少。",
     "At {row}. ": "在 {row} 处。",
     "row × column": "行 × 列",

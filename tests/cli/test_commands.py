@@ -140,9 +140,9 @@ def test_wrong_usage_is_2_and_wrong_input_is_1(tmp_path):
     assert glassformer.__version__ in run("--version").stdout
 
 
-def test_the_readmes_commands_run(tmp_path):
-    """Every `glass` line and every Python block of the README, in an empty folder."""
-    text = (ROOT / "README.md").read_text()
+def test_the_commands_of_the_documents_run(tmp_path):
+    """Every `glass` line and every Python block of the README, then of docs, in an empty folder."""
+    text = "".join((ROOT / name).read_text() for name in ("README.md", "docs/looking.md"))
     lines = re.findall(r"^glass .*$", text, re.MULTILINE)
     assert len(lines) >= 12
     for line in lines:

@@ -94,7 +94,7 @@ def test_tokens_are_named():
     inputs = inputs_for(CASES["gpt2"].network, TOKENIZER, "a cat")
     run = Pass(CASES["gpt2"].network, inputs, TOKENIZER)
     says = lambda name: run.at(name).steps()[0].says.split(". ")[0]
-    assert says("output[0,-1,5]") == f"At 't', of {TOKENIZER.token(5)!r}"
+    assert says("output[0,-1,5]") == f"The score of {TOKENIZER.token(5)!r} at 't'"
     assert says("blocks.0.attention.scores[0,0,4,2]") == "What 't' reads of 'c'"
     assert says("blocks.0[0,2,3]") == "At 'c'"
 

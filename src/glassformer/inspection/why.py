@@ -163,7 +163,9 @@ class Pass:
         row = repr(self.tokenizer.token(int(rows[at[0], at[-2]])))
         if leaf == "output" and shape[-1] == self.tokenizer.vocab:
             return say(
-                "At {row}, of {answer}. ", row=row, answer=repr(self.tokenizer.token(at[-1]))
+                "The score of {answer} at {row}. ",
+                row=row,
+                answer=repr(self.tokenizer.token(at[-1])),
             )
         if leaf in ("scores", "pattern"):
             read = source if "cross" in name else rows
