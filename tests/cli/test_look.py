@@ -91,6 +91,7 @@ def test_heads_and_patches_are_told_as_tables_and_as_json(run):
         (["walk", "nrom"], "did you mean 'norm'"),
         (["walk", "norm", "a text"], "it takes no text"),
         (["walk", "norm", "--why", "output[0,1]"], "--why asks a trained model"),
+        (["walk", "norm", "--layer", "3"], "--layer asks a trained model"),
         (["walk", "RUN"], "name a text"),
         (["walk", "RUN", ""], "the text is empty"),
         (["walk", "RUN", "a cat", "--why", "outptu[0,1,2]"], "did you mean"),

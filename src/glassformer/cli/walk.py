@@ -24,8 +24,8 @@ SCREEN = Path("-")
 @click.command()
 @click.argument("what", default="thrones")
 @click.argument("text", required=False)
-@click.option("--layer", default=0, show_default=True, help="The block to look into.")
-@click.option("--head", default=0, show_default=True, help="The head to look into.")
+@click.option("--layer", type=int, help="The block to look into.  [default: 0]")
+@click.option("--head", type=int, help="The head to look into.  [default: 0]")
 @click.option("--target", help="The translation to write; its own unless given.")
 @click.option("--weights", is_flag=True, help="Show the weights of each step too.")
 @click.option("--why", metavar="NAME[PLACE]", help="How one number was made, as output[0,-1,5].")
@@ -122,8 +122,9 @@ def steps_of(what: str, text: str | None, options: dict[str, Any]) -> Sequence[S
     if what in WALKS:
         if text is not None:
             raise click.UsageError(f"{what} is a worked example: it takes no text")
-        if options["why"] is not None:
-            raise click.UsageError("--why asks a trained model: name a run and a text")
+        for name in ("layer", "head", "target", "weights", "why"):
+            if options[name]:
+                raise click.UsageError(f"--{name} asks a trained model: name a run and a text")
         return WALKS[what]()
     if not Path(what).exists():
         hint = nearest(what, WALKS) or f"; there are the worked examples {', '.join(WALKS)}"
@@ -133,5 +134,5 @@ def steps_of(what: str, text: str | None, options: dict[str, Any]) -> Sequence[S
     model, target = load(what), options["target"]
     if options["why"] is not None:
         return model.why(text, options["why"], target=target).steps()
-    places = {name: options[name] for name in ("layer", "head", "weights")}
-    return model.walk(text, target=target, **places)
+    places = {name: options[name] or 0 for name in ("layer", "head")}
+    return model.walk(text, target=target, weights=options["weights"], **places)

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer as Engine
 
 from glassformer.errors import GlassError
 from glassformer.folder import read_json, read_text
+from glassformer.text.by_hand import BYTE
 from glassformer.text.tokenizer import clean
 
 BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -44,8 +45,9 @@ class Subwords:
 
     def token(self, id: int) -> str:
         name, text = str(self.engine.id_to_token(id)), self.decode([id])
-        broken = "\ufffd" in text  # a piece of a character has no text of its own
-        return name if id in self.specials.values() or broken or not text else text
+        if "\ufffd" in text and all(sign in BYTE for sign in name):  # a piece of a character
+            return " ".join(f"{BYTE[sign]:02x}" for sign in name)
+        return name if id in self.specials.values() or not text else text
 
     def to_json(self) -> str:
         text: str = self.engine.to_str()
