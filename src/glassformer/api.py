@@ -72,7 +72,7 @@ class Model:
         >>> "".join(model.stream("the cat", new=40, stop=[" and"], temperature=0.0))
         ' sat on the mat'
         """
-        if not hasattr(self.network, "cache") or "labels" in self.task:
+        if not models.writes(self.network) or "labels" in self.task:
             raise GlassError("this model was not trained to generate")
         options = config.make(Sampling, sampling)
         return use.continued(

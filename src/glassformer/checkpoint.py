@@ -101,7 +101,7 @@ def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> Non
     opened = [load(path / LAST if (path / LAST).is_dir() else path) for path in paths]
     network, tokenizer, task = opened[0]
     first = network.state_dict()
-    if hasattr(network, "learn"):
+    if models.counts(network):
         raise GlassError(f"{paths[0]} learnt in one go: counts have no mean")
     for path, (other, words, found) in zip(paths, opened, strict=True):
         if other.config != network.config or models.name_of(other) != models.name_of(network):

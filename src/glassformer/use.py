@@ -17,7 +17,7 @@ from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import stream as decode
 from glassformer.generate.pieces import pieces
 from glassformer.generate.sampling import Sampling
-from glassformer.models import MODELS, name_of
+from glassformer.models import MODELS, counts, name_of
 from glassformer.nn.heads import mean_pool
 from glassformer.tasks.classify import context_of, encode_pair, scores, separator, shortened
 from glassformer.tasks.fill_mask import MARKS, encode_masked
@@ -150,7 +150,7 @@ def features(network: Any, ids: Tensor, keep: Tensor) -> Tensor:
         return network.read(ids, keep=keep).features  # type: ignore[no-any-return]
     if isinstance(network, MODELS["recurrent_translator"]):
         return network.encode(ids, keep)[0]  # type: ignore[no-any-return]
-    if hasattr(network, "learn"):
+    if counts(network):
         raise GlassError(f"{name_of(network)} only counts: it has no features of a text")
     stacks = [name for name in ("norm", "blocks", "layers") if hasattr(network, name)]
     last = stacks[0] if stacks else "features"

@@ -16,6 +16,7 @@ from glassformer.inspection.alignment import Alignment
 from glassformer.inspection.heads import LOOKS, Role
 from glassformer.inspection.patch import Patched
 from glassformer.inspection.reading import Reading, one_head, patterns_of
+from glassformer.models import writes
 from glassformer.picture import moving, subplots
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
@@ -227,7 +228,7 @@ def lens(reading: Reading, network: nn.Module, tokenizer: Tokenizer) -> Any:
             ax.text(j, i, visible(token)[:8], ha="center", va="center", fontsize=8, color=color)
     ax.set_xticks(range(len(reading.tokens)), [*map(visible, reading.tokens)])
     ax.set_yticks(range(len(blocks)), blocks)
-    what = "next token" if hasattr(network, "cache") else "token in each place"
+    what = "next token" if writes(network) else "token in each place"
     ax.set_title(f"the likeliest {what} after each block (darker: surer)", fontsize=10)
     return chart
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from glassformer.errors import GlassError
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
+from glassformer.models import writes
 from glassformer.trace import Trace
 from glassformer.words import say
 
@@ -105,7 +106,7 @@ def roles(network: nn.Module, inputs: dict[str, Tensor]) -> Roles:
         raise GlassError("this model has no attention, so that there are no heads to look at")
     found = Roles()
     found.even = dict.fromkeys(LOOKS)
-    found.writes = hasattr(network, "cache") and whole.ndim == 3 and whole.shape[1] > 1
+    found.writes = writes(network) and whole.ndim == 3 and whole.shape[1] > 1
     for name in trace:
         layer, pattern = name.removesuffix(".pattern"), trace[name][0].float()  # h t s
         ids = inputs["source" if layer.startswith("encoder") and "source" in inputs else "ids"][0]

@@ -14,7 +14,7 @@ from glassformer.errors import GlassError
 from glassformer.inspection.reading import Reading, asked_at, read
 from glassformer.inspection.sheet import Kind, Step, Table
 from glassformer.inspection.telling import Told, tell
-from glassformer.models import name_of
+from glassformer.models import name_of, writes
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.words import say
 
@@ -216,7 +216,7 @@ def chances_step(
         says = say("The likeliest labels.")
     elif "[MASK]" in reading.tokens:
         says = say("The likeliest in place of [MASK].")
-    elif hasattr(network, "cache"):
+    elif writes(network):
         says = say("The likeliest after the last token.")
     else:
         says = say("The likeliest in the last place; write [MASK] where a token is to be guessed.")

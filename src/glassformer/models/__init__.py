@@ -55,6 +55,16 @@ def build(name: str, settings: dict[str, Any]) -> nn.Module:
     return network
 
 
+def counts(network: nn.Module) -> bool:
+    """Whether it learns by counting, in one go, and not by steps downhill."""
+    return hasattr(network, "learn")
+
+
+def writes(network: nn.Module) -> bool:
+    """Whether it writes a text token by token, and has a cache for it."""
+    return hasattr(network, "cache")
+
+
 def name_of(network: nn.Module) -> str:
     """The name under which `MODELS` lists a network's class."""
     for name, kind in MODELS.items():

@@ -51,7 +51,7 @@ class Start:
         network, tokenizer, facts = checkpoint.open_folder(path)
         if tokenizer is None:
             raise GlassError(f"{path} has no tokenizer, so that nothing can be read with it")
-        if hasattr(network, "learn"):
+        if models.counts(network):
             raise GlassError(f"{path} learnt in one go: count all the data again, without --from")
         old = models.name_of(network)
         architecture = kind.built_on.get(old, old)
@@ -103,7 +103,7 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
     network = start.build(task, learning, tell)
     context = getattr(start.shape, "context", 0)
     task.start(learning.batch, context, learning.seed)
-    at_once = hasattr(network, "learn")
+    at_once = models.counts(network)
     if not at_once:
         task.batch(0)  # what cannot be learnt from is found before anything is written
     if cut := getattr(task, "cut", 0):

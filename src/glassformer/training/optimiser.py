@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from glassformer.config import nearest
 from glassformer.errors import GlassError
+from glassformer.models import counts
 from glassformer.training.settings import Training
 
 
@@ -31,7 +32,7 @@ def make_optimiser(network: nn.Module, settings: Training) -> torch.optim.AdamW:
         if not count:
             names = [name for name, _ in network.named_parameters()]
             raise GlassError(f"no weight is called {pattern!r}{nearest(pattern, names)}")
-    if not groups and not hasattr(network, "learn"):  # what learns in one go has learnt already
+    if not groups and not counts(network):  # what learns in one go has learnt already
         raise GlassError("every weight is frozen: nothing is left to learn")
     tables = [
         {"params": these, "scale": scale, "weight_decay": decay}
