@@ -26,6 +26,7 @@ from glassformer.inspection.shown import Sheet
 from glassformer.inspection.sketches import ALONE
 from glassformer.inspection.why import Pass, Why
 from glassformer.inspection.worksheet import worksheet
+from glassformer.live import Live
 from glassformer.tasks.classify import context_of
 from glassformer.tasks.translate import Translate
 from glassformer.text.tokenizer import Tokenizer
@@ -192,7 +193,7 @@ class Model:
         inputs = inputs_for(self.network, self.words(), text, target)
         return Pass(self.network, inputs, self.words()).at(name)
 
-    def heads(self, text: str | None = None) -> Roles:
+    def heads(self, text: str | None = None, *, tell: Live | None = None) -> Roles:
         """Where each head looks, and what its silence costs; without a text, on chance said twice.
 
         >>> role = load("runs/generate-1").heads("the cat sat")[0]
@@ -200,13 +201,13 @@ class Model:
         ('blocks.0.attention', 0, True)
         """
         if text is not None:
-            return roles(self.network, inputs_for(self.network, self.words(), text))
+            return roles(self.network, inputs_for(self.network, self.words(), text), tell)
         if self.name in Translate.models:
             raise GlassError("a translator needs a text to read")
         ids = repeated(self.config.vocab, context_of(self.network))
-        return roles(self.network, {"ids": ids.to(next(self.network.parameters()).device)})
+        return roles(self.network, {"ids": ids.to(next(self.network.parameters()).device)}, tell)
 
-    def patch(self, clean: str, corrupt: str) -> Patched:
+    def patch(self, clean: str, corrupt: str, *, tell: Live | None = None) -> Patched:
         """Which values carry the difference between two texts.
 
         >>> found = load("runs/generate-1").patch("the cat", "the dog")
@@ -214,7 +215,7 @@ class Model:
         ['blocks.0', 'blocks.0.attention']
         """
         labels = self.task.get("labels", ())
-        return patch(self.network, self.words(), clean, corrupt, labels)
+        return patch(self.network, self.words(), clean, corrupt, labels, tell)
 
     def draw(self, name: str, text: str, *, layer: int | str = 0, head: int = 0) -> Any:
         """One of the pictures of a text's way through the model, as a figure of matplotlib.

@@ -31,6 +31,12 @@ class Live:
             sys.stderr.write(text + "\n")
             self.last = now
 
+    def clear(self) -> None:
+        """Nothing in place of the line that the next one replaces."""
+        if self.terminal:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
 
 class Silent(Live):
     """Says nothing."""
@@ -39,6 +45,9 @@ class Silent(Live):
         pass
 
     def line(self, text: str) -> None:
+        pass
+
+    def clear(self) -> None:
         pass
 
 

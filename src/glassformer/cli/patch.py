@@ -35,9 +35,10 @@ def patch(
 
     from glassformer.api import load
     from glassformer.inspection.screen import show
+    from glassformer.live import Live
 
     free(plot, overwrite=overwrite)
-    found = load(run).patch(clean, corrupt)
+    found = load(run).patch(clean, corrupt, tell=Live())
     if plot is not None:
         from glassformer.inspection.draw import patch_map, save
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from glassformer.errors import GlassError
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
+from glassformer.live import Bar, Live, Silent
 from glassformer.models import writes
 from glassformer.trace import Trace
 from glassformer.words import say
@@ -98,8 +99,9 @@ def looks(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
 
 
 @torch.inference_mode()
-def roles(network: nn.Module, inputs: dict[str, Tensor]) -> Roles:
+def roles(network: nn.Module, inputs: dict[str, Tensor], tell: Live | None = None) -> Roles:
     """Measure every head of a network on one text."""
+    tell = tell or Silent()
     with Trace(network, "*pattern") as trace:
         whole = network(**inputs)
     if not trace:
@@ -107,6 +109,7 @@ def roles(network: nn.Module, inputs: dict[str, Tensor]) -> Roles:
     found = Roles()
     found.even = dict.fromkeys(LOOKS)
     found.writes = writes(network) and whole.ndim == 3 and whole.shape[1] > 1
+    bar = Bar(tell, "heads", sum(len(trace[name][0]) for name in trace))
     for name in trace:
         layer, pattern = name.removesuffix(".pattern"), trace[name][0].float()  # h t s
         ids = inputs["source" if layer.startswith("encoder") and "source" in inputs else "ids"][0]
@@ -118,6 +121,8 @@ def roles(network: nn.Module, inputs: dict[str, Tensor]) -> Roles:
             said = f"{layer}.heads" if f"{layer}.heads" in trace.names else layer
             lost = cost(network, inputs, whole, said, head, writes=found.writes)
             found.append(Role(layer, head, **shares, cost=lost))
+            bar.add(1)
+    tell.clear()
     return found
 
 

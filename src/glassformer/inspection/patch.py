@@ -15,13 +15,14 @@ from glassformer.errors import GlassError
 from glassformer.inspection.reading import asked_at, inputs_for
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
+from glassformer.live import Bar, Live, Silent
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 from glassformer.words import say
 
 SMALL = 1e-6  # a change of a probability that explains nothing
 LITTLE = 0.1  # nats, below which shares are mostly noise
-PARTS = ("", ".attention", ".feedforward")  # what a block says, and what its layers add
+PARTS = ("", ".attention", ".feedforward", ".attention.heads")  # of a block, and its layers
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,6 +99,7 @@ def patch(
     clean: str,
     corrupt: str,
     labels: Sequence[str] = (),
+    tell: Live | None = None,
 ) -> Patched:
     """Run the corrupt text with one value at a time taken from the clean one.
 
@@ -134,14 +136,15 @@ def patch(
 
     stack = "encoder." if name == "source" else ""
     blocks = [n for n in kept if n.rpartition(".")[2].isdigit() and n.startswith(stack)]
-    each = {
-        value: restored(question.with_each(texts[1], value, kept[value]))
-        for block in blocks
-        for value in (*(block + part for part in PARTS), f"{block}.attention.heads")
-        if value in kept
-    }
-    if not each:
+    values = [block + part for block in blocks for part in PARTS if block + part in kept]
+    if not values:
         raise GlassError("this model has no blocks whose values could be put in")
+    tell, each = tell or Silent(), {}
+    bar = Bar(tell, "values", len(values))
+    for value in values:
+        each[value] = restored(question.with_each(texts[1], value, kept[value]))
+        bar.add(1)
+    tell.clear()
     tokens = [[tokenizer.token(int(i)) for i in ids[0]] for ids in texts]
     return Patched(
         clean=tokens[0],
