@@ -73,7 +73,7 @@ def test_a_walk_is_told_in_chinese(name):
 def test_heads_and_patches_are_told_as_tables_and_as_json(run):
     said = command("heads", run, "a cat sat")
     assert "induction" in said
-    assert "blocks.1.attention 3" in said
+    assert "blocks.1 3 " in said
     assert "先前相同" in command("heads", run, "a cat sat", "--lang", "zh")
     roles = [json.loads(line) for line in command("heads", run, "--json").splitlines()]
     assert {role["head"] for role in roles} == {0, 1, 2, 3}

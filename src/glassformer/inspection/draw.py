@@ -77,7 +77,7 @@ def role_map(roles: Sequence[Role]) -> Any:
     chart, (left, middle, right) = subplots(1, 3, figsize=size, sharey=True, width_ratios=(3, 2, 2))
     image = left.imshow(shares.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
     left.set_xticks(range(len(names)), names, rotation=30, ha="right")
-    left.set_yticks(range(len(roles)), [f"{role.name} {role.head}" for role in roles], fontsize=8)
+    left.set_yticks(range(len(roles)), [role.title for role in roles], fontsize=8)
     left.set_title("share of attention", fontsize=10)
     chart.colorbar(image, ax=left, fraction=0.05)
     far = [role.distance or 0.0 for role in roles]

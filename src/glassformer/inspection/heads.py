@@ -39,6 +39,10 @@ class Role:
     distance: float | None  # how far away it looks, in tokens
     cost: float  # nats: what its silence adds to the loss, or how far it moves the answer
 
+    @property
+    def title(self) -> str:
+        return f"{self.name.removesuffix('.attention')} {self.head}"
+
     def row(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -54,7 +58,7 @@ class Roles(Shown, list[Role]):
         columns = (*LOOKS, "cost")
         found = [role.row() for role in self] + [self.even]
         values = [[nan if (v := row.get(name)) is None else v for name in columns] for row in found]
-        rows = [*(f"{role.name} {role.head}" for role in self), say("all alike")]
+        rows = [*(role.title for role in self), say("all alike")]
         says = say(
             "Shares of attention: to the token before, the first, itself, the same token earlier, "
             "and what followed that (induction); how far it looks, in tokens. The last row is a "
