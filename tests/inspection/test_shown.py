@@ -75,6 +75,10 @@ def test_a_sheet_is_cut_to_the_terminal(monkeypatch):
     assert max(map(len, lines)) <= 60
     assert all(f"column {i}" in " ".join(lines) for i in range(20))
     assert lines[-1].strip().startswith("… 8 more rows, ")
+    whole = Table(
+        "whole", torch.ones(40, 2), [f"row {i}" for i in range(40)], ["a", "b"], whole=True
+    )
+    assert "row 39" in screen.text([Step("s", tables=(whole,))])
 
 
 def test_pictures_leave_those_of_others_alone():

@@ -66,7 +66,7 @@ def shares(name: str, found: dict[str, Tensor], columns: list[str]) -> Table:
     values = torch.stack(
         [F.pad(row, (0, len(columns) - len(row)), value=nan) for row in found.values()]
     )
-    return Table(name, values, list(found), columns, "given", 2, shaded=True, gaps=True)
+    return Table(name, values, list(found), columns, "given", 2, shaded=True, gaps=True, whole=True)
 
 
 @dataclass(frozen=True)

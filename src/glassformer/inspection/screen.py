@@ -45,16 +45,17 @@ def show_step(console: Console, step: Step) -> None:
 
 def show_table(console: Console, step: Step, table: Table) -> None:
     """Named columns that do not fit beside stand below; of others only the first are shown."""
+    most = max(table.values.shape) if table.whole else MANY
     shape = " × ".join(map(str, table.values.shape))
     console.print(f"  {table.name} ({shape})", style=STYLES[table.kind], markup=False)
     cells, wrong = table.cells(), step.wrong(table).tolist()
     cells = [
         [f"{cell}*" if bad else cell for cell, bad in zip(row, marks, strict=True)]
         for row, marks in zip(cells, wrong, strict=True)
-    ][:MANY]
-    rows = [visible(name) for name in table.rows[:MANY]] or [""] * len(cells)
+    ][:most]
+    rows = [visible(name) for name in table.rows[:most]] or [""] * len(cells)
     names = [visible(name) for name in table.columns] or [""] * table.values.shape[1]
-    some = range(min(len(names), MANY))
+    some = range(min(len(names), most))
     widths = [max(cell_len(row[i]) for row in [names, *cells]) + 2 for i in some]
     left = max(map(cell_len, rows)) + 4
     groups = fitting(widths, console.width - left)

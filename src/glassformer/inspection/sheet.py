@@ -31,6 +31,7 @@ class Table:
     hidden: Tensor | None = None  # r c: what is left out for someone to work out
     shaded: bool = False  # shares from 0 to 1, each on a colour
     gaps: bool = False  # nan stands where there is no number
+    whole: bool = False  # every row and column is shown, however many there are
 
     def cells(self) -> list[list[str]]:
         """The numbers as they are written."""
