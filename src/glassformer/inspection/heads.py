@@ -70,8 +70,8 @@ class Roles(Shown, list[Role]):
             else say(" The cost of switching a head off: how far the answer moves, in nats (KL).")
         )
         names = [*map(say, columns)]
-        look = {"gaps": True, "whole": True}
-        table = Table(say("heads"), torch.tensor(values), rows, names, "given", 3, **look)
+        grid = torch.tensor(values)
+        table = Table(say("heads"), grid, rows, names, "given", 3, gaps=True, whole=True)
         return [Step(say("Where each head looks, and what it is worth"), "", says, (table,))]
 
 
