@@ -11,7 +11,6 @@ nothing else, beyond that of one that does not look.
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from collections.abc import Callable
 import torch
 
 from glassformer import MODELS, Trace
+from glassformer.training.show import peak_memory
 
 TOKENS, ROUNDS = 512, 5
 SHAPE = {"dim": 768, "depth": 12, "heads": 12}
@@ -81,7 +81,7 @@ def theirs() -> dict[str, Callable[[], float]]:
 @torch.inference_mode()
 def once(name: str) -> None:
     (ours() if name.startswith("ours") else theirs())[name]()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
+    print(1e3 * peak_memory())
 
 
 @torch.inference_mode()

@@ -27,7 +27,7 @@ from glassformer.inspection.sketches import ALONE
 from glassformer.inspection.why import Pass, Why
 from glassformer.inspection.worksheet import worksheet
 from glassformer.live import Live
-from glassformer.tasks.classify import context_of
+from glassformer.tasks.classify import Classify, context_of
 from glassformer.tasks.translate import Translate
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.training import start as training
@@ -42,7 +42,7 @@ class Model:
         tokenizer: Tokenizer | None = None,
         task: dict[str, Any] | None = None,
     ) -> None:
-        self.network, self.tokenizer, self.task = network, tokenizer, task or {}
+        self.network, self.tokenizer, self.task = network.eval(), tokenizer, task or {}
         self.figures: dict[str, Any] = {}  # what training came to
 
     @property
@@ -73,7 +73,8 @@ class Model:
         >>> "".join(model.stream("the cat", new=40, stop=[" and"], temperature=0.0))
         ' sat on the mat'
         """
-        if not models.writes(self.network) or "labels" in self.task:
+        others = (models.MODELS[name] for name in (*Translate.models, *Classify.models))
+        if not models.writes(self.network) or isinstance(self.network, tuple(others)):
             raise GlassError("this model was not trained to generate")
         options = config.make(Sampling, sampling)
         return use.continued(
@@ -217,7 +218,7 @@ class Model:
         labels = self.task.get("labels", ())
         return patch(self.network, self.words(), clean, corrupt, labels, tell)
 
-    def draw(self, name: str, text: str, *, layer: int | str = 0, head: int = 0) -> Any:
+    def draw(self, name: str, text: str, *, layer: int | str | None = None, head: int = 0) -> Any:
         """One of the pictures of a text's way through the model, as a figure of matplotlib.
 
         >>> load("runs/generate-1").draw("attention", "the cat").get_axes()[0].images[0].get_size()
@@ -232,11 +233,12 @@ class Model:
         make = getattr(pictures, name)
         if name in ("alignment", "unfolding"):
             return make(self.align(text, self.translate(text)))
-        reading = read(self.network, self.words(), text)
+        seen = ["*pattern"] if name in ("attention", "lines", "heads") else []
+        reading = read(self.network, self.words(), text, *seen)
         more: dict[str, tuple[Any, ...]] = {
             "attention": (layer, head),
             "lines": (layer, head),
-            "norm": (layer,),
+            "norm": (layer or 0,),
             "lens": (self.network, self.words()),
             "words": (self.network,),
         }

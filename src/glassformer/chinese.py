@@ -498,9 +498,9 @@ CHINESE: dict[str, str] = {
     "heads": "各注意力头",
     "Where each head looks, and what it is worth": "每个头看向何处，价值几何",
     "Shares of attention: to the token before, the first, itself, the same token earlier, and what "
-    "followed that (induction); how far it looks, in tokens. The last row is a head that looks at "
+    "followed that (induction); how far it looks, in tokens. “All alike” is a head that looks at "
     "all it may alike.": "注意力的占比：前一个词元、首个词元、自身、先前出现的相同词元、"
-    "以及其后所跟的词元（归纳）；看多远（以词元计）。最后一行是对可看的词元一视同仁的头。",
+    "以及其后所跟的词元（归纳）；看多远（以词元计）。“一视同仁”是对可看的词元平均看待的头。",
     " The cost of switching a head off: nats added to the loss of the text.": (
         "关掉一个头的代价：文本的损失增加多少奈特。"
     ),
@@ -563,7 +563,7 @@ CHINESE: dict[str, str] = {
         "最后一处最可能的词元；要猜哪个词元，就在那里写 [MASK]。"
     ),
     "Embedded": "嵌入之和",
-    "What the first block reads.": "第一块所读的内容。",
+    "All that is told of a token, together.": "关于一个词元所告知的一切，合在一起。",
     "Each token is looked up in a table that was learnt.": "每个词元在学到的表中查出一行。",
     "Embedding of the source": "源文的嵌入",
     "The source has a table of its own.": "源文有自己的表。",
@@ -615,14 +615,18 @@ CHINESE: dict[str, str] = {
     "Guesses": "猜测",
     "A score for every token in every place.": "每一处对每个词元各有一个分数。",
     "Head": "输出层",
-    "A score for every label.": "每个标签一个分数。",
     "Chances by counting (tokens known: {n})": "计数得到的概率（已知前 {n} 个词元）",
-    "(count + kinds × chance above) / (seen + kinds)": (
-        "(次数 + 种数 × 上表的概率) / (总次数 + 种数)"
+    "(count + kinds / vocab) / (seen + kinds)": "(次数 + 种数 / 词表大小) / (总次数 + 种数)",
+    "(count + kinds × chance knowing one less) / (seen + kinds)": (
+        "(次数 + 种数 × 少知道一个时的概率) / (总次数 + 种数)"
     ),
-    "How often each token (column) followed; what is rare trusts the table above.": (
-        "每个词元（列）跟在后面的频率；罕见的情形更多采信上一张表。"
+    "How often each token (column) is the answer at all.": "每个词元（列）总体上作为答案的频率。",
+    "How often each token (column) is the answer; what is rare trusts knowing less.": (
+        "每个词元（列）作为答案的频率；罕见的情形更多采信知道得较少时的概率。"
     ),
+    "Layer": "线性层",
+    "A score for every class.": "每个类别一个分数。",
+    "The likeliest classes.": "最可能的类别。",
     "Votes": "票",
     "What pairs of tokens vote for.": "词元对投给谁。",
     "Scores in the end": "最后的分数",

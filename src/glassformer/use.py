@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from glassformer.trace import Trace
 
 BATCH = 32  # texts that are read at once
 BEAM, PENALTY = 4, 0.6  # how many translations are followed; above 0 favours longer ones
+ONE_AT_A_TIME = Lock()  # there is one trace at a time
 ENDS = ("<|endoftext|>", "</s>", "<s>")  # marks after which a text is at its end
 
 
@@ -155,6 +157,6 @@ def features(network: Any, ids: Tensor, keep: Tensor) -> Tensor:
     stacks = [name for name in ("norm", "blocks", "layers") if hasattr(network, name)]
     last = stacks[0] if stacks else "features"
     last += f".{len(getattr(network, last)) - 1}" if last in ("blocks", "layers") else ""
-    with Trace(network, last) as trace:
+    with ONE_AT_A_TIME, Trace(network, last) as trace:
         network(ids, keep=keep)
     return trace[last]

@@ -20,7 +20,9 @@ TAKES = {
 @click.argument("run", required=False, type=click.Path(exists=True))
 @click.argument("text", required=False)
 @click.option("--out", type=click.Path(path_type=Path), help="The file.  [default: NAME.png]")
-@click.option("--layer", help="A block by its number, or a layer as decoder.0.cross.  [default: 0]")
+@click.option(
+    "--layer", help="A block by its number, or a layer as decoder.0.cross.  [default: the first]"
+)
 @click.option("--head", type=int, help="Which head of the layer.  [default: 0]")
 @click.option("--part", help="What architecture lights.  [default: attention]")
 @click.option("--overwrite", is_flag=True, help="Write over a file that is there.")
@@ -62,8 +64,9 @@ def draw(name: str, run: str | None, text: str | None, **options: Any) -> None:
     if run is None or text is None:
         chart = sketch(name, options["part"] or "attention")
     else:
-        layer = options["layer"] or "0"
-        place = int(layer) if layer.lstrip("-").isdigit() else layer
-        chart = load(run).draw(name, text, layer=place, head=options["head"] or 0)
+        layer: int | str | None = options["layer"]
+        if layer and str(layer).lstrip("-").isdigit():
+            layer = int(layer)
+        chart = load(run).draw(name, text, layer=layer, head=options["head"] or 0)
     save(chart, file)
     click.echo(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import warnings
 from collections.abc import Sequence
@@ -59,7 +60,7 @@ def heat_map(
     if len(columns) <= WRITTEN:
         for i, row in enumerate(values.tolist()):
             for j, value in enumerate(row):
-                said = f"{value:.2f}".replace("0.", ".")
+                said = re.sub(r"^(-?)0\.", r"\1.", f"{value:.2f}")
                 color = "white" if abs(value) > 0.6 else "black"
                 if abs(value) >= 0.005:
                     axes.text(j, i, said, ha="center", va="center", fontsize=7, color=color)
@@ -113,14 +114,14 @@ def save(chart: Any, file: Path) -> None:
 # --- of one text's way through a model ------------------------------------------------------------
 
 
-def attention(reading: Reading, layer: int | str = 0, head: int = 0) -> Any:
+def attention(reading: Reading, layer: int | str | None = None, head: int = 0) -> Any:
     """What each token (row) reads from which, as a heat map."""
     one = one_head(reading, layer, head)
     title = f"{one.name}, head {head}"
     return heat_map(one.pattern, one.rows, one.columns, title=title, sides=READS)
 
 
-def lines(reading: Reading, layer: int | str = 0, head: int = 0) -> Any:
+def lines(reading: Reading, layer: int | str | None = None, head: int = 0) -> Any:
     """The same as lines from reader to read, the stronger the darker."""
     one = one_head(reading, layer, head)
     chart, ax = subplots(figsize=(5, 0.32 * max(len(one.rows), len(one.columns)) + 1))

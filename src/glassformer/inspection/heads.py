@@ -50,18 +50,19 @@ class Role:
 class Roles(Shown, list[Role]):
     """What every head of a model does."""
 
-    even: dict[str, float | None]  # what a head would score that looks at all it may alike
+    even: dict[str, dict[str, float | None]]  # a head that looks at all alike, by kind of layer
     writes: bool  # whether a cost is what is added to the loss, or how far the answer moves
 
     def steps(self) -> list[Step]:
         """One table: a row for each head, and one for a head that looks at all alike."""
         columns = (*LOOKS, "cost")
-        found = [role.row() for role in self] + [self.even]
+        found = [role.row() for role in self] + list(self.even.values())
         values = [[nan if (v := row.get(name)) is None else v for name in columns] for row in found]
-        rows = [*(role.title for role in self), say("all alike")]
+        alike = [f"{say('all alike')} {kind}".strip() for kind in self.even]
+        rows = [*(role.title for role in self), *alike]
         says = say(
             "Shares of attention: to the token before, the first, itself, the same token earlier, "
-            "and what followed that (induction); how far it looks, in tokens. The last row is a "
+            "and what followed that (induction); how far it looks, in tokens. “All alike” is a "
             "head that looks at all it may alike."
         )
         says += (
@@ -88,7 +89,7 @@ def looks(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
     back = place[:, None] - place  # how far behind each row its column is
     same = (ids[:, None] == ids) & (back > 0)
     after = torch.zeros_like(same)
-    after[:, 1:] = same[:, :-1] & (back[:, 1:] >= 0)
+    after[:, 1:] = same[:, :-1] & (back[:, 1:] > 0)
     found: dict[str, float | None] = {}
     for name, where in (
         ("previous", back == 1),
@@ -107,20 +108,22 @@ def looks(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
 def roles(network: nn.Module, inputs: dict[str, Tensor], tell: Live | None = None) -> Roles:
     """Measure every head of a network on one text."""
     tell = tell or Silent()
-    with Trace(network, "*pattern") as trace:
+    with Trace(network, "*pattern", "*scores") as trace:
         whole = network(**inputs)
     if not trace:
         raise GlassError("this model has no attention, so that there are no heads to look at")
     found = Roles()
-    found.even = dict.fromkeys(LOOKS)
+    found.even = {}
+    layers = [name.removesuffix(".pattern") for name in trace if name.endswith("pattern")]
     found.writes = writes(network) and whole.ndim == 3 and whole.shape[1] > 1
-    bar = Bar(tell, "heads", sum(len(trace[name][0]) for name in trace))
-    for name in trace:
-        layer, pattern = name.removesuffix(".pattern"), trace[name][0].float()  # h t s
+    bar = Bar(tell, "heads", sum(len(trace[f"{layer}.pattern"][0]) for layer in layers))
+    for layer in layers:
+        pattern = trace[f"{layer}.pattern"][0].float()  # h t s
         ids = inputs["source" if layer.startswith("encoder") and "source" in inputs else "ids"][0]
-        if "cross" not in layer:
-            seen = (pattern[0] > 0).float()
-            found.even = looks(seen / seen.sum(dim=1, keepdim=True), ids)
+        kind = layer.split(".")[0] if "source" in inputs else ""
+        if "cross" not in layer and kind not in found.even:
+            seen = trace[f"{layer}.scores"][0, 0].isfinite().float()
+            found.even[kind] = looks(seen / seen.sum(dim=1, keepdim=True), ids)
         for head, one in enumerate(pattern):
             shares = dict.fromkeys(LOOKS) if "cross" in layer else looks(one, ids)
             said = f"{layer}.heads" if f"{layer}.heads" in trace.names else layer

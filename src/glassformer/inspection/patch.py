@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glassformer import models
 from glassformer.errors import GlassError
 from glassformer.inspection.reading import asked_at, inputs_for
 from glassformer.inspection.sheet import Step, Table
@@ -21,6 +22,7 @@ from glassformer.trace import Trace
 from glassformer.words import say
 
 SMALL = 1e-6  # a change of a probability that explains nothing
+AT_ONCE = 50_000_000  # scores that are computed at once: memory
 LITTLE = 0.1  # nats, below which shares are mostly noise
 PARTS = ("", ".attention", ".feedforward", ".attention.heads")  # of a block, and its layers
 
@@ -88,8 +90,14 @@ class Question:
     def with_each(self, ids: Tensor, name: str, clean: Tensor) -> Tensor:
         """The answers to as many copies of a text as a value has places, each with another place
         (or head) taken from a clean run: b v."""
-        with Trace(self.network, edit={name: partial(put, clean)}):
-            return self.answers(ids.expand(clean.shape[1], -1))
+        many, vocab = clean.shape[1], getattr(self.network.config, "vocab", 1)
+        some = max(AT_ONCE // (ids.shape[1] * vocab), 1)  # a row has a score for every token
+        answers = []
+        for first in range(0, many, some):
+            rows = range(first, min(first + some, many))
+            with Trace(self.network, edit={name: partial(put, clean, rows)}):
+                answers.append(self.answers(ids.expand(len(rows), -1)))
+        return torch.cat(answers)
 
 
 @torch.inference_mode()
@@ -112,6 +120,15 @@ def patch(
     texts = first[name], second[name]
     at = -1 if name == "source" else asked_at(tokenizer, texts[0][0])
     question = Question(network, name, rest, at)
+    if (
+        name == "ids"
+        and not models.writes(network)
+        and "[MASK]" in tokenizer.specials
+        and not labels
+    ):
+        hidden = [(ids == tokenizer.specials["[MASK]"]).tolist() for ids in texts]
+        if hidden[0] != hidden[1] or not any(hidden[0][0]):
+            raise GlassError("write [MASK] where the answer is to be: at one place of both texts")
     if texts[0].shape != texts[1].shape:
         many = " and ".join(str(ids.shape[1]) for ids in texts)
         raise GlassError(f"the two texts must have as many tokens; they have {many}")
@@ -157,8 +174,8 @@ def patch(
     )
 
 
-def put(clean: Tensor, value: Tensor) -> Tensor:
-    """Row i of a batch takes place (or head) i from the clean run: b t d, or b h t e."""
-    value, each = value.clone(), range(len(value))
-    value[each, each] = clean[0, list(each)]
+def put(clean: Tensor, places: range, value: Tensor) -> Tensor:
+    """Each row of a batch takes another place (or head) from the clean run: b t d, or b h t e."""
+    value = value.clone()
+    value[range(len(value)), places] = clean[0, list(places)]
     return value

@@ -14,6 +14,7 @@ from glassformer.errors import GlassError
 from glassformer.models import name_of
 from glassformer.tasks.classify import encode_pair
 from glassformer.tasks.fill_mask import encode_masked
+from glassformer.tasks.generate import Generate
 from glassformer.tasks.translate import END, START, Translate
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
@@ -30,7 +31,7 @@ class Reading:
 
     def tokens_of(self, name: str) -> list[str]:
         """The tokens that the rows of a value stand for, by its name."""
-        return self.source if name.startswith("encoder") and self.source else self.tokens
+        return self.source if self.source and of_source(name) else self.tokens
 
     @property
     def ids(self) -> list[int]:
@@ -38,16 +39,29 @@ class Reading:
         return found
 
 
+def of_source(name: str) -> bool:
+    """Whether the rows of a value of a translator are tokens of its source; name#1 is the first of
+    several visits, when a table or a wave serves both sides."""
+    name, _, visit = name.partition("#")
+    first = visit == "1" and name in ("token", "position", "embedded", "dropout")
+    read = "cross" in name and name.rsplit(".", 1)[-1] in ("k", "v", "key", "value")
+    return name.startswith(("encoder", "source")) or first or read
+
+
 def inputs_for(
     network: nn.Module, tokenizer: Tokenizer, text: str, target: str | None = None
 ) -> dict[str, Tensor]:
-    """A text as the network takes it; for a translator with a translation, its own if none."""
-    device, specials = next(network.parameters()).device, tokenizer.specials
-    masked = "[MASK]" in text and "[MASK]" in specials
-    ids = encode_masked(tokenizer, text) if masked else encode_pair(tokenizer, (text,))
+    """A text as the network takes it in use; for a translator also a translation, or its own."""
+    device, specials, name = next(network.parameters()).device, tokenizer.specials, name_of(network)
+    if name in (*Translate.models, *Generate.models):
+        ids = tokenizer.encode(text)
+    elif "[MASK]" in text and "[MASK]" in specials:
+        ids = encode_masked(tokenizer, text)
+    else:
+        ids = encode_pair(tokenizer, (text,))
     if not ids:
         raise GlassError("the text is empty: give at least one word")
-    if name_of(network) not in Translate.models:
+    if name not in Translate.models:
         return {"ids": torch.tensor([ids], device=device)}
     begin, end = specials[START], specials[END]
     source = torch.tensor([ids], device=device)
@@ -64,6 +78,13 @@ def asked_at(tokenizer: Tokenizer, ids: Tensor) -> int:
 
 
 @torch.no_grad()
+def names_in(network: nn.Module, inputs: dict[str, Tensor]) -> set[str]:
+    """The names of all values that come by."""
+    with Trace(network, "-") as trace:
+        network(**inputs)
+    return trace.names
+
+
 def read(
     network: nn.Module,
     tokenizer: Tokenizer,
@@ -74,9 +95,22 @@ def read(
 ) -> Reading:
     """Run a text through a network and note the values that the patterns name, or all."""
     inputs = inputs_for(network, tokenizer, text, target)
+    return reading_of(network, tokenizer, inputs, *patterns, **options)
+
+
+@torch.no_grad()
+def reading_of(
+    network: nn.Module,
+    tokenizer: Tokenizer,
+    inputs: dict[str, Tensor],
+    *patterns: str,
+    strict: bool = True,
+    **options: Any,
+) -> Reading:
+    """The same of ids; strict refuses a pattern that no name matches."""
     with Trace(network, *patterns, **options) as trace:
         output = network(**inputs)
-    for pattern in patterns:
+    for pattern in patterns if strict else ():
         if not any(fnmatchcase(name, pattern) for name in trace):
             leaves = (sorted({name.rpartition(".")[2] for name in trace.names}),)
             hint = nearest(pattern.rpartition(".")[2], *leaves)
@@ -108,10 +142,10 @@ class Head:
     columns: list[str]  # tokens that are read
 
 
-def one_head(reading: Reading, layer: int | str, head: int) -> Head:
+def one_head(reading: Reading, layer: int | str | None, head: int) -> Head:
     """A head of a layer, by its name or by the number of its block: of the first layer there."""
     found = patterns_of(reading)
-    here = [name for name in found if name == layer or f".{layer}." in f".{name}."]
+    here = [n for n in found if layer is None or n == layer or f".{layer}." in f".{n}."]
     if not here:
         raise GlassError(f"there is no attention {layer!r}; there are {', '.join(found)}")
     name = here[0]

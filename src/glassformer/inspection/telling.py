@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 
 from glassformer.nn.attention import Attention, PlainAttention, dot, scaled_dot
 from glassformer.nn.block import pre_norm
-from glassformer.nn.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
+from glassformer.nn.feedforward import ACTIVATIONS, Activation, FeedForward, GatedFeedForward
 from glassformer.nn.heads import MaskedHead, Pooler
 from glassformer.nn.norms import LayerNorm, RMSNorm
-from glassformer.nn.positions import Alibi, Relative, Rotary, Sinusoidal
+from glassformer.nn.positions import Alibi, Position, Relative, Rotary, Sinusoidal
 from glassformer.words import say
 
-NAMES = {F.relu: "ReLU", F.gelu: "GELU", ACTIVATIONS["gelu_tanh"]: "GELU", F.silu: "SiLU"}
+NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU_tanh", "silu": "SiLU"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Told:
     formula: str = ""
     says: str = ""
     weights: tuple[tuple[str, Tensor], ...] = ()  # what it is made with: r c
+    partly: bool = False  # whether it needs more than a sheet shows: angles, slopes
 
 
 def tell(network: nn.Module, name: str, head: int) -> Told:
@@ -36,7 +37,7 @@ def tell(network: nn.Module, name: str, head: int) -> Told:
     except AttributeError:  # it is named inside of a part, not said by one
         part = network.get_submodule(path)
     if isinstance(part, LayerNorm | RMSNorm):
-        return in_norm(part, leaf)
+        return replace(in_norm(part, leaf), partly=path.startswith("masked"))
     if isinstance(part, Attention | PlainAttention):
         return in_attention(part, leaf, head, crosses=path.endswith("cross"))
     if isinstance(part, FeedForward | GatedFeedForward):
@@ -45,14 +46,20 @@ def tell(network: nn.Module, name: str, head: int) -> Told:
         before = getattr(part, "residual", None) is pre_norm
         formula = say("x + layer(norm(x))") if before else say("x + layer(x)")
         return Told(say("Residual"), formula, say("What was there before is kept."))
+    if leaf == "order0":
+        return Told(
+            say("Chances by counting (tokens known: {n})", n=0),
+            say("(count + kinds / vocab) / (seen + kinds)"),
+            say("How often each token (column) is the answer at all."),
+        )
     if leaf.startswith("order"):
         return Told(
             say("Chances by counting (tokens known: {n})", n=leaf.removeprefix("order")),
-            say("(count + kinds × chance above) / (seen + kinds)"),
-            say("How often each token (column) followed; what is rare trusts the table above."),
+            say("(count + kinds × chance knowing one less) / (seen + kinds)"),
+            say("How often each token (column) is the answer; what is rare trusts knowing less."),
         )
     return {
-        "embedded": Told(say("Embedded"), "", say("What the first block reads.")),
+        "embedded": Told(say("Embedded"), "", say("All that is told of a token, together.")),
         "pooled": Told(
             say("Pooled"), say("mean over the tokens"), say("One row stands for the whole text.")
         ),
@@ -78,7 +85,7 @@ def of_part(part: nn.Module, leaf: str) -> Told:
             say("Feed-forward"), formula, say("What the features add."), matrix(part.narrow, "₂")
         )
     if isinstance(part, MaskedHead):
-        act = NAMES.get(part.activation, say("activation"))
+        act = called(part.activation)
         formula = say("norm({act}(X W + b)) Eᵀ + offset", act=act)
         says = say("A score for every token in every place.")
         return Told(say("Guesses"), formula, says, matrix(part.dense, ""))
@@ -86,8 +93,9 @@ def of_part(part: nn.Module, leaf: str) -> Told:
         says = say("The first token, made ready to stand for the whole text.")
         return Told(say("Pooled"), "tanh(X[0] W + b)", says, matrix(part.dense, ""))
     if isinstance(part, nn.Linear):
-        says = say("A score for every label.")
-        return Told(say("Head"), "X W" + bias(part), says, matrix(part, ""))
+        title = say("Head") if leaf == "head" else say("Layer")
+        says = say("A score for every class.") if leaf == "head" else ""
+        return Told(title, "X W" + bias(part), says, matrix(part, ""))
     if isinstance(part, Sinusoidal):
         formula = "P[p, 2i] = sin(p / 10000^(2i/d)),  P[p, 2i+1] = cos(p / 10000^(2i/d))"
         return Told(say("Position"), formula, say("Waves tell where each token stands."))
@@ -156,7 +164,10 @@ def in_attention(part: Attention | PlainAttention, leaf: str, head: int, *, cros
             say("Values"), f"V = {read} W_v{bias(part.value)}", gives,
             matrix(part.value, "v", columns(part.value, part, head)),
         ),
-        "scores": Told(say("Scores"), scores(part), say("How well questions meet offers.")),
+        "scores": Told(
+            say("Scores"), scores(part), say("How well questions meet offers."),
+            partly=type(part.position) is not Position or part.score not in (scaled_dot, dot),
+        ),
         "pattern": pattern,
         "heads": Told(
             say("Mixture"), say("pattern V"), say("Each token becomes a mixture of what it reads.")
@@ -175,7 +186,7 @@ def scores(part: Attention) -> str:
 
 
 def in_feedforward(part: FeedForward | GatedFeedForward) -> Told:
-    act = NAMES.get(part.activation, say("activation"))
+    act = called(part.activation)
     wide, weights = f"X W₁{bias(part.widen, '₁')}", matrix(part.widen, "₁")
     formula = f"{act}({wide})"
     if isinstance(part, GatedFeedForward):
@@ -183,6 +194,13 @@ def in_feedforward(part: FeedForward | GatedFeedForward) -> Told:
         weights += matrix(part.gate, "g")
     says = say("Features of each token, by itself: large where one is found.")
     return Told(say("Inside the feed-forward layer"), formula, says, weights)
+
+
+def called(activation: Activation) -> str:
+    """The name of an activation: by what it gives, for a copy of it is another object."""
+    x = torch.linspace(-2, 2, 9)
+    same = (name for name, other in ACTIVATIONS.items() if torch.equal(other(x), activation(x)))
+    return NAMES.get(next(same, ""), say("activation"))
 
 
 def columns(layer: nn.Linear, part: Attention, head: int) -> slice:

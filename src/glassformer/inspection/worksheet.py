@@ -11,14 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import GlassError
-from glassformer.inspection.reading import Reading, asked_at, read
+from glassformer.inspection.reading import (
+    Reading,
+    asked_at,
+    inputs_for,
+    names_in,
+    of_source,
+    reading_of,
+)
 from glassformer.inspection.sheet import Kind, Step, Table
 from glassformer.inspection.telling import Told, tell
 from glassformer.models import name_of, writes
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.words import say
 
-SAME = set("query key value out widen narrow dropout gate dense".split())  # told by others
+SAME = set("query key value out widen narrow dropout gate dense score".split())  # told by others
 WORKED = {"scores", "pattern", "heads", "mean", "deviation", "normal", "embedded", "pooled"}
 ANSWERS = {"output", "votes", "head", "masked"}  # whose columns are the answers
 LAST = {"head", "masked"}  # parts whose answer may be that of the whole network
@@ -38,21 +45,26 @@ def worksheet(
     weights: bool = False,
 ) -> list[Step]:
     """Every step of a text through one block and one head of a network, with weights if asked."""
-    reading = read(network, tokenizer, text, target=target)
-    deep = [int(found[2]) for name in reading.trace if (found := BLOCK.match(name))]
+    inputs = inputs_for(network, tokenizer, text, target)
+    names = names_in(network, inputs)
+    deep = [int(found[2]) for name in names if (found := BLOCK.match(name))]
     if deep and not 0 <= layer <= max(deep):
         raise GlassError(f"there is no block {layer}; the last is {max(deep)}")
+    wanted = {name for name in names if is_shown(name, layer, max(deep, default=0))}
+    inside = {f"{name}.*" for name in wanted if not BLOCK.fullmatch(name)}  # what kernels hide
+    reading = reading_of(network, tokenizer, inputs, *wanted, *inside, strict=False)
     answers = labels or [tokenizer.token(i) for i in range(tokenizer.vocab)]
     said = {name: tell(network, name, head) for name in reading.trace}
     steps = [tokens_step(network, reading, tokenizer, layer if deep else None)]
-    for name, at in shown(reading, layer):
+    for name, at in shown(reading):
         value = reading.trace.visits[name][at]
         leaf = name.rsplit(".", 1)[-1]
         told = said[name]
         if leaf == "embedded":
             told = replace(told, formula=sum_of(network, reading, at))
         if leaf == "output":
-            told = replace(told, formula=answer_of(network, reading, said))
+            made = answer_of(network, reading, said)
+            told = replace(told, formula=made.formula, weights=made.weights)
         block = BLOCK.match(name)
         if block and not block[3]:
             told = block_told(block, layer)
@@ -67,22 +79,23 @@ def worksheet(
     return [*steps, chances_step(network, reading, tokenizer, labels)]
 
 
-def shown(reading: Reading, layer: int) -> Iterator[tuple[str, int]]:
-    """The names of values in the order in which they came, with the number of the visit: all that
-    is outside of blocks and in one of them; of the others what goes into that one, and what the
-    last one says."""
+def is_shown(name: str, layer: int, last: int) -> bool:
+    """Whether a value is outside of blocks, or in this one; of the others, what goes into it and
+    what the last one says."""
+    block = BLOCK.match(name)
+    if block is None or int(block[2]) == layer:
+        return True
+    return not block[3] and int(block[2]) in (layer - 1, last)
+
+
+def shown(reading: Reading) -> Iterator[tuple[str, int]]:
+    """The names of values in the order in which they came, with the number of the visit."""
     seen: dict[str, int] = {}
-    deepest = {found[1]: int(found[2]) for n in reading.trace if (found := BLOCK.match(n))}
     for name in reading.trace.order:
         at = seen[name] = seen.get(name, -1) + 1
-        block, leaf = BLOCK.match(name), name.rsplit(".", 1)[-1]
-        if leaf in SAME or (leaf in LAST and is_answer(reading, name)):
-            continue
-        if block and int(block[2]) != layer:
-            wanted = (layer - 1, deepest[block[1]]) if not block[3] else ()
-            if int(block[2]) not in wanted:
-                continue
-        yield name, at
+        leaf = name.rsplit(".", 1)[-1]
+        if leaf not in SAME and not (leaf in LAST and is_answer(reading, name)):
+            yield name, at
 
 
 def is_answer(reading: Reading, name: str) -> bool:
@@ -95,31 +108,41 @@ def sum_of(network: nn.Module, reading: Reading, at: int) -> str:
     visits, values = reading.trace.visits, {}
     for name in ("token", "source_token", "segment", "position"):
         if name in visits:
-            values[name] = visits[name][min(at, len(visits[name]) - 1)].float()
+            values[name] = visits[name][min(at, len(visits[name]) - 1)]
     if at == 0 and "source_token" in values:
         values["token"] = values["source_token"]
-    whole, width = visits["embedded"][at].float(), visits["embedded"][at].shape[-1]
+    whole, width = visits["embedded"][at], visits["embedded"][at].shape[-1]
     sizes = {"": 1.0, "√d × ": width**0.5}
+    if (size := getattr(network, "size", None)) is not None:
+        sizes[f"{size:g} × "] = float(size)
     marks = [m for m in ("token", "segment", "position") if m in values]
     letters = {"token": "E[id]", "segment": "S", "position": "P"}
     for scale in product(sizes, repeat=len(marks)):
         total = sum(sizes[s] * values[m] for s, m in zip(scale, marks, strict=True))
-        if torch.is_tensor(total) and torch.allclose(whole, total.expand_as(whole), atol=1e-5):
+        if torch.is_tensor(total) and close(whole, total.expand_as(whole)):
             return " + ".join(s + letters[m] for s, m in zip(scale, marks, strict=True))
     return ""
 
 
-def answer_of(network: nn.Module, reading: Reading, said: dict[str, Told]) -> str:
+def answer_of(network: nn.Module, reading: Reading, said: dict[str, Told]) -> Told:
     """How the scores in the end are made: by a part, or by comparing with every embedding."""
     for name in LAST & said.keys():
         if is_answer(reading, name):
-            return said[name].formula
-    table = dict(network.named_parameters()).get("token.weight")
+            return said[name]
     last = [value for name, value in reading.trace.items() if name != "output"][-1:]
-    if table is None or not last or last[0].shape[-1] != table.shape[1]:
-        return ""
-    compared = last[0][0].float() @ table.float().T
-    return "X Eᵀ" if torch.allclose(compared, reading.output, atol=1e-4) else ""
+    for name, formula, mark in (("token.weight", "X Eᵀ", "Eᵀ"), ("head.weight", "X W", "W")):
+        table = dict(network.named_parameters()).get(name)
+        if table is None or not last or last[0].shape[-1] != table.shape[1]:
+            continue
+        if close(last[0][0] @ table.T, reading.output):
+            return Told(formula=formula, weights=((mark, table.T),))
+    return Told()
+
+
+def close(a: Tensor, b: Tensor) -> bool:
+    """Whether two ways came to the same, as far as their precision tells."""
+    exact = a.dtype in (torch.float32, torch.float64)
+    return torch.allclose(a.float(), b.float(), atol=1e-4 if exact else 0.05)
 
 
 def block_told(block: re.Match[str], layer: int) -> Told:
@@ -167,7 +190,7 @@ def step_of(
     if "." in name and told.title:
         title = say("{title} ({name})", title=title, name=name)
     more = say(" Head {head} of 0 to {last}.", head=head, last=many - 1) if many else ""
-    kind: Kind = "made" if leaf in WORKED else "given"
+    kind: Kind = "made" if leaf in WORKED and told.formula and not told.partly else "given"
     table = Table(name, grid, rows, columns, kind, shaded=leaf == "pattern")
     return Step(title, told.formula, told.says + more, (table,))
 
@@ -187,10 +210,10 @@ def names_of(
     reading: Reading, name: str, grid: Tensor, source: bool
 ) -> tuple[list[str], list[str]]:
     """Tokens beside rows, and above columns where these are tokens too."""
-    source = source or (name.startswith(("encoder", "source")) and bool(reading.source))
     crosses, leaf = "cross" in name, name.rsplit(".", 1)[-1]
+    source = bool(reading.source) and (source or of_source(name))
     read_from = reading.source if source or (crosses and reading.source) else reading.tokens
-    own = reading.source if source or (crosses and leaf in ("k", "v")) else reading.tokens
+    own = reading.source if source else reading.tokens
     rows = own if len(own) == len(grid) else []
     across = leaf in ("scores", "pattern") and len(read_from) == grid.shape[1]
     return list(rows), list(read_from) if across else []
@@ -212,8 +235,8 @@ def chances_step(
     network: nn.Module, reading: Reading, tokenizer: Tokenizer, labels: list[str] | None
 ) -> Step:
     names, chances = zip(*likeliest(reading, tokenizer, TOP, labels), strict=True)
-    if labels:
-        says = say("The likeliest labels.")
+    if reading.output.ndim == 1:
+        says = say("The likeliest labels.") if labels else say("The likeliest classes.")
     elif "[MASK]" in reading.tokens:
         says = say("The likeliest in place of [MASK].")
     elif writes(network):
