@@ -14,6 +14,7 @@ CHINESE: dict[str, str] = {
     ),
     "Solution": "答案",
     "{name}, the first {most} of {wide} columns": "{name}（共 {wide} 列，此处为前 {most} 列）",
+    "{name}, the first {most} of {tall} rows": "{name}（共 {tall} 行，此处为前 {most} 行）",
     # names of matrices
     "as printed": "原文给出的数值",
     "as it should be": "正确值",
@@ -472,6 +473,9 @@ CHINESE: dict[str, str] = {
     "{n} more terms come to {total:.6g} together.": "其余 {n} 项合计 {total:.6g}。",
     "These are all its terms; below stands how the heaviest was made, and so on.": (
         "这是它的全部各项；下面是最重的一项怎么来的，如此类推。"
+    ),
+    "Computed again it is {again:.6g}: it was changed later.": (
+        "重新计算得 {again:.6g}：它后来被改动过。"
     ),
     "(no name)": "（无名）",
     "The score of {answer} at {row}. ": "{row} 处 {answer} 的分数。",

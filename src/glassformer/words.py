@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from contextvars import ContextVar
 
 from glassformer.chinese import CHINESE
@@ -16,8 +17,14 @@ def say(text: str, /, **values: object) -> str:
 
 
 def visible(token: str) -> str:
-    """A token in which one sees the space at its edge and the end of a line."""
+    """A token in which one sees the space at its edge, the end of a line, and what has no sign."""
     inside = token.strip(" ")
     left = len(token) - len(token.lstrip(" "))
     right = len(token) - len(inside) - left
-    return ("·" * left + inside + "·" * right).replace("\n", "⏎").replace("\t", "⇥")
+    return "".join(map(sign, "·" * left + inside + "·" * right))
+
+
+def sign(character: str) -> str:
+    """A character that a terminal or a page would obey, as one that it shows."""
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+    return {"\n": "⏎", "\t": "⇥"}.get(character, f"⟨{ord(character):x}⟩" if hidden else character)

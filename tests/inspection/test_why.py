@@ -90,6 +90,50 @@ def test_a_chain_leads_to_what_was_learnt(name):
         assert re.match(r"kept as (source_)?(token|position|segment|.*(weight|bias))", last.says)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "llama", "generator"])
+def test_a_mixture_comes_from_a_value_and_a_quotient_from_what_is_divided(name):
+    run, mixed, divided = recorded(CASES[name]), 0, 0
+    for column in range(20):
+        why = run.at(f"output[0,-1,{column}]")
+        while why is not None and why.how:
+            below = why.next()
+            if below is None:
+                break
+            if ".heads[" in why.name:
+                mixed += 1
+                assert ".v[" in below.name
+            if why.how == "÷":
+                divided += 1
+                assert below.value == why.terms[0].values[0]
+            why = below
+    assert mixed or divided
+
+
+def test_tokens_of_a_translator_are_named_on_the_right_side():
+    network = CASES["translator"].network
+    run = Pass(network, inputs_for(network, TOKENIZER, "catsx", "bad "), TOKENIZER)
+    says = lambda name: run.at(name).steps()[0].says.split(". ")[0]
+    assert says("decoder.0.cross.k[0,0,2,1]") == "At 't'"
+    assert says("embedded#1[0,2,1]") == "At 't'"
+    assert says("embedded[0,2,1]") == "At 'a'"
+    assert says("encoder.0[0,2,1]") == "At 't'"
+    assert says("decoder.0.cross.scores[0,0,2,1]") == "What 'a' reads of 'a'"
+
+
+def test_arithmetic_is_told_as_it_was_done():
+    class Network(nn.Module):
+        def forward(self, x):
+            mean = x.mean(dim=1, keepdim=True)
+            return torch.add(mean, torch.pow(2.0, x), alpha=3)
+
+    run = Pass(Network(), {"x": torch.tensor([[1.0, 2, 3, 4, 6]])})
+    why = run.at("output[0,2]")
+    assert (why.how, why.value) == ("+ 3 ×", pytest.approx(3.2 + 3 * 8))
+    assert run.why(why.terms[1].places[0]).how == "2 ^"
+    mean = run.why(why.terms[0].places[0])
+    assert mean.step(2).says == "3 more terms come to 1.2 together."
+
+
 def test_tokens_are_named():
     inputs = inputs_for(CASES["gpt2"].network, TOKENIZER, "a cat")
     run = Pass(CASES["gpt2"].network, inputs, TOKENIZER)

@@ -71,6 +71,8 @@ def walk(what: str, text: str | None, **options: Any) -> None:
     if (folder := options["folder"]) is not None:
         for sheet, place in zip(sheets, (folder, folder / "solution"), strict=False):
             place.mkdir(exist_ok=True)
+            for old in place.glob("[0-9][0-9]-*.csv"):  # of a sheet that is written over
+                old.unlink()
             click.echo(f"{len(write.tables(sheet, place))} tables in {place}", err=True)
     if any(file is not None for file in files):
         return
@@ -133,6 +135,9 @@ def steps_of(what: str, text: str | None, options: dict[str, Any]) -> Sequence[S
         raise click.UsageError("name a text that the model is to read")
     model, target = load(what), options["target"]
     if options["why"] is not None:
+        for name in ("layer", "head", "weights", "blanks"):
+            if options[name]:
+                raise click.UsageError(f"--why names its number whole: it takes no --{name}")
         return model.why(text, options["why"], target=target).steps()
     places = {name: options[name] or 0 for name in ("layer", "head")}
     return model.walk(text, target=target, weights=options["weights"], **places)

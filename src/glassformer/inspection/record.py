@@ -11,6 +11,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+MOVES = set(
+    "view _unsafe_view reshape transpose t permute unsqueeze squeeze expand slice select split "
+    "split_with_sizes unsafe_split chunk unbind clone contiguous detach alias cat stack repeat "
+    "index_select gather index flip roll embedding masked_fill narrow unfold constant_pad_nd "
+    "lift_fresh _to_copy copy where".split()
+)
+LOOK_UPS = {"embedding", "index_select", "gather", "index"}  # by what a text says
+
 
 @dataclass(frozen=True)
 class Made:
@@ -33,7 +41,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, weights: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.made: dict[int, Made] = {}
-        self.learnt = set(map(id, weights))  # the tensors that weights have a part in
+        self.weights = set(map(id, weights))  # and what are only views of them
+        self.learnt = set(self.weights)  # the tensors that weights have a part in
         self.kept: list[Any] = []  # so that no tensor's address is given to another
 
     def __torch_dispatch__(
@@ -42,13 +51,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs, seen = kwargs or {}, args
         if func._schema.is_mutable:
             seen = tree_map(self.as_it_was, args)
-        learnt = any(id(one) in self.learnt for one in tree_leaves(args))
+        given = [id(one) for one in tree_leaves(args) if isinstance(one, Tensor)]
+        learnt = any(one in self.learnt for one in given)
+        moved = func._schema.name.removeprefix("aten::") in MOVES - LOOK_UPS
+        view = moved and bool(given) and all(one in self.weights for one in given)
         result = func(*args, **kwargs)
         for number, one in enumerate(tree_leaves(result)):
             if isinstance(one, Tensor):
                 self.made[id(one)] = Made(func, seen, kwargs, number)
                 if learnt:
                     self.learnt.add(id(one))
+                if view:
+                    self.weights.add(id(one))
         self.kept += [seen, kwargs, result]
         return result
 

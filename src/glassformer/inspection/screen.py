@@ -46,17 +46,16 @@ def show_step(console: Console, step: Step) -> None:
 def show_table(console: Console, step: Step, table: Table) -> None:
     """Named columns that do not fit beside stand below; of others only the first are shown."""
     most = max(table.values.shape) if table.whole else MANY
-    shape = " × ".join(map(str, table.values.shape))
-    console.print(f"  {table.name} ({shape})", style=STYLES[table.kind], markup=False)
-    cells, wrong = table.cells(), step.wrong(table).tolist()
+    tall, wide = table.values.shape
+    console.print(f"  {table.name} ({tall} × {wide})", style=STYLES[table.kind], markup=False)
+    wrong, table = step.wrong(table).tolist(), table.first(most, most)
     cells = [
-        [f"{cell}*" if bad else cell for cell, bad in zip(row, marks, strict=True)]
-        for row, marks in zip(cells, wrong, strict=True)
-    ][:most]
-    rows = [visible(name) for name in table.rows[:most]] or [""] * len(cells)
+        [f"{cell}*" if bad else cell for cell, bad in zip(row, marks, strict=False)]
+        for row, marks in zip(table.cells(), wrong, strict=False)
+    ]
+    rows = [visible(name) for name in table.rows] or [""] * len(cells)
     names = [visible(name) for name in table.columns] or [""] * table.values.shape[1]
-    some = range(min(len(names), most))
-    widths = [max(cell_len(row[i]) for row in [names, *cells]) + 2 for i in some]
+    widths = [max(map(cell_len, column)) + 2 for column in zip(names, *cells, strict=True)]
     left = max(map(cell_len, rows)) + 4
     groups = fitting(widths, console.width - left)
     groups = groups if table.columns else groups[:1]
@@ -72,7 +71,7 @@ def show_table(console: Console, step: Step, table: Table) -> None:
                 style = "red" if wrong[r][i] else plain
                 line.append(pad(cells[r][i], widths[i]), style=style)
             console.print(line, soft_wrap=True)
-    left_out = len(table.values) - len(rows), len(names) - sum(map(len, groups))
+    left_out = tall - len(rows), wide - sum(map(len, groups))
     more = [
         say(told, n=n)
         for n, told in zip(left_out, ("{n} more rows", "{n} more columns"), strict=True)

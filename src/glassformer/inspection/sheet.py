@@ -33,6 +33,16 @@ class Table:
     gaps: bool = False  # nan stands where there is no number
     whole: bool = False  # every row and column is shown, however many there are
 
+    def first(self, rows: int, columns: int) -> Table:
+        """So many rows and columns of it."""
+        hidden = None if self.hidden is None else self.hidden[:rows, :columns]
+        values, names, above = (
+            self.values[:rows, :columns],
+            self.rows[:rows],
+            self.columns[:columns],
+        )
+        return replace(self, values=values, rows=names, columns=above, hidden=hidden)
+
     def cells(self) -> list[list[str]]:
         """The numbers as they are written."""
         rows = [[number(v, self.places) for v in row] for row in self.values.tolist()]

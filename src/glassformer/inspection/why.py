@@ -20,19 +20,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from glassformer.config import nearest
 from glassformer.errors import GlassError
-from glassformer.inspection.record import Made, Recorder
+from glassformer.inspection.reading import of_source
+from glassformer.inspection.record import MOVES, Made, Recorder
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 from glassformer.words import say
 
-MOVES = set(
-    "view _unsafe_view reshape transpose t permute unsqueeze squeeze expand slice select split "
-    "split_with_sizes chunk unbind clone contiguous detach alias cat stack repeat index_select "
-    "gather index flip roll embedding masked_fill narrow unfold constant_pad_nd lift_fresh "
-    "_to_copy copy where".split()
-)
 EACH = set(
     "add sub rsub mul div neg abs exp log sqrt rsqrt square pow reciprocal sin cos tanh sigmoid "
     "relu gelu silu erf clamp clamp_min clamp_max maximum minimum".split()
@@ -86,13 +81,20 @@ class Why(Shown):
         return sorted(self.terms, key=lambda term: -term.weight)
 
     def next(self) -> Why | None:
-        """How the heaviest of its terms was made, or its own in a softmax: of those that weights
-        have a part in, else of those that were made, else of any."""
-        order = self.heaviest() if self.own is None else [self.terms[self.own], *self.heaviest()]
-        below = [self.pass_.why(place) for term in order for place in term.places]
-        made = [why for why in below if why.how]
-        learnt = [why for why in made if id(why.place[0]) in self.pass_.learnt]
-        return next(iter((*learnt, *made, *below)), None)
+        """How the heaviest of its terms was made, or its own in a softmax, or what is divided.
+
+        Weights are where a chain ends: it goes on with what they were multiplied with; and what
+        weights have no part in, such as the angles of a rotation, is passed over.
+        """
+        order = list(self.terms[:1]) if self.how.startswith("÷") else []
+        order += [self.terms[self.own]] if self.own is not None else []
+        rest: list[Place] = []
+        for term in (*order, *self.heaviest()):
+            for place in reversed(term.places):
+                if self.pass_.leads_on(place):
+                    return self.pass_.why(place)
+                rest.append(place)
+        return self.pass_.why(rest[0]) if rest else None
 
     def steps(self) -> list[Step]:
         """All its terms; then how the heaviest was made, and so on, down to a table."""
@@ -118,7 +120,11 @@ class Why(Shown):
         says = ""
         if rest and not self.in_order:
             total = sum(prod(t.values) if t.share is None else t.share for t in rest)
+            total /= len(self.terms) if self.how == "mean" else 1
             says = say("{n} more terms come to {total:.6g} together.", n=len(rest), total=total)
+        off = 0.0 if self.again is None else abs(self.again - self.value)
+        if off > 1e-3 * max(abs(self.value), 1):
+            says += say("Computed again it is {again:.6g}: it was changed later.", again=self.again)
         return Step(title, say(self.how), says, (self.table(terms),) if terms else ())
 
     def table(self, terms: Sequence[Term]) -> Table:
@@ -148,7 +154,12 @@ class Pass:
         with torch.no_grad(), recorder, Trace(network) as trace:
             network(**inputs)
         self.trace, self.made = trace, recorder.made
-        self.kept, self.learnt = recorder.kept, recorder.learnt
+        self.kept, self.learnt, self.weights = recorder.kept, recorder.learnt, recorder.weights
+        self.moves: dict[int, Tensor] = {}
+
+    def leads_on(self, place: Place) -> bool:
+        """Whether weights have a part in a number that is not one of them."""
+        return id(place[0]) in self.learnt - self.weights
 
     def meaning(self, called: str) -> str:
         """Which tokens a number is about, as far as its place tells."""
@@ -157,7 +168,7 @@ class Pass:
             return ""
         shape, at = self.trace[name.split("#")[0]].shape, [int(i) for i in place.split(",")]
         leaf, source = name.rsplit(".", 1)[-1], self.inputs.get("source", self.inputs["ids"])
-        rows = source if name.startswith("encoder") else self.inputs["ids"]
+        rows = source if of_source(name) else self.inputs["ids"]
         if len(shape) < 3 or shape[-2] != rows.shape[1]:
             return ""
         row = repr(self.tokenizer.token(int(rows[at[0], at[-2]])))
@@ -236,14 +247,16 @@ class Pass:
         if not numbers or made.name in ("_to_copy", "copy"):
             return (numbers[-1], at) if numbers else None
         ends = torch.tensor([1, *(one.numel() for one in numbers)]).cumsum(0).tolist()
-        ids = {
-            id(one): torch.arange(first, last, dtype=torch.float64).reshape(one.shape)
-            for one, first, last in zip(numbers, ends, ends[1:], strict=False)
-        }
-        args = tree_map(lambda a: ids.get(id(a), a) if isinstance(a, Tensor) else a, made.args)
-        if made.name == "masked_fill":
-            args = (*args[:2], 0.0)  # as padding is: no number has that place
-        found = int(tree_leaves(made.operation(*args, **made.kwargs))[made.number][at])
+        if id(made) not in self.moves:  # the operation on places instead of numbers, once
+            ids = {
+                id(one): torch.arange(first, last, dtype=torch.float64).reshape(one.shape)
+                for one, first, last in zip(numbers, ends, ends[1:], strict=False)
+            }
+            args = tree_map(lambda a: ids.get(id(a), a) if isinstance(a, Tensor) else a, made.args)
+            if made.name == "masked_fill":
+                args = (*args[:2], 0.0)  # as padding is: no number has that place
+            self.moves[id(made)] = tree_leaves(made.operation(*args, **made.kwargs))[made.number]
+        found = int(self.moves[id(made)][at])
         for one, first, last in zip(numbers, ends, ends[1:], strict=False):
             if first <= found < last:
                 return one, unravel(found - first, one.shape)
@@ -316,7 +329,10 @@ class Pass:
             return arg[where].clone()  # an operation may change it in place
 
         again = made.operation(*tree_map(one, made.args), **made.kwargs)
-        how = SIGNS.get(made.name, made.name) + "".join(constants)
+        sign, alpha = SIGNS.get(made.name, made.name), made.kwargs.get("alpha", 1)
+        sign += f" {alpha:g} ×" if alpha != 1 else ""
+        before = type(made.args[0]) in (int, float)  # a number first, as in 1 − x
+        how = "".join([*constants, " ", sign]).strip() if before else sign + "".join(constants)
         return Why(self, place, how, tuple(terms), float(again), in_order=True)
 
     def along(self, made: Made, place: Place) -> Why:

@@ -100,7 +100,7 @@ def html_body(step: Step) -> str:
 
 
 def html_table(step: Step, table: Table) -> str:
-    table = first_columns(table, 256)
+    table = fitting(table, 256)
     head = "".join(f"<th>{escape(visible(name))}</th>" for name in table.columns)
     corner = "<th></th>" if table.rows else ""
     lines = [f"<tr>{corner}{head}</tr>"] if head else []
@@ -121,41 +121,41 @@ def html_cell(cell: str, shade: float, wrong: bool) -> str:
     return f"<td{tint}>{cell}</td>"
 
 
-def first_columns(table: Table, most: int) -> Table:
-    """A table that fits on a page: of more columns only the first, which its name then says."""
-    wide = table.values.shape[1]
-    if wide <= most:
-        return table
-    hidden = None if table.hidden is None else table.hidden[:, :most]
-    return replace(
-        table,
-        name=say(
-            "{name}, the first {most} of {wide} columns", name=table.name, most=most, wide=wide
-        ),
-        values=table.values[:, :most],
-        columns=table.columns[:most],
-        hidden=hidden,
-    )
+def fitting(table: Table, columns: int, rows: int = 10**9) -> Table:
+    """A table that fits on a page: of more only the first, which its name then says."""
+    (tall, wide), name = table.values.shape, table.name
+    if wide > columns:
+        name = say("{name}, the first {most} of {wide} columns", name=name, most=columns, wide=wide)
+    if tall > rows:
+        name = say("{name}, the first {most} of {tall} rows", name=name, most=rows, tall=tall)
+    return replace(table.first(rows, columns), name=name)
 
 
 def latex(sheets: Sequence[Sequence[Step]], title: str) -> str:
     """An article for any LaTeX; one with 中文 in it needs XeLaTeX."""
     body = "\n\\clearpage\n".join("\n".join(map(latex_step, sheet)) for sheet in sheets)
-    kind = "ctexart" if any("\u2e80" < sign < "\uffff" for sign in title + body) else "article"
+    strange = {sign for sign in title + body if sign > "\xff"}
+    kind = "ctexart" if any("\u2e80" < sign < "\ua000" for sign in strange) else "article"
     first = "% for XeLaTeX, with the package ctex\n" if kind == "ctexart" else ""
-    return (
-        f"{first}\\documentclass{{{kind}}}\n\\usepackage[margin=2cm]{{geometry}}\n"
-        "\\usepackage{amsmath,graphicx,xcolor}\n\\setlength{\\parindent}{0pt}\n"
-        f"\\title{{{tex(title)}}}\\date{{}}\n\\begin{{document}}\n\\maketitle\n"
-        f"{body}\n\\end{{document}}\n"
-    )
+    fonts = ""
+    if strange and kind == "article":
+        first, fonts = "% for XeLaTeX or LuaLaTeX\n", "\\usepackage{fontspec}\n"
+    head = [
+        f"{first}\\documentclass{{{kind}}}",
+        "\\usepackage[margin=2cm]{geometry}",
+        f"{fonts}\\usepackage{{amsmath,graphicx,xcolor}}",
+        "\\setlength{\\parindent}{0pt}",
+        f"\\title{{{tex(title)}}}\\date{{}}",
+        "\\begin{document}\n\\maketitle",
+    ]
+    return "\n".join([*head, body, "\\end{document}\n"])
 
 
 def latex_step(step: Step) -> str:
     lines = [f"\\subsection*{{{tex(step.title)}}}"]
     lines += [f"${mathematics(step.formula)}$\\par\\smallskip"] if step.formula else []
     lines += [tex(step.says) + "\\par"] if step.says else []
-    for table in (first_columns(table, 16) for table in step.tables):
+    for table in (fitting(table, 16, rows=48) for table in step.tables):
         rows = table.cells()
         wrong = step.wrong(table).tolist()
         names = [tex(visible(name)) + " & " for name in table.rows] or [""] * len(rows)
@@ -179,6 +179,7 @@ def latex_step(step: Step) -> str:
     return "\n".join([*lines, *(["\\medskip " + tex(step.why) + "\\par"] if step.why else [])])
 
 
+CALLED = r"[A-Za-z]+(?:_[A-Za-z0-9]{2,})+"  # the name of an operation, of a kernel
 WORD = r"[A-Za-z\u4e00-\u9fff]{2,}(?:[ -][A-Za-z\u4e00-\u9fff]{2,})*"
 FUNCTIONS = {"softmax", "log", "tanh", "sin", "cos", "max", "argmax", "concat"}
 
@@ -187,16 +188,18 @@ def mathematics(formula: str) -> str:
     """A formula in the signs of LaTeX: W_q, 10000^(2i/d), √(…), Q Kᵀ."""
     formula = re.sub(r"√\(((?:[^()]|\([^()]*\))*)\)", r"√{\1}", formula)
     formula = re.sub(r"√([A-Za-z0-9]+(?:_\w)?)", r"√{\1}", formula)
-    formula = re.sub(r"\^\(([^()]*)\)", r"^{\1}", formula)
-    return "".join(map(math_part, re.split(f"({WORD})", formula)))
+    formula = re.sub(r"\^ ?(\(([^()]*)\)|\d+)", lambda m: f"^{{{m[2] or m[1]}}}", formula)
+    formula = re.sub(r"√(?!\{)", "√{}", formula)
+    formula = re.sub(r"^\^", "{}^", formula) if formula != "^" else r"\uparrow"
+    return "".join(map(math_part, re.split(f"({CALLED}|{WORD})", formula)))
 
 
 def math_part(part: str) -> str:
     """Functions and words upright, signs by their names."""
     if part in FUNCTIONS:
         return f"\\operatorname{{{part}}}"
-    if re.fullmatch(WORD, part):
-        return f"\\text{{{part}}}"
+    if re.fullmatch(f"{CALLED}|{WORD}", part):
+        return f"\\text{{{tex(part)}}}"
     return "".join(MATH.get(sign, sign) for sign in part)
 
 
@@ -222,7 +225,7 @@ def tables(steps: Sequence[Step], folder: Path) -> list[Path]:
 
 def plain(name: str) -> str:
     """A name that no spreadsheet takes for a formula."""
-    return f"'{name}" if name.startswith(("=", "+", "-", "@")) else name
+    return f"'{name}" if name.lstrip().startswith(("=", "+", "-", "@")) else name
 
 
 def written(lines: Sequence[Sequence[object]]) -> str:
