@@ -1,4 +1,4 @@
-"""What “it” is: a small encoder that learns whom a word means, and the head that finds out.
+"""What “it” is: a small encoder that learns whom a word means, and the heads that find out.
 
     python bench/it.py [PICTURE]
 
@@ -47,6 +47,7 @@ LOOKS = (
     "wide deep steep icy muddy narrow flooded crowded dark long stony slippery shallow dusty foggy"
 ).split()
 FIRST, SECOND, IT = 1, 5, 7  # where the nouns and “it” stand
+LOOKS_THERE = 0.3  # more of the noun that is meant than of the other
 DIM, DEPTH, HEADS, STEPS, RATE, PRICE = 64, 2, 8, 1500, 2e-3, 1e-2
 
 Example = tuple[list[str], int]
@@ -147,7 +148,7 @@ def share(scores: Tensor, answers: Tensor) -> float:
 @torch.no_grad()
 def heads(network: Encoder, ids: Tensor, answers: Tensor) -> list[tuple[str, int, float, float]]:
     """For each head: what its silence costs, and how much more it reads of the right noun."""
-    whole, found = share(network(ids), answers), []
+    found = []
     with Trace(network, "*.pattern") as trace:
         network(ids)
     rows = torch.arange(len(ids))
@@ -159,15 +160,25 @@ def heads(network: Encoder, ids: Tensor, answers: Tensor) -> list[tuple[str, int
         name = f"blocks.{layer}.attention"
         seen = trace[f"{name}.pattern"][:, :, IT]  # n h s
         for head in range(HEADS):
-
-            def silent(value: Tensor, head: int = head) -> Tensor:
-                return value * (torch.arange(HEADS) != head)[:, None, None]
-
-            with Trace(network, edit={f"{name}.heads": silent}):
-                cost = whole - share(network(ids), answers)
+            lost = cost(network, ids, answers, {(name, head)})
             contrast = float((seen[rows, head, right] - seen[rows, head, wrong]).mean())
-            found.append((name, head, cost, contrast))
+            found.append((name, head, lost, contrast))
     return found
+
+
+@torch.no_grad()
+def cost(network: Encoder, ids: Tensor, answers: Tensor, silent: set[tuple[str, int]]) -> float:
+    """How many fewer answers are right when some heads say nothing."""
+    names = {name for name, _ in silent}
+
+    def closed(value: Tensor, name: str) -> Tensor:
+        kept = torch.tensor([(name, head) not in silent for head in range(HEADS)])
+        return value * kept[:, None, None]
+
+    edits = {f"{name}.heads": partial(closed, name=name) for name in names}
+    whole = share(network(ids), answers)
+    with Trace(network, edit=edits):
+        return whole - share(network(ids), answers)
 
 
 @torch.no_grad()
@@ -196,11 +207,17 @@ def main(file: Path | None) -> None:
         best = max(found, key=lambda head: head[2])
         others = [head[2] for head in found if head is not best]
         looker = max(found, key=lambda head: head[3])
+        lookers = {(name, head) for name, head, _, contrast in found if contrast > LOOKS_THERE}
+        right = share(network(held_out[0]), held_out[1])
+        print(f"seed {seed}: {right:.1%} right")
         print(
-            f"seed {seed}: {share(network(held_out[0]), held_out[1]):.1%} right; without {best[0]} "
-            f"head {best[1]}, {100 * best[2]:.0f} points less, without another "
-            f"{100 * sum(others) / len(others):.1f} on average; {looker[0]} head {looker[1]} reads "
-            f"{looker[3]:.2f} more of the noun that is meant than of the other"
+            f"  without {best[0]} head {best[1]} {100 * best[2]:.0f} points less, without another "
+            f"{100 * sum(others) / len(others):.1f} on average"
+        )
+        print(
+            f"  {looker[0]} head {looker[1]} reads {looker[3]:.2f} more of the noun that is meant "
+            f"than of the other; without it {100 * looker[2]:.0f} points less, without all "
+            f"{len(lookers)} that look there {100 * cost(network, *held_out, lookers):.0f}"
         )
         if file and seed == 0:
             picture(network, looker[0], looker[1], file)

@@ -41,4 +41,6 @@ def test_what_it_is_is_learnt_and_one_head_knows(learnt):
     costs = sorted(cost for _, _, cost, _ in found)
     assert costs[-1] >= 0.30
     assert sum(costs[:-1]) / len(costs[:-1]) <= 0.05
+    lookers = {(name, head) for name, head, _, contrast in found if contrast > it.LOOKS_THERE}
     assert max(contrast for *_, contrast in found) >= 0.9
+    assert it.cost(network, *held_out, lookers) >= 0.30

@@ -64,7 +64,23 @@ def test_a_silent_head_is_one_whose_way_out_is_closed(name):
         old, new = (o.softmax(-1).flatten(0, -2) for o in (whole, without))
         expected = float((old * (old.log() - new.log())).sum(-1).mean())
     assert role.cost == pytest.approx(expected, abs=1e-5)
-    assert draw.role_map(found)
+    *_, far, costs = (a for a in draw.role_map(found).get_axes() if a.patches)
+    assert [bar.get_width() for bar in costs.patches] == pytest.approx([r.cost for r in found])
+    assert [bar.get_width() for bar in far.patches] == pytest.approx(
+        [r.distance or 0 for r in found]
+    )
+
+
+def test_a_token_is_not_what_followed_itself():
+    assert looks(torch.eye(4), torch.ones(4))["induction"] == 0
+
+
+def test_a_head_that_looks_at_all_alike_is_the_measure():
+    causal = roles(CASES["gpt2"].network, {"ids": ids(1, 6)}).even[""]
+    assert causal["first"] == pytest.approx(sum(1 / n for n in range(2, 7)) / 5)
+    both = roles(CASES["translator"].network, {"ids": ids(1, 6), "source": ids(1, 6)}).even
+    assert both["encoder"]["first"] == pytest.approx(1 / 6)
+    assert both["decoder"]["first"] == causal["first"]
 
 
 def test_a_layer_without_heads_of_its_own_is_silenced_whole():
@@ -110,7 +126,8 @@ def test_what_comes_before_carries_nothing_and_the_end_carries_all(name):
     assert list(found.places) == [
         f"blocks.{i}{part}" for i in range(2) for part in ("", ".attention", ".feedforward")
     ]
-    assert draw.patch_map(found)
+    drawn = torch.from_numpy(draw.patch_map(found).get_axes()[0].images[0].get_array().data)
+    torch.testing.assert_close(drawn.float(), torch.stack(list(found.places.values())))
 
 
 def test_one_place_after_the_other_is_one_run_each():

@@ -77,6 +77,54 @@ def test_the_lens_ends_with_what_the_model_says():
     torch.testing.assert_close(chances[0], first.detach())
 
 
+def test_lines_go_from_who_reads_to_who_is_read():
+    pattern = READING.trace["blocks.1.attention.pattern"][0, 2]
+    drawn = torch.zeros_like(pattern)
+    for line in draw.lines(READING, 1, 2).get_axes()[0].get_lines():
+        reads, is_read = (round(-y) for y in line.get_ydata())
+        drawn[reads, is_read] = line.get_alpha()
+    torch.testing.assert_close(drawn, pattern * (pattern > 0.02))
+
+
+def test_sizes_are_those_of_what_blocks_and_layers_say():
+    lines = draw.residual(READING).get_axes()[0].get_lines()
+    for line, part in zip(lines, ("", ".attention", ".feedforward"), strict=True):
+        sizes = [READING.trace[f"blocks.{i}{part}"][0].norm(dim=-1).mean() for i in range(2)]
+        assert list(line.get_ydata()) == pytest.approx([float(size) for size in sizes])
+
+
+def test_a_norm_is_drawn_before_and_after():
+    before, after = draw.norm(READING, 1).get_axes()
+    middles = lambda ax: [line.get_ydata()[0] for line in ax.get_lines()[5::7]]
+    first = READING.trace.visits["blocks.1.residual"][0][0]
+    second = READING.trace["blocks.1.feedforward_norm"][0]
+    for ax, value in ((before, first), (after, second)):
+        expected = [float(row.quantile(0.5)) for row in value]
+        assert middles(ax) == pytest.approx(expected, abs=1e-5)
+
+
+def test_masks_are_the_rules_of_models():
+    axes = sketches.masks().get_axes()
+    torch.testing.assert_close(
+        torch.from_numpy(axes[1].images[0].get_array().data).float(), torch.ones(16, 16).tril()
+    )
+    assert all(ax.images[0].get_array().data.diagonal().all() for ax in axes)
+
+
+def test_a_one_hot_row_picks_a_row():
+    row, table, picked = (shown(sketches.one_hot(), i) for i in range(3))
+    torch.testing.assert_close(row @ table, picked)
+    assert sorted(picked[0].tolist())[-3:] == pytest.approx([0.2, 0.3, 0.5])
+
+
+def test_only_the_part_that_was_asked_for_is_lit():
+    for part in ("cross", "feedforward"):
+        texts = sketches.architecture(part).get_axes()[0].texts
+        lit = [t.get_text() for t in texts
+               if t.get_bbox_patch() and t.get_bbox_patch().get_facecolor()[2] < 0.6]  # fmt: skip
+        assert lit == [sketches.SAYS[part]] * len(sketches.BOXES[part])
+
+
 def test_words_lie_where_their_embeddings_differ_most():
     axes = draw.words(READING, NETWORK).get_axes()[0]
     spots = torch.from_numpy(axes.collections[0].get_offsets().data).float()
@@ -90,7 +138,11 @@ def test_a_translation_unfolds(tmp_path):
     found = align(CROSS, TOKENIZER, TEXT, "bad")
     assert isinstance(found, Alignment)
     torch.testing.assert_close(shown(draw.alignment(found)), found.pattern)
-    draw.save(draw.unfolding(found), tmp_path / "a.gif")
+    moves = draw.unfolding(found)
+    draw.save(moves, tmp_path / "a.gif")
+    last = moves._fig.get_axes()[0].get_lines()  # all that was read, at the end
+    drawn = {(round(-line.get_ydata()[0]), round(-line.get_ydata()[1])) for line in last}
+    assert drawn == {tuple(at) for at in (found.pattern > 0.02).nonzero().tolist()}
     assert (tmp_path / "a.gif").read_bytes()[:3] == b"GIF"
     with pytest.raises(GlassError, match=r"written as \.gif"):
         draw.save(object(), tmp_path / "a.png")
@@ -117,9 +169,11 @@ def test_what_cannot_be_drawn_is_said():
 @pytest.mark.parametrize("name", draw.OF_A_TEXT)
 def test_a_model_draws_by_name(name):
     model = Model(CROSS if name in ("alignment", "unfolding") else NETWORK, TOKENIZER)
+    chart = model.draw(name, TEXT, layer=1, head=1)
     if name == "unfolding":
-        name = "alignment"  # an animation that is not shown warns of it
-    assert model.draw(name, TEXT, layer=1, head=1).get_axes()
+        assert chart._repr_html_().startswith("<img")
+    else:
+        assert chart._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(
         GlassError, match="there is no picture 'attentoin'; did you mean 'attention"
     ):

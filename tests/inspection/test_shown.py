@@ -11,7 +11,10 @@ from cases import CASES
 from glassformer import Model
 from glassformer.inspection import screen, write
 from glassformer.inspection.alignment import Alignment
+from glassformer.inspection.reading import inputs_for
 from glassformer.inspection.sheet import BLANK, Step, Table, blanked
+from glassformer.inspection.why import Pass
+from glassformer.inspection.worksheet import worksheet
 from glassformer.picture import moving, subplots
 from glassformer.words import visible
 from inspection.test_worksheet import TEXT, TOKENIZER
@@ -97,3 +100,26 @@ def test_what_moves_moves_in_a_notebook():
     chart, axes = subplots(figsize=(1, 1))
     shown = moving(chart, lambda step: axes.set_title(str(step)), 2)._repr_html_()
     assert shown.startswith('<img alt="" src="data:image/gif;base64,R0lGOD')
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_every_formula_of_every_model_is_good_latex(case):
+    inputs = inputs_for(case.network, TOKENIZER, TEXT)
+    run = Pass(case.network, inputs, TOKENIZER)
+    last = ",".join(["0", *["-1"] * (run.trace["output"].ndim - 1)])
+    steps = [*worksheet(case.network, TOKENIZER, TEXT), *run.at(f"output[{last}]").steps()]
+    for step in steps:
+        found = write.mathematics(step.formula)
+        assert found.count("{") == found.count("}")
+        assert not re.search(r"\\sqrt(?! ?\{)|[_^]{2}|[_^]$|√", found), found
+        assert found.isascii(), found
+
+
+def test_no_token_gives_orders_to_a_terminal_or_a_page():
+    for token in ("\x1b[31m", "\x07", "\u202e", "\x00", "\r"):
+        step = Step("s", tables=(Table("t", torch.ones(1, 1), [token], [token]),))
+        for text in (screen.text([step]), write.folded([step]), write.latex([[step]], "t")):
+            assert token[0] not in text
+            assert f"{ord(token[0]):x}" in text
+    assert write.plain("\t=1+1").startswith("'")
+    assert "fontspec" in write.latex([[Step("Привет")]], "t")

@@ -2,6 +2,7 @@
 
 import ast
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,15 +130,19 @@ def test_equal_scores_have_equal_probabilities():
     assert "There are 23 words if case is folded and 24 if not" in THRONES["Vocabulary"].why
 
 
-@pytest.mark.parametrize("name", [name for name, step in THRONES.items() if step.why])
+@pytest.mark.parametrize(
+    "name",
+    [n for n, step in THRONES.items() if {"printed", "right"} <= {t.kind for t in step.tables}],
+)
 def test_a_changed_digit_is_seen(name):
     """What is printed is compared cell by cell: another digit would be another verdict."""
     step = THRONES[name]
-    for table in (t for t in step.tables if t.kind == "printed"):
-        right = next((t for t in step.tables if t.kind == "right"), None)
-        changed = Table(table.name, right.values + 2 * 10.0**-table.places, kind="printed",
-                        places=table.places)  # fmt: skip
-        assert step.wrong(changed).all()
+    printed, right = of(step, "printed"), of(step)
+    marked = step.wrong(printed)
+    other = right.values + 2 * 10.0**-printed.places  # a digit that would be wrong everywhere
+    assert step.wrong(replace(printed, values=other)).all()
+    mended = torch.where(marked, right.values, printed.values)
+    assert not step.wrong(replace(printed, values=mended)).any()
 
 
 def test_it_learns():
@@ -183,6 +188,38 @@ def test_counting_gives_the_tutorials_numbers():
     assert steps["Mask"].tables[1].values.tolist() == [[0, 1]]
     assert steps["Pairs as features"].tables[1].values.tolist() == [[1, 0, -1]]
     assert steps["What follows"].tables[1].values.tolist() == [[1, 0]]
+
+
+def test_attention_is_worked_out_from_what_is_given():
+    steps = {step.title: step for step in WALKS["attention"]()}
+    table = lambda title: {t.name: t.values for t in steps[title].tables}
+    films, people, scores = table("Why products: films and people").values()
+    close(scores, people @ films.T, 9)
+    found = table("Attention without parameters")
+    close(found["X Xᵀ"], found["X"] @ found["X"].T, 9)
+    close(found["pattern"], found["X Xᵀ"].softmax(-1), 9)
+    close(found["Y"], found["pattern"] @ found["X"], 9)
+    made = table("Queries, keys and values")
+    for name in "qkv":
+        close(made[name.upper()], found["X"] @ made[f"W_{name}"], 9)
+    scaled = table("Scaling")
+    close(scaled["undivided"], (made["Q"] @ made["K"].T).softmax(-1), 9)
+    close(scaled["divided by √4"], (made["Q"] @ made["K"].T / 2).softmax(-1), 9)
+    assert (table("Heads")["pattern of head 1"].sum(1) - 1).abs().max() < 1e-9
+
+
+def test_gradients_are_those_of_the_loss():
+    table = lambda title: {t.name: t.values for t in DECODING[title].tables}
+    x = table("What the decoder says")["ours"]
+    logits = x @ table("Scores for words")["W, ours"]
+    answers = by_hand.ids_of(decoding.SAID[1:])
+    asked = torch.tensor(sorted(set(answers.tolist())))
+    off = (logits.softmax(-1) - torch.eye(25).double()[answers]) / 6
+    close(table("Gradient")["by the scores of these words"], off[:, asked], 9)
+    close(table("Gradient")["by the weights of these words"], (x.T @ off)[:, asked], 9)
+    moved = table("One update")
+    close(moved["and after"], moved["weights before"] - 0.5 * (x.T @ off)[:, asked], 9)
+    close(table("Loss")["loss"], -logits.log_softmax(-1)[range(6), answers].mean()[None, None], 9)
 
 
 def test_heads_cost_no_more_than_one():

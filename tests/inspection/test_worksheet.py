@@ -1,5 +1,6 @@
 """The worksheet of any model: its numbers are those of the model."""
 
+import copy
 import re
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from cases import CASES, VOCAB
 from glassformer import GlassError, Model, Trace
-from glassformer.inspection.reading import inputs_for, one_head, read
+from glassformer.inspection.reading import inputs_for, one_head, read, reading_of
 from glassformer.inspection.seen import Seen
 from glassformer.inspection.worksheet import likeliest, worksheet
 from glassformer.tasks.translate import END, START
@@ -83,6 +84,14 @@ def test_a_formula_is_that_of_the_part():
     assert translator["decoder.0.cross.q"] == "Q = X W_q + b"
     assert translator["decoder.0.cross.k"] == "K = S W_k + b"
     assert (gpt2["output"], said("classifier")["output"]) == ("X Eᵀ", "X W + b")
+    assert translator["position"].startswith("P[p, 2i] = sin(p / 10000^(2i/d)),  P[p, 2i+1] = cos")
+    assert said("bert")["pooler"] == "tanh(X[0] W + b)"
+    assert gpt2["blocks.0.attention"] == "concat(heads) W_o + b"
+    assert said("decoder: plain, learned")["blocks.0.attention"] == "pattern X"
+    assert said("decoder: unscaled, sinusoidal")["embedded"].endswith(" × P")
+    halved = copy.deepcopy(CASES["gpt2"].network).bfloat16()
+    again = {s.tables[0].name: s.formula for s in worksheet(halved, TOKENIZER, TEXT)[1:-1]}
+    assert again == gpt2
     assert said("bert")["output"] == "norm(GELU(X W + b)) Eᵀ + offset"
     additive = said("recurrent_translator: additive")
     assert additive["cross.scores"] == "vᵀ tanh(q + k), −∞ where hidden"
@@ -118,6 +127,44 @@ def test_blocks_that_are_left_out_say_what_goes_in_and_what_comes_out():
     steps = worksheet(CASES["gpt2"].network, TOKENIZER, TEXT, layer=0)
     after = next(s for s in steps if s.tables[0].name == "blocks.1")
     assert after.says == "Blocks after block 0 are left out: the last one says this."
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("gpt2", "The likeliest after the last token."),
+        ("classifier", "The likeliest classes."),
+        ("gpt2_classifier", "The likeliest classes."),
+        ("bert", "The likeliest in the last place; write [MASK] where a token is to be guessed."),
+    ],
+)
+def test_what_is_answered_is_said(name, says):
+    assert worksheet(CASES[name].network, TOKENIZER, TEXT)[-1].says == says
+
+
+def test_a_model_is_looked_at_as_it_is_used():
+    """Without dropout, and with the ids that its task gives it."""
+    network = copy.deepcopy(CASES["gpt2"].network).train()
+    assert not Model(network, TOKENIZER).network.training
+    marks = (UNKNOWN, START, END, "[CLS]", "[SEP]")
+    marked = Characters.train([LETTERS[: VOCAB - len(marks)]], specials=marks)
+    for name in ("gpt2", "translator"):
+        inputs = inputs_for(CASES[name].network, marked, "a cat", "a")
+        assert inputs["source" if name == "translator" else "ids"][0].tolist() == marked.encode(
+            "a cat"
+        )
+    ids = inputs_for(CASES["sorting bert"].network, marked, "a cat")["ids"][0].tolist()
+    assert ids[0] == marked.specials["[CLS]"]
+
+
+def test_a_sheet_of_a_deep_model_keeps_only_what_it_shows(recwarn):
+    network = CASES["gpt2"].network
+    names = [t.name for s in worksheet(network, TOKENIZER, TEXT)[1:-1] for t in s.tables]
+    assert "blocks.1" in names
+    assert not [n for n in names if n.startswith("blocks.1.")]
+    reading = reading_of(network, TOKENIZER, inputs_for(network, TOKENIZER, TEXT), "blocks.1")
+    assert list(reading.trace) == ["blocks.1"]
+    assert not recwarn.list
 
 
 def test_unknown_tokens_are_told():

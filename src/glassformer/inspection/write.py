@@ -43,14 +43,15 @@ TEX = {  # signs of formulas that a plain TeX font lacks
     "ε": r"$\varepsilon$", "⏎": r"$\hookleftarrow$", "⇥": r"$\rightarrow$", "^": r"\^{}",
     "\\": r"\textbackslash{}",
     "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
-    "~": r"\~{}",
+    "~": r"\~{}", "–": "--", "÷": r"$\div$", "⟨": r"$\langle$", "⟩": r"$\rangle$",
     "[": "{[}", "*": "{*}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
 }  # fmt: skip
 
 MATH = {  # the same in mathematics
     "ᵀ": "^T", "√": r"\sqrt ", "−": "-", "∂": r"\partial ", "Σ": r"\sum ", "·": r"\cdot ",
     "×": r"\times ", "←": r"\leftarrow ", "∞": r"\infty ", "₁": "_1", "₂": "_2", "²": "^2",
-    "ᴵ": "^I", "ᴾ": "^P", "…": r"\dots ", "ε": r"\varepsilon ", "÷": r"\div ", " ": r"\ ",
+    "ᴵ": "^I", "ᴾ": "^P", "…": r"\dots ", "–": "--", "ε": r"\varepsilon ", "÷": r"\div ",
+    " ": r"\ ",
     "%": r"\%", "&": r"\&", "#": r"\#", "，": r"，\ ", "；": r"；\ ",
 }  # fmt: skip
 
