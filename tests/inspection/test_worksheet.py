@@ -75,8 +75,11 @@ def test_a_formula_is_that_of_the_part():
     assert llama["blocks.0.feedforward.hidden"] == "SiLU(X W_g) × (X W₁)"
     assert gpt2["blocks.0.feedforward"] == "hidden W₂ + b₂"
     assert (gpt2["blocks.0.residual"], bert["blocks.0.residual"]) == (
-        "x + layer(norm(x))", "x + layer(x)"
+        "x + feedforward(norm(x))", "x + feedforward(x)"
     )  # fmt: skip
+    added = [s.formula for s in worksheet(CASES["translator"].network, TOKENIZER, TEXT)
+             if s.tables[0].name == "decoder.0.residual"]  # fmt: skip
+    assert added == ["x + attention(x)", "x + cross(x)", "x + feedforward(x)"]
     assert (gpt2["embedded"], bert["embedded"]) == ("E[id] + P", "E[id] + S")
     assert said("bert")["embedded"] == "E[id] + S + P"
     translator = said("translator")

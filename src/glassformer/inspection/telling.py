@@ -28,8 +28,8 @@ class Told:
     partly: bool = False  # whether it needs more than a sheet shows: angles, slopes
 
 
-def tell(network: nn.Module, name: str, head: int) -> Told:
-    """The title, formula and meaning of the value of this name, in one head."""
+def tell(network: nn.Module, name: str, head: int, visit: int = 0) -> Told:
+    """The title, formula and meaning of the value of this name, in one head, as it comes by."""
     path, _, leaf = name.rpartition(".")
     try:
         part = network.get_submodule(name)
@@ -44,7 +44,9 @@ def tell(network: nn.Module, name: str, head: int) -> Told:
         return in_feedforward(part)
     if leaf == "residual":
         before = getattr(part, "residual", None) is pre_norm
-        formula = say("x + layer(norm(x))") if before else say("x + layer(x)")
+        layers = [name for name in ("attention", "cross", "feedforward") if hasattr(part, name)]
+        ways = {"layer": layers[visit]}
+        formula = say("x + {layer}(norm(x))", **ways) if before else say("x + {layer}(x)", **ways)
         return Told(say("Residual"), formula, say("What was there before is kept."))
     if leaf == "order0":
         return Told(

@@ -59,7 +59,7 @@ def worksheet(
     for name, at in shown(reading):
         value = reading.trace.visits[name][at]
         leaf = name.rsplit(".", 1)[-1]
-        told = said[name]
+        told = tell(network, name, head, at)
         if leaf == "embedded":
             told = replace(told, formula=sum_of(network, reading, at))
         if leaf == "output":
