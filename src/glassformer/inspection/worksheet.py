@@ -54,20 +54,10 @@ def worksheet(
     inside = {f"{name}.*" for name in wanted if not BLOCK.fullmatch(name)}  # what kernels hide
     reading = reading_of(network, tokenizer, inputs, *wanted, *inside, strict=False)
     answers = labels or [tokenizer.token(i) for i in range(tokenizer.vocab)]
-    said = {name: tell(network, name, head) for name in reading.trace}
     steps = [tokens_step(network, reading, tokenizer, layer if deep else None)]
     for name, at in shown(reading):
-        value = reading.trace.visits[name][at]
-        leaf = name.rsplit(".", 1)[-1]
-        told = tell(network, name, head, at)
-        if leaf == "embedded":
-            told = replace(told, formula=sum_of(network, reading, at))
-        if leaf == "output":
-            made = answer_of(network, reading, said)
-            told = replace(told, formula=made.formula, weights=made.weights)
-        block = BLOCK.match(name)
-        if block and not block[3]:
-            told = block_told(block, layer)
+        value, leaf = reading.trace.visits[name][at], name.rsplit(".", 1)[-1]
+        told = told_of(network, reading, name, at, layer, head)
         first = at == 0 and len(reading.trace.visits[name]) > 1 and leaf != "residual"
         step = step_of(reading, name, value, told, head, source=first and bool(reading.source))
         if (leaf in ANSWERS or leaf.startswith("order")) and len(answers) == value.shape[-1]:
@@ -77,6 +67,22 @@ def worksheet(
             step = replace(step, tables=(*extra, *step.tables))
         steps.append(step)
     return [*steps, chances_step(network, reading, tokenizer, labels)]
+
+
+def told_of(
+    network: nn.Module, reading: Reading, name: str, at: int, layer: int, head: int
+) -> Told:
+    """What a value is, where it depends on more than the part that makes it."""
+    block = BLOCK.fullmatch(name)
+    if block:
+        return block_told(int(block[2]), layer)
+    told = tell(network, name, head, at)
+    if name == "embedded":
+        return replace(told, formula=sum_of(network, reading, at))
+    if name == "output":
+        made = answer_of(network, reading)
+        return replace(told, formula=made.formula, weights=made.weights)
+    return told
 
 
 def is_shown(name: str, layer: int, last: int) -> bool:
@@ -124,11 +130,11 @@ def sum_of(network: nn.Module, reading: Reading, at: int) -> str:
     return ""
 
 
-def answer_of(network: nn.Module, reading: Reading, said: dict[str, Told]) -> Told:
+def answer_of(network: nn.Module, reading: Reading) -> Told:
     """How the scores in the end are made: by a part, or by comparing with every embedding."""
-    for name in LAST & said.keys():
+    for name in LAST & reading.trace.keys():
         if is_answer(reading, name):
-            return said[name]
+            return tell(network, name, 0)
     last = [value for name, value in reading.trace.items() if name != "output"][-1:]
     for name, formula, mark in (("token.weight", "X Eᵀ", "Eᵀ"), ("head.weight", "X W", "W")):
         table = dict(network.named_parameters()).get(name)
@@ -145,8 +151,7 @@ def close(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a.float(), b.float(), atol=1e-4 if exact else 0.05)
 
 
-def block_told(block: re.Match[str], layer: int) -> Told:
-    number = int(block[2])
+def block_told(number: int, layer: int) -> Told:
     if number == layer:
         says = say("What the block says: it goes on.")
     elif number < layer:

@@ -27,7 +27,7 @@ PARTS = [f"e{i}" for i in range(WIDTH)]
 
 
 class ByHand(nn.Module):
-    """The Transformer of the seed: one block a side, one head, from the parts that train models.
+    """The Transformer of the tutorial: one block a side, one head, from the parts that train models.
 
     The encoder's attention has the tutorial's weights; the others, which it leaves out, are ours.
     """

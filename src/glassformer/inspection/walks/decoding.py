@@ -133,7 +133,7 @@ def decoder(network: ByHand) -> list[Step]:
     ]  # fmt: skip
 
 
-# --- learning, which no seed shows ------------------------------------------------------------
+# --- learning, which no tutorial shows -----------------------------------------------------------
 
 
 def learning(network: ByHand) -> list[Step]:

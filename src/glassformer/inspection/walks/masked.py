@@ -84,7 +84,7 @@ def walk() -> list[Step]:
 
 
 def scaling() -> Step:
-    """Seed 004's two scores, 112 and 96, with a head of 64."""
+    """Two scores of another tutorial, 112 and 96, with a head of 64."""
     gradient = THINKING.softmax(-1).prod()
     scaled = THINKING / math.sqrt(64)
     return Step(
