@@ -27,7 +27,7 @@ PARTS = [f"e{i}" for i in range(WIDTH)]
 
 
 class ByHand(nn.Module):
-    """The Transformer of the tutorial: one block a side, one head, from the parts that train models.
+    """One block a side, one head, from the parts that train models.
 
     The encoder's attention has the tutorial's weights; the others, which it leaves out, are ours.
     """
@@ -50,10 +50,10 @@ class ByHand(nn.Module):
                     drawn = torch.randn(weights.shape, generator=random, dtype=torch.float64)
                     weights.copy_((drawn * 0.5).round(decimals=2))
             mine: Any = self.encoder.attention
-            for layer, seed in zip(
+            for layer, given in zip(
                 (mine.query, mine.key, mine.value, mine.out), (WQ, WK, WV, OUT), strict=True
             ):
-                layer.weight.copy_(seed.T)  # a layer holds its matrix transposed
+                layer.weight.copy_(given.T)  # a layer holds its matrix transposed
             self.token.weight[[VOCABULARY.index(word) for word in WORDS]] = EMBEDDING
 
     def read(self, x: Tensor) -> Tensor:
