@@ -474,7 +474,7 @@ CHINESE: dict[str, str] = {
     "These are all its terms; below stands how the heaviest was made, and so on.": (
         "这是它的全部各项；下面是最重的一项怎么来的，如此类推。"
     ),
-    "Computed again it is {again:.6g}: it was changed later.": (
+    "Computed again it is {again:.6g}: it was changed later. ": (
         "重新计算得 {again:.6g}：它后来被改动过。"
     ),
     "(no name)": "（无名）",

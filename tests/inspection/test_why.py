@@ -134,6 +134,11 @@ def test_arithmetic_is_told_as_it_was_done():
     assert mean.step(2).says == "3 more terms come to 1.2 together."
 
 
+def test_a_number_that_was_only_looked_up_says_where():
+    (step,) = recorded(CASES["gpt2"]).at("token[0,1,2]").steps()
+    assert step.says.startswith("kept as token.weight[")
+
+
 def test_tokens_are_named():
     inputs = inputs_for(CASES["gpt2"].network, TOKENIZER, "a cat")
     run = Pass(CASES["gpt2"].network, inputs, TOKENIZER)

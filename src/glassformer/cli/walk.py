@@ -125,7 +125,7 @@ def steps_of(what: str, text: str | None, options: dict[str, Any]) -> Sequence[S
         if text is not None:
             raise click.UsageError(f"{what} is a worked example: it takes no text")
         for name in ("layer", "head", "target", "weights", "why"):
-            if options[name]:
+            if options[name] not in (None, False):
                 raise click.UsageError(f"--{name} asks a trained model: name a run and a text")
         return WALKS[what]()
     if not Path(what).exists():
@@ -136,7 +136,7 @@ def steps_of(what: str, text: str | None, options: dict[str, Any]) -> Sequence[S
     model, target = load(what), options["target"]
     if options["why"] is not None:
         for name in ("layer", "head", "weights", "blanks"):
-            if options[name]:
+            if options[name] not in (None, False):
                 raise click.UsageError(f"--why names its number whole: it takes no --{name}")
         return model.why(text, options["why"], target=target).steps()
     places = {name: options[name] or 0 for name in ("layer", "head")}

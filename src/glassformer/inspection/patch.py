@@ -11,12 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer import models
 from glassformer.errors import GlassError
 from glassformer.inspection.reading import asked_at, inputs_for
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
 from glassformer.live import Bar, Live, Silent
+from glassformer.models import writes
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 from glassformer.words import say
@@ -100,6 +100,42 @@ class Question:
         return torch.cat(answers)
 
 
+@dataclass(frozen=True)
+class Contrast:
+    """The answers to two texts, as logarithms of chances, v, and the two of them that count: how
+    far the clean text's answer leads the corrupt one's; where both have the same answer, the one
+    that the clean text makes likelier over the one that it makes less likely."""
+
+    right: Tensor
+    wrong: Tensor
+
+    @property
+    def best(self) -> tuple[int, int]:
+        first, second = int(self.right.argmax()), int(self.wrong.argmax())
+        change = self.right.exp() - self.wrong.exp()
+        return (first, second) if first != second else (int(change.argmax()), int(change.argmin()))
+
+    @property
+    def differs(self) -> bool:
+        return float((self.right.exp() - self.wrong.exp()).abs().max()) >= SMALL
+
+    @property
+    def chances(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        (a, b), (c, d) = (x.exp()[list(self.best)].tolist() for x in (self.right, self.wrong))
+        return (a, b), (c, d)
+
+    def lead(self, answers: Tensor) -> Tensor:
+        return answers[..., self.best[0]] - answers[..., self.best[1]]
+
+    @property
+    def gap(self) -> float:
+        return float(self.lead(self.right) - self.lead(self.wrong))
+
+    def restored(self, answers: Tensor) -> Tensor:
+        """The share of the difference that is back: b v -> b."""
+        return (self.lead(answers) - self.lead(self.wrong)) / self.gap
+
+
 @torch.inference_mode()
 def patch(
     network: nn.Module,
@@ -109,49 +145,14 @@ def patch(
     labels: Sequence[str] = (),
     tell: Live | None = None,
 ) -> Patched:
-    """Run the corrupt text with one value at a time taken from the clean one.
-
-    What counts is how far the clean text's answer leads the corrupt one's; where both have the same
-    answer, the one that the clean text makes likelier over the one that it makes less likely.
-    """
-    first, second = (inputs_for(network, tokenizer, text, "") for text in (clean, corrupt))
-    name = "source" if "source" in first else "ids"
-    rest = {other: value for other, value in first.items() if other != name}
-    texts = first[name], second[name]
-    at = -1 if name == "source" else asked_at(tokenizer, texts[0][0])
-    question = Question(network, name, rest, at)
-    if (
-        name == "ids"
-        and not models.writes(network)
-        and "[MASK]" in tokenizer.specials
-        and not labels
-    ):
-        hidden = [(ids == tokenizer.specials["[MASK]"]).tolist() for ids in texts]
-        if hidden[0] != hidden[1] or not any(hidden[0][0]):
-            raise GlassError("write [MASK] where the answer is to be: at one place of both texts")
-    if texts[0].shape != texts[1].shape:
-        many = " and ".join(str(ids.shape[1]) for ids in texts)
-        raise GlassError(f"the two texts must have as many tokens; they have {many}")
+    """Run the corrupt text with one value at a time taken from the clean one."""
+    question, texts = asked(network, tokenizer, clean, corrupt, masked=not labels)
     with Trace(network) as kept:
         right = question.answers(texts[0])[0]
-    wrong = question.answers(texts[1])[0]
-    change = right.exp() - wrong.exp()
-    if float(change.abs().max()) < SMALL:
+    contrast = Contrast(right, question.answers(texts[1])[0])
+    if not contrast.differs:
         raise GlassError("both texts have the same answer: there is nothing to explain")
-    best = int(right.argmax()), int(wrong.argmax())
-    if best[0] == best[1]:  # the same answer: what it is that rises most, and what falls most
-        best = int(change.argmax()), int(change.argmin())
-    writes = len(right) == tokenizer.vocab
-    said = [labels[i] if labels else tokenizer.token(i) if writes else str(i) for i in best]
-
-    def lead(answers: Tensor) -> Tensor:
-        return answers[..., best[0]] - answers[..., best[1]]
-
-    def restored(answers: Tensor) -> Tensor:
-        """The share of the difference that is back: b."""
-        return (lead(answers) - lead(wrong)) / (lead(right) - lead(wrong))
-
-    stack = "encoder." if name == "source" else ""
+    stack = "encoder." if question.name == "source" else ""
     blocks = [n for n in kept if n.rpartition(".")[2].isdigit() and n.startswith(stack)]
     values = [block + part for block in blocks for part in PARTS if block + part in kept]
     if not values:
@@ -159,19 +160,41 @@ def patch(
     tell, each = tell or Silent(), {}
     bar = Bar(tell, "values", len(values))
     for value in values:
-        each[value] = restored(question.with_each(texts[1], value, kept[value]))
+        each[value] = contrast.restored(question.with_each(texts[1], value, kept[value]))
         bar.add(1)
     tell.clear()
+    called = tokenizer.token if len(right) == tokenizer.vocab else str
+    first, second = (labels[i] if labels else called(i) for i in contrast.best)
     tokens = [[tokenizer.token(int(i)) for i in ids[0]] for ids in texts]
     return Patched(
         clean=tokens[0],
         corrupt=tokens[1],
-        answers=(said[0], said[1]),
-        chances=tuple(tuple(float(x[i].exp()) for i in best) for x in (right, wrong)),  # type: ignore[arg-type]
-        gap=float(lead(right) - lead(wrong)),
+        answers=(first, second),
+        chances=contrast.chances,
+        gap=contrast.gap,
         places={n: shares for n, shares in each.items() if not n.endswith(".heads")},
         heads={n: shares for n, shares in each.items() if n.endswith(".heads")},
     )
+
+
+def asked(
+    network: nn.Module, tokenizer: Tokenizer, clean: str, corrupt: str, *, masked: bool
+) -> tuple[Question, tuple[Tensor, Tensor]]:
+    """What is asked about both texts, and their ids; a masked model is asked about [MASK]."""
+    first, second = (inputs_for(network, tokenizer, text, "") for text in (clean, corrupt))
+    name = "source" if "source" in first else "ids"
+    texts = first[name], second[name]
+    if texts[0].shape != texts[1].shape:
+        many = " and ".join(str(ids.shape[1]) for ids in texts)
+        raise GlassError(f"the two texts must have as many tokens; they have {many}")
+    mask = tokenizer.specials.get("[MASK]")
+    if masked and name == "ids" and mask is not None and not writes(network):
+        hidden = [(ids == mask) for ids in texts]
+        if not torch.equal(*hidden) or not hidden[0].any():
+            raise GlassError("write [MASK] where the answer is to be: at one place of both texts")
+    rest = {other: value for other, value in first.items() if other != name}
+    at = -1 if name == "source" else asked_at(tokenizer, texts[0][0])
+    return Question(network, name, rest, at), texts
 
 
 def put(clean: Tensor, places: range, value: Tensor) -> Tensor:

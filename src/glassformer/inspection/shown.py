@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from glassformer.inspection import screen, write
 from glassformer.inspection.sheet import Step
 
 
-class Shown:
+class Shown(ABC):
     """Whatever can be told in steps."""
 
-    def steps(self) -> Sequence[Step]:
-        raise NotImplementedError
+    @abstractmethod
+    def steps(self) -> Sequence[Step]: ...
 
     def __repr__(self) -> str:
         return screen.text(self.steps())

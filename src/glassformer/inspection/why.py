@@ -102,7 +102,7 @@ class Why(Shown):
         while len(chain) < DEEP and chain[-1].how and (following := chain[-1].next()):
             chain.append(following)
         first, *below = (why.step(None if why is self else FEW) for why in chain)
-        says = self.pass_.meaning(self.name)
+        says = self.pass_.meaning(self.name) + first.says
         if below:
             says += say(
                 "These are all its terms; below stands how the heaviest was made, and so on."
@@ -124,7 +124,8 @@ class Why(Shown):
             says = say("{n} more terms come to {total:.6g} together.", n=len(rest), total=total)
         off = 0.0 if self.again is None else abs(self.again - self.value)
         if off > 1e-3 * max(abs(self.value), 1):
-            says += say("Computed again it is {again:.6g}: it was changed later.", again=self.again)
+            again = self.again
+            says += say("Computed again it is {again:.6g}: it was changed later. ", again=again)
         return Step(title, say(self.how), says, (self.table(terms),) if terms else ())
 
     def table(self, terms: Sequence[Term]) -> Table:
