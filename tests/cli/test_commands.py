@@ -74,7 +74,7 @@ def test_demo_prints_a_worksheet():
     text = run("demo", "The value of the list").stdout
     assert re.search(r"0\s+The\s+\d+", text)
     assert "blocks.0.attention.pattern" in text
-    assert re.search(r"0  The +100\n", text)  # the first token can read only itself
+    assert re.search(r"^    The +1( +0)+$", text, re.MULTILINE)  # the first can read only itself
     assert len(re.findall(r"\d\.\d\d%", text)) == 5
     assert text == run("demo", "The value of the list").stdout
 

@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassformer.cli.grid import grid
 from glassformer.words import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
     from glassformer.inspection.reading import Reading
 
@@ -55,11 +53,13 @@ def show(console: Console, text: str, *, layer: int = 0, head: int = 0, seed: in
     import torch
 
     from glassformer.inspection.reading import one_head, read
+    from glassformer.inspection.screen import show_table
+    from glassformer.inspection.sheet import Step, Table
     from glassformer.inspection.worksheet import likeliest
     from glassformer.models.generator import Config, Generator
     from glassformer.text.subword import BPE
 
-    def section(title: str, content: str | Text) -> None:
+    def section(title: str, content: str) -> None:
         console.print(f"\n[bold cyan]{title}[/]")
         console.print(content, markup=False, soft_wrap=True)
 
@@ -79,10 +79,9 @@ def show(console: Console, text: str, *, layer: int = 0, head: int = 0, seed: in
     )
     section("1. The text becomes tokens, and tokens become ids", tokens_lines(reading))
     section(f"2. Each value by its name, through block {layer}", shapes_lines(reading, layer))
-    section(
-        f"3. What each token (row) reads from which, in percent: {where}",
-        grid(pattern.tolist(), reading.tokens),
-    )
+    console.print(f"\n[bold cyan]3. What share each token (row) reads from which: {where}[/]")
+    tokens = reading.tokens
+    show_table(console, Step(""), Table("pattern", pattern, tokens, tokens, places=2, shaded=True))
     section("4. The likeliest next tokens", next_lines(likeliest(reading, tokenizer, 5)))
     console.print(NEXT, markup=False)
 

@@ -42,14 +42,14 @@ def draw(name: str, run: str | None, text: str | None, **options: Any) -> None:
     from glassformer.api import load
     from glassformer.config import nearest
     from glassformer.errors import GlassError
-    from glassformer.inspection.draw import OF_A_TEXT, save
+    from glassformer.inspection.draw import MOVING, OF_A_TEXT, STILL, save
     from glassformer.inspection.sketches import ALONE, sketch
 
     if name not in (*ALONE, *OF_A_TEXT):
         choice = ", ".join((*ALONE, *OF_A_TEXT))
         hint = nearest(name, (*ALONE, *OF_A_TEXT))
         raise GlassError(f"there is no picture {name!r}{hint or f'; there are {choice}'}")
-    kinds = (".gif",) if name == "unfolding" else (".png", ".svg", ".pdf")
+    kinds = MOVING if name == "unfolding" else STILL
     file = options["out"] or Path(name + kinds[0])
     if file.suffix not in kinds:
         raise click.UsageError(f"{file}: this picture is written as {' or '.join(kinds)}")

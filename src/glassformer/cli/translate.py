@@ -28,7 +28,7 @@ def translate(
     from rich.console import Console
 
     from glassformer.api import load
-    from glassformer.cli.grid import grid
+    from glassformer.inspection.screen import show
 
     model = load(run)
     texts = given_texts(**given)
@@ -40,5 +40,4 @@ def translate(
             pair |= {"source": read.source, "target": read.target, "alignment": rows}
         click.echo(json.dumps(pair, ensure_ascii=False) if as_json else said)
         if read and not as_json:
-            console = Console(highlight=False)
-            console.print(grid(read.pattern.tolist(), read.target, read.source), soft_wrap=True)
+            show(Console(highlight=False), read.steps())

@@ -13,6 +13,7 @@ from glassformer.inspection.shown import Shown
 from glassformer.tasks.translate import END, START
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
+from glassformer.use import rows_of
 from glassformer.words import say
 
 
@@ -43,12 +44,9 @@ def align(network: nn.Module, tokenizer: Tokenizer, text: str, translation: str)
     begin, end = tokenizer.specials[START], tokenizer.specials[END]
     source = tokenizer.encode(text) or [end]
     target = [*tokenizer.encode(translation), end]
-    device = next(network.parameters()).device
+    written, read = (rows_of(network, [ids])[0] for ids in ([begin, *target[:-1]], source))
     with Trace(network, "*cross.pattern") as trace:
-        network(
-            torch.tensor([[begin, *target[:-1]]], device=device),
-            torch.tensor([source], device=device),
-        )
+        network(written, read)
     if not trace:
         raise GlassError("this model looks at no source while it writes: it aligns nothing")
     names = list(trace)  # one a block, or one in all

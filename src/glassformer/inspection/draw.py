@@ -30,6 +30,7 @@ OF_A_TEXT = (
 SIDE, LETTER = 0.42, 0.11  # inches of a cell, and of a letter
 WRITTEN = 24  # columns, up to which each cell has its number
 LARGEST = 16.0  # inches, at most, of a grid
+STILL, MOVING = (".png", ".svg", ".pdf"), (".gif",)  # the files that a picture can be written as
 READS = ("reads (row)", "is read (column)")
 
 
@@ -101,7 +102,7 @@ def patch_map(found: Patched) -> Any:
 def save(chart: Any, file: Path) -> None:
     """Write a figure, or an animation, into a file whose name says its kind."""
     moves = not hasattr(chart, "savefig")
-    kinds = (".gif",) if moves else (".png", ".svg", ".pdf")
+    kinds = MOVING if moves else STILL
     if file.suffix not in kinds:
         raise GlassError(f"{file}: this picture is written as {' or '.join(kinds)}")
     with warnings.catch_warnings(record=True) as missing:

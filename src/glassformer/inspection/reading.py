@@ -18,7 +18,7 @@ from glassformer.tasks.generate import Generate
 from glassformer.tasks.translate import END, START, Translate
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
-from glassformer.use import written
+from glassformer.use import rows_of, written
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def inputs_for(
     network: nn.Module, tokenizer: Tokenizer, text: str, target: str | None = None
 ) -> dict[str, Tensor]:
     """A text as the network takes it in use; for a translator also a translation, or its own."""
-    device, specials, name = next(network.parameters()).device, tokenizer.specials, name_of(network)
+    specials, name = tokenizer.specials, name_of(network)
     if name in (*Translate.models, *Generate.models):
         ids = tokenizer.encode(text)
     elif "[MASK]" in text and "[MASK]" in specials:
@@ -61,13 +61,13 @@ def inputs_for(
         ids = encode_pair(tokenizer, (text,))
     if not ids:
         raise GlassError("the text is empty: give at least one word")
+    read, _ = rows_of(network, [ids])
     if name not in Translate.models:
-        return {"ids": torch.tensor([ids], device=device)}
+        return {"ids": read}
     begin, end = specials[START], specials[END]
-    source = torch.tensor([ids], device=device)
     own = target is None
     said = written(network, [ids], begin, end)[0] if own else tokenizer.encode(target or "")
-    return {"ids": torch.tensor([[begin, *said]], device=device), "source": source}
+    return {"ids": rows_of(network, [[begin, *said]])[0], "source": read}
 
 
 def asked_at(tokenizer: Tokenizer, ids: Tensor) -> int:

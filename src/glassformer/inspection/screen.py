@@ -55,7 +55,8 @@ def show_table(console: Console, step: Step, table: Table) -> None:
     ]
     rows = [visible(name) for name in table.rows] or [""] * len(cells)
     names = [visible(name) for name in table.columns] or [""] * table.values.shape[1]
-    widths = [max(map(cell_len, column)) + 2 for column in zip(names, *cells, strict=True)]
+    space = 1 if table.shaded else 2  # a colour keeps columns apart, too
+    widths = [max(map(cell_len, column)) + space for column in zip(names, *cells, strict=True)]
     left = max(map(cell_len, rows)) + 4
     groups = fitting(widths, console.width - left)
     groups = groups if table.columns else groups[:1]
