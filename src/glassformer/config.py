@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import tomllib
 from collections.abc import Iterable
 from dataclasses import MISSING, asdict, fields, is_dataclass
@@ -13,17 +12,12 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import tomli_w
 
+from glassformer.bounds import check_bounds
 from glassformer.errors import GlassError
 
 T = TypeVar("T")
 
 MEANT = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-LARGEST = 2**24  # more can only be a damaged or hostile file
-MOST = {
-    "depth": 1_000, "heads": 10_000, "order": 64, "longest": 64, "widest": 64, "skips": 4096,
-    "width": 8192,
-}  # fmt: skip
-SIZES = "vocab context dim depth heads hidden width key_heads order longest widest".split()
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -107,6 +101,10 @@ def fit(kind: Any, value: Any, where: str) -> Any:
         if not isinstance(value, list | tuple):
             raise GlassError(f"{where} must be a list, not {value!r}")
         return tuple(fit(args[0], inside, where) for inside in value)
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise GlassError(f"{where} must be a table, not {value!r}")
+        return value
     if origin in (Union, UnionType):
         inner = [arg for arg in args if arg is not type(None)]
         return None if value is None and len(inner) < len(args) else fit(inner[0], value, where)
@@ -136,19 +134,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 def check_sizes(config: Any) -> None:
     """Refuse sizes that no model can have, before anything is allocated."""
-    for name, value in ((f.name, getattr(config, f.name)) for f in fields(config)):
-        if isinstance(value, float) and not math.isfinite(value):
-            raise GlassError(f"{name} must be finite, not {value}")
-        if isinstance(value, int) and not 0 <= value <= MOST.get(name, LARGEST):
-            raise GlassError(f"{name} must be from 0 to {MOST.get(name, LARGEST)}, not {value}")
-    for name in SIZES:
-        value = getattr(config, name, None)
-        if value is not None and value < 1:
-            raise GlassError(f"{name} must be at least 1, not {value}")
-    for name in ("eps", "base"):
-        if getattr(config, name, 1) <= 0:
-            raise GlassError(f"{name} must be above 0, not {getattr(config, name)}")
+    check_bounds({f.name: getattr(config, f.name) for f in fields(config)})
     if hasattr(config, "heads") and config.dim % config.heads:
         raise GlassError(f"dim {config.dim} cannot be shared equally by {config.heads} heads")
-    if not 0 <= getattr(config, "dropout", 0.0) < 1:
-        raise GlassError(f"dropout must be at least 0 and less than 1, not {config.dropout}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from glassformer.bounds import check_bounds
 from glassformer.errors import GlassError
 
 
@@ -21,18 +22,11 @@ class Sampling:
     repetition: float = 1.0  # above 1: what was said already becomes less likely
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("temperature", 0.0, 100.0),
-            ("top_k", 0, 10**9),
-            ("top_p", 0.0, 1.0),
-            ("min_p", 0.0, 1.0),
-            ("repetition", 0.1, 10.0),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise GlassError(f"{name} must be from {low} to {high}, not {getattr(self, name)}")
+        check_bounds(vars(self))
 
 
 GREEDY = Sampling(temperature=0.0)
+COLDEST = 1e-6  # a lower temperature takes the best: scores divided by it would overflow
 
 
 def choose(
@@ -41,10 +35,11 @@ def choose(
     """The next ids, b, from scores, b v, and what was said so far, b s."""
     if sampling.repetition != 1:
         logits = penalise(logits, said, sampling.repetition)
-    if sampling.temperature == 0:
+    if sampling.temperature < COLDEST:
         return logits.argmax(dim=-1)
-    logits = logits / sampling.temperature
-    chances = narrow(logits.softmax(dim=-1), sampling)
+    chances = narrow((logits.float() / sampling.temperature).softmax(dim=-1), sampling)
+    if not chances.isfinite().all():
+        raise GlassError("the network's scores are not finite: it was not trained to its end")
     return torch.multinomial(chances, 1, generator=generator)[:, 0]
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from glassformer.bounds import check_bounds
 from glassformer.errors import GlassError
 
 MINUTES = 5.0  # the budget where none is given
@@ -44,37 +45,9 @@ class Training:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise GlassError(f"{name} must be finite, not {value}")
-        for name in ("rate", "clip"):
-            if getattr(self, name) < 0:
-                raise GlassError(f"{name} must not be below 0, not {getattr(self, name)}")
-        for name in ("decay", "lora", "patience", "seed"):
-            if not 0 <= getattr(self, name) < 2**63:
-                raise GlassError(f"{name} must be at least 0, not {getattr(self, name)}")
-        if self.beta2 == 1:
-            raise GlassError("beta2 must be below 1")
+        check_bounds(vars(self))
         if self.lora and self.freeze:
             raise GlassError("lora leaves all other weights as they are: freeze says nothing more")
-        for name in ("batch", "accumulate"):
-            if getattr(self, name) < 1:
-                raise GlassError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in (
-            "steps",
-            "epochs",
-            "minutes",
-            "evaluate_every",
-            "save_every",
-            "threads",
-            "parameters",
-        ):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise GlassError(f"{name} must be above 0, not {value}")
-        for name in ("warmup", "floor", "smoothing", "average", "beta2", "layer_rate"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise GlassError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
         if sum(b is not None for b in (self.steps, self.epochs, self.minutes)) > 1:
             raise GlassError("give one budget: steps, epochs or minutes")
 
