@@ -2,40 +2,69 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import sys
 import time
+from typing import TextIO
 
 
 class Live:
-    """Speaks to standard error; where that is no terminal, the moving line comes now and then."""
+    """Writes progress to standard error; where that is no terminal, the moving line comes rarely.
+
+    Progress never stops the work: once the stream is closed or its reader is gone, nothing more is
+    written.
+    """
 
     def __init__(self, every: float = 10.0) -> None:
-        self.terminal, self.every = sys.stderr.isatty(), every
+        self.stream: TextIO | None = sys.stderr  # None in a process without one
+        self.terminal, self.every = is_terminal(self.stream), every
         self.last = time.monotonic() - (every if self.terminal else 0)
 
     def __call__(self, text: str) -> None:
         """A line that stays."""
-        sys.stderr.write(f"\r\x1b[K{text}\n" if self.terminal else text + "\n")
-        sys.stderr.flush()
+        self.write(f"\r\x1b[K{text}\n" if self.terminal else text + "\n")
 
     def line(self, text: str) -> None:
         """A line that the next one replaces."""
         now = time.monotonic()
         if self.terminal and now - self.last > 0.1:
             room = shutil.get_terminal_size().columns - 1  # one that wraps could not be replaced
-            sys.stderr.write(f"\r\x1b[K{text[:room]}")
-            sys.stderr.flush()
+            self.write(f"\r\x1b[K{text[:room]}")
             self.last = now
         elif not self.terminal and now - self.last > self.every:
-            sys.stderr.write(text + "\n")
+            self.write(text + "\n")
             self.last = now
 
     def clear(self) -> None:
         """Nothing in place of the line that the next one replaces."""
         if self.terminal:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            self.write("\r\x1b[K")
+
+    def write(self, text: str) -> None:
+        if self.stream is None:
+            return
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except (OSError, ValueError):  # a broken pipe, a lost terminal, a closed file
+            discard_output(self.stream)
+            self.stream = None
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # it is closed
+        return False
+
+
+def discard_output(stream: TextIO) -> None:
+    """Point a stream that nobody reads at the null device, so that what it still holds is lost
+    without an error when the process ends."""
+    with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 class Silent(Live):

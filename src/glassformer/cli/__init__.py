@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+from typing import NoReturn
 
 import click
 
@@ -29,7 +31,8 @@ from glassformer.cli.runs import runs
 from glassformer.cli.train import train
 from glassformer.cli.translate import translate
 from glassformer.cli.walk import walk
-from glassformer.errors import GlassError
+from glassformer.errors import GlassError, is_memory_error
+from glassformer.live import discard_output
 
 GROUPS = {
     "Train": [check_data, train, resume, evaluate, compare, runs],
@@ -69,17 +72,44 @@ for _commands in GROUPS.values():
 
 
 def main() -> None:
-    """Run a command; what the user can mend is said in one line, without a traceback."""
+    """Run a command; what the user can fix is said in one line, without a traceback."""
+    open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows question marks
     try:
         glass.main(standalone_mode=False)
+        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except BrokenPipeError:  # whoever read the output has read enough
+        discard_output(sys.stdout)
+        sys.exit(128 + 13)  # as if by SIGPIPE
     except (GlassError, OSError) as error:
-        click.echo(f"glass: {error}", err=True)
-        sys.exit(1)
+        fail(str(error))
+    except (RuntimeError, MemoryError) as error:
+        if not is_memory_error(error):
+            raise
+        fail("there is not enough memory for this: try a smaller model, batch or input")
+
+
+def fail(message: str) -> NoReturn:
+    click.echo(f"glass: {message}", err=True)
+    sys.exit(1)
+
+
+def open_missing_streams() -> None:
+    """Give a process that was started without standard streams (`2>&-`) ones that lead nowhere.
+
+    Otherwise the next file that is opened would take the number of the missing stream, and what a
+    library writes there would end up in that file.
+    """
+    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(handle)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115

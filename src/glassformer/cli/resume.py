@@ -1,10 +1,10 @@
 """`glass resume`: go on with a run that was stopped."""
 
-import json
-import sys
 from pathlib import Path
 
 import click
+
+from glassformer.cli.train import print_result
 
 
 @click.command()
@@ -25,7 +25,4 @@ def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) ->
         raise click.UsageError("give --steps or --minutes, not both")
     from glassformer.training.start import resume as go_on
 
-    result = go_on(Path(run), steps=steps, minutes=minutes)
-    click.echo(json.dumps(result) if as_json else result["run"])
-    if "seconds" not in result:  # it was stopped again
-        sys.exit(130)
+    print_result(go_on(Path(run), steps=steps, minutes=minutes), as_json)

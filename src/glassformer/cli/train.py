@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from glassformer.cli.columns import columns
+from glassformer.live import discard_output
 
 
 @click.command()
@@ -81,7 +82,17 @@ def train(task: str | None, data: tuple[str, ...], **options: Any) -> None:
     }
     if not counts:
         asked["baseline"] = False
-    result = start(task, *data, **asked)
-    click.echo(json.dumps(result) if as_json else result["run"])
-    if "seconds" not in result:  # it was stopped
+    print_result(start(task, *data, **asked), as_json)
+
+
+def print_result(result: dict[str, Any], as_json: bool) -> None:
+    """Print what came of training; it is in the run folder, so that nobody needs to read it here.
+
+    The exit code is 130 if training was stopped.
+    """
+    try:
+        click.echo(json.dumps(result) if as_json else result["run"])
+    except BrokenPipeError:
+        discard_output(sys.stdout)
+    if "seconds" not in result:
         sys.exit(130)

@@ -6,22 +6,29 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator
 
+# a terminal that is closed sends SIGHUP, which Windows does not have
+SIGNALS = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
+
 
 @contextlib.contextmanager
 def interruptible(stop: Callable[[], bool]) -> Iterator[None]:
-    """The first SIGINT or SIGTERM calls `stop`; a later one, when that is false, leaves at once."""
+    """The first SIGINT, SIGTERM or SIGHUP calls `stop`; a later one, when that is false, leaves at
+    once, unless it is SIGHUP, which may come twice.
 
-    def handle(_number: int, _frame: object) -> None:
-        if not stop():
+    A signal that the process ignores, as SIGHUP under nohup, stays ignored.
+    """
+
+    def handle(number: int, _frame: object) -> None:
+        if not stop() and number != getattr(signal, "SIGHUP", None):
             raise KeyboardInterrupt
 
-    kinds = (signal.SIGINT, signal.SIGTERM)
-    try:
-        before = [signal.signal(kind, handle) for kind in kinds]
-    except ValueError:  # not the main thread, where no signal arrives
-        before = []
+    before = {}
+    with contextlib.suppress(ValueError):  # not the main thread, where no signal arrives
+        for kind in SIGNALS:
+            if kind is not None and signal.getsignal(kind) is not signal.SIG_IGN:
+                before[kind] = signal.signal(kind, handle)
     try:
         yield
     finally:
-        for kind, handler in zip(kinds, before, strict=False):
+        for kind, handler in before.items():
             signal.signal(kind, handler)

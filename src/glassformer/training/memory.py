@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Callable
-
-import torch
 
 from glassformer.errors import GlassError
 from glassformer.tasks.task import Batch
@@ -19,13 +19,6 @@ class TooLongError(GlassError):
         self.fits = fits
 
 
-def is_memory_error(error: BaseException) -> bool:
-    """Whether an error of torch or Python means that memory ran out."""
-    kinds = (MemoryError, torch.OutOfMemoryError)
-    words = ("allocate memory", "not enough memory", "out of memory")
-    return isinstance(error, kinds) or any(word in str(error) for word in words)
-
-
 def shorter(batch: Batch, fits: Callable[[Batch], bool]) -> int:
     """The longest of half, a quarter, ... of a batch's length that fits; 0 if none does."""
     length = next(iter(batch.values())).shape[1]
@@ -35,3 +28,11 @@ def shorter(batch: Batch, fits: Callable[[Batch], bool]) -> int:
         if fits(cut):
             return length
     return 0
+
+
+def total_memory() -> float:
+    """The memory of this machine in GB; infinite where it cannot be told."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
+        return math.inf
