@@ -15,14 +15,14 @@ from cases import CASES, ids
 from glassformer import GlassError, load
 from glassformer.api import Model
 from glassformer.folder import exchange, inside, new_folder, recover, verify
-from glassformer.text.plain import Bytes
+from glassformer.text.plain import Characters
 
 FILES = {"config.toml", "tokenizer.json", "model.safetensors", "manifest.json"}
 
 
 @pytest.fixture
 def folder(tmp_path):
-    Model(CASES["generator"].network, Bytes()).save(tmp_path / "model")
+    Model(CASES["generator"].network, Characters("abc")).save(tmp_path / "model")
     return tmp_path / "model"
 
 
@@ -214,13 +214,13 @@ def test_a_config_that_does_not_fit_the_weights_is_named(folder):
         ("vocab = 50", "vocab = 60", r"token.weight is \(50, 32\), but its config asks for"),
         ("depth = 2", "depth = 3", r"lacks blocks.2.attention.key.weight, .* and \d+ more"),
         ("depth = 2", "depth = 1", "has no place for"),
-        ("depth = 2", "depth = 2000000", "depth must be from 0 to 1000"),
+        ("depth = 2", "depth = 2000000", "depth must be at least 1 and at most 1,000"),
         ("dim = 32", "dim = 'x'", "model.dim must be a whole number"),
         ("dim = 32", "dims = 32", "no setting 'model.dims'"),
         ('name = "generator"', 'name = "os.system"', "there is no model 'os.system'"),
         ('name = "generator"', "", "names no model"),
         ("[model]", "[other]", "names no model"),
-        ("vocab = 50", "vocab = 9999999999999", "vocab must be from 0"),
+        ("vocab = 50", "vocab = 9999999999999", "vocab must be at least 1"),
     ):
         config.write_text(original.replace(before, after))
         sign(folder)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from cases import CASES, LENGTH, VOCAB, ids, source, with_traits
 from glassformer import MODELS, Trace, load
 from glassformer.api import Model
-from glassformer.text.plain import Bytes
+from glassformer.text.plain import Characters
 
 close = torch.testing.assert_close
 STACKS = ("blocks", "layers", "decoder")
@@ -239,14 +239,15 @@ def test_a_batch_of_one_equals_a_batch_of_many(case):
 @cases()
 @torch.no_grad()
 def test_saving_and_loading_changes_nothing(case, tmp_path):
-    Model(case.network, Bytes(["<end>"])).save(tmp_path / "model")
+    tokenizer = Characters("abc", ["<unk>", "<end>"])
+    Model(case.network, tokenizer).save(tmp_path / "model")
     back = load(tmp_path / "model")
     text = ids()
     again = copy.copy(case)
     again.network = back.network
     assert torch.equal(again(text), case(text))
     assert back.config == case.network.config
-    assert back.tokenizer.specials == {"<end>": 256}
+    assert back.tokenizer.specials == {"<unk>": 0, "<end>": 1}
 
 
 @cases()

@@ -17,12 +17,21 @@ from torch import nn
 from glassformer import config, models, text, weights
 from glassformer.convert import huggingface, llama2c
 from glassformer.errors import GlassError
-from glassformer.folder import digest, inside, new_folder, verify, write_manifest
+from glassformer.folder import (
+    digest,
+    inside,
+    new_folder,
+    reading,
+    subfolder,
+    verify,
+    write_manifest,
+)
 from glassformer.nn.lora import add_lora, merge_lora
 from glassformer.text.tokenizer import Tokenizer
 
 CONFIG, TOKENIZER, ADAPTER = "config.toml", "tokenizer.json", "adapter.safetensors"
 BEST, LAST = "best", "last"  # of a run: the weights to use, and those to go on from
+DEEPEST = 8  # adapters on adapters
 TABLES = (  # tensors with a row for each token or place
     *("token.weight", "source_token.weight", "position.weight"),
     *("masked.offset", "head.weight", "head.bias"),
@@ -69,36 +78,63 @@ def save(
         write_manifest(folder)
 
 
-def load(path: Path, *, merged: bool = True) -> Opened:
+def load(path: Path, *, merged: bool = True, depth: int = 0) -> Opened:
     """Read the folder, after each of its files was found to be what was saved.
 
     Gives the network, the tokenizer, and what the task that it was trained for needs to know. An
-    adapter becomes part of the network's weights, unless it is to stay beside them.
+    adapter becomes part of the network's weights, unless it is to stay beside them; `depth` is how
+    many adapters were opened on the way here.
     """
-    names = verify(path)
-    file = ADAPTER if ADAPTER in names else weights.FILE
-    for needed in (CONFIG, file):
-        if needed not in names:
-            raise GlassError(f"{path} is damaged: its manifest does not list {needed}")
-    tables = config.read(inside(path, CONFIG))
-    settings, task = tables.get("model"), tables.get("task", {})
-    if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
-        raise GlassError(f"{path / CONFIG} names no model")
-    name = settings.pop("name")
-    state = weights.read(inside(path, file))
-    if file == ADAPTER and (adapter := adapter_of(path)):
-        network = on_base(adapter, name, settings, state, path)
-        if merged:
-            merge_lora(network)
-    else:
-        network = weights.fill(lambda: models.build(name, settings), state, path / weights.FILE)
-    tokenizer = text.load(inside(path, TOKENIZER)) if TOKENIZER in names else None
+    with reading(path):
+        names = verify(path)
+        file = ADAPTER if ADAPTER in names else weights.FILE
+        for needed in (CONFIG, file):
+            if needed not in names:
+                raise GlassError(f"{path} is damaged: its manifest does not list {needed}")
+        tables = config.read(inside(path, CONFIG))
+        settings, task = tables.get("model"), tables.get("task", {})
+        if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
+            raise GlassError(f"{path / CONFIG} names no model")
+        if not isinstance(task, dict):
+            raise GlassError(f"{path / CONFIG}: task must be a table of settings, not {task!r}")
+        name = settings.pop("name")
+        state = weights.read(inside(path, file))
+        if file == ADAPTER and (adapter := adapter_of(path)):
+            network = on_base(adapter, name, settings, state, path, depth)
+            if merged:
+                merge_lora(network)
+        else:
+            network = weights.fill(lambda: models.build(name, settings), state, path / weights.FILE)
+        tokenizer = text.load(inside(path, TOKENIZER)) if TOKENIZER in names else None
+    return check_opened(path, network, tokenizer, task)
+
+
+def check_opened(
+    path: Path, network: nn.Module, tokenizer: Tokenizer | None, task: dict[str, Any]
+) -> Opened:
+    """The three as they are; an error where one of them does not fit another."""
+    c: Any = network.config
+    rows = min(c.vocab, getattr(c, "source_vocab", None) or c.vocab)
+    if tokenizer is not None and tokenizer.vocab > rows:
+        raise GlassError(
+            f"{path}: the tokenizer has {tokenizer.vocab:,} tokens, the network only {rows:,}"
+        )
+    eos = task.get("eos", [])
+    if not isinstance(eos, list) or not all(isinstance(id, int) for id in eos):
+        raise GlassError(f"{path}: eos must be a list of ids, not {eos!r}")
+    if (labels := task.get("labels")) is None:
+        return network, tokenizer, task
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise GlassError(f"{path}: labels must be a list of texts")
+    if len(labels) != getattr(c, "classes", 0):
+        classes = getattr(c, "classes", 0)
+        raise GlassError(f"{path}: there are {len(labels)} labels, and {classes} classes")
     return network, tokenizer, task
 
 
 def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> None:
     """Write a model whose weights are the mean of those in `last/` of runs, or of folders."""
-    opened = [load(path / LAST if (path / LAST).is_dir() else path) for path in paths]
+    opened = [load(subfolder(path, LAST) or path) for path in paths]
     network, tokenizer, task = opened[0]
     first = network.state_dict()
     if models.counts(network):
@@ -123,18 +159,25 @@ def adapter_of(path: Path) -> Adapter | None:
 
 
 def on_base(
-    adapter: Adapter, name: str, settings: dict[str, Any], state: weights.State, path: Path
+    adapter: Adapter,
+    name: str,
+    settings: dict[str, Any],
+    state: weights.State,
+    path: Path,
+    depth: int,
 ) -> nn.Module:
     """The network that an adapter was trained for, with the adapter beside its weights."""
     base = Path(adapter.base)
     if not 0 < adapter.rank <= 4096 or base.resolve() == path.resolve():
         raise GlassError(f"{path / CONFIG} is no adapter: its rank or base makes no sense")
+    if depth >= DEEPEST:
+        raise GlassError(f"{path}: more than {DEEPEST} adapters are built on each other")
     if not base.exists():
         raise GlassError(f"{path} is an adapter for the model in {base}, which is not there")
     if fingerprint(base) != adapter.sha256:
         raise GlassError(f"{path} is an adapter for the model that was in {base}, which changed")
     network = models.build(name, settings)
-    inherit(network, open_folder(base)[0].state_dict())
+    inherit(network, open_folder(base, depth=depth + 1)[0].state_dict())
     add_lora(network, adapter.rank)
     wanted = network.state_dict()
     for key, value in state.items():
@@ -173,26 +216,29 @@ def inherit(network: nn.Module, state: weights.State, *, but: Sequence[str] = ()
     return anew
 
 
-def open_folder(path: Path, ignore: Sequence[str] = (), *, tokenizer: Path | None = None) -> Opened:
+def open_folder(
+    path: Path, ignore: Sequence[str] = (), *, tokenizer: Path | None = None, depth: int = 0
+) -> Opened:
     """Any model: a run or folder of ours, a Hugging Face folder, or a llama2.c file."""
-    if path.is_file():
-        return *llama2c.load(path, tokenizer), {}
-    if not path.is_dir():
-        raise GlassError(f"there is no folder {path}")
-    if tokenizer is not None:
-        raise GlassError(f"{path} is a folder; a tokenizer is given only with a llama2.c file")
-    if ignore and not (path / huggingface.CONFIG).exists():
-        raise GlassError(f"{path} is a folder of ours: in it nothing is ignored")
-    for name, other in ((BEST, LAST), (LAST, BEST)):
-        if (path / name).is_dir():
-            try:
-                return load(path / name)
-            except GlassError as error:
-                also = f"; {path / other} may be whole" if (path / other).is_dir() else ""
-                raise GlassError(f"{error}{also}") from None
-    if (path / CONFIG).exists():
-        return load(path)
-    if (path / huggingface.CONFIG).exists():
-        return *huggingface.load(path, ignore), {}
-    wanted = f"{CONFIG} (ours) or {huggingface.CONFIG} (Hugging Face)"
-    raise GlassError(f"{path} holds no model: it has no {wanted}")
+    with reading(path):
+        if path.is_file():
+            return check_opened(path, *llama2c.load(path, tokenizer))
+        if not path.is_dir():
+            raise GlassError(f"there is no folder {path}")
+        if tokenizer is not None:
+            raise GlassError(f"{path} is a folder; a tokenizer is given only with a llama2.c file")
+        if ignore and not (path / huggingface.CONFIG).exists():
+            raise GlassError(f"{path} is a folder of ours: in it nothing is ignored")
+        for name, other in ((BEST, LAST), (LAST, BEST)):
+            if inner := subfolder(path, name):
+                try:
+                    return load(inner, depth=depth)
+                except GlassError as error:
+                    also = f"; {path / other} may be whole" if subfolder(path, other) else ""
+                    raise GlassError(f"{error}{also}") from None
+        if (path / CONFIG).exists():
+            return load(path, depth=depth)
+        if (path / huggingface.CONFIG).exists():
+            return check_opened(path, *huggingface.load(path, ignore))
+        wanted = f"{CONFIG} (ours) or {huggingface.CONFIG} (Hugging Face)"
+        raise GlassError(f"{path} holds no model: it has no {wanted}")

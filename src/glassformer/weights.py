@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from glassformer.errors import GlassError
+from glassformer.folder import reading
 
 State = dict[str, Tensor]
 FILE = "model.safetensors"
@@ -21,9 +22,9 @@ FILE = "model.safetensors"
 def read(path: Path) -> State:
     """All tensors of a file; those of half precision as float32, in which this package computes."""
     try:
-        with safe_open(path, framework="pt") as file:
+        with reading(path), safe_open(path, framework="pt") as file:
             return {name: whole(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+    except SafetensorError as error:
         raise GlassError(f"{path} is damaged or no safetensors file: {error}") from None
 
 
@@ -61,6 +62,8 @@ def fill(make: Callable[[], nn.Module], state: State, where: object) -> nn.Modul
             kind = str(state[name].dtype).removeprefix("torch.")
             wanted_kind = "floating-point" if floats else "whole"
             raise GlassError(f"{where}: {name} holds {kind}, not {wanted_kind} numbers")
+        if floats and not state[name].isfinite().all():
+            raise GlassError(f"{where}: {name} holds numbers that are not finite (NaN or infinite)")
     kinds = {value.dtype for value in state.values() if value.is_floating_point()}
     if len(kinds) > 1:
         state = {n: v.float() if v.is_floating_point() else v for n, v in state.items()}

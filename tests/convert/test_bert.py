@@ -15,11 +15,11 @@ transformers = pytest.importorskip("transformers")
 KINDS = ["BertForPreTraining", "BertForMaskedLM", "BertModel", "BertForSequenceClassification"]
 
 
-def random_model(seed):
+def random_model(seed, vocab=None):
     s = parity.sizes(seed)
     torch.manual_seed(seed)
     config = transformers.BertConfig(
-        vocab_size=s["vocab"],
+        vocab_size=vocab or s["vocab"],
         max_position_embeddings=s["context"],
         hidden_size=s["dim"],
         num_hidden_layers=s["depth"],

@@ -13,11 +13,11 @@ from glassformer import load
 transformers = pytest.importorskip("transformers")
 
 
-def random_model(seed):
+def random_model(seed, vocab=None):
     s = parity.sizes(seed)
     torch.manual_seed(seed)
     config = transformers.GPT2Config(
-        vocab_size=s["vocab"],
+        vocab_size=vocab or s["vocab"],
         n_positions=s["context"],
         n_embd=s["dim"],
         n_layer=s["depth"],

@@ -119,7 +119,7 @@ def test_llamas_constants_and_tied_head_are_understood(tmp_path):
         ({"layer_norm_epsilon": 10**400}, "too large"),
         ({"model_type": "mamba"}, "type 'mamba'; known are gpt2, bert, llama"),
         ({"n_embd": "wide"}, "model.dim must be a whole number, not 'wide'"),
-        ({"n_layer": 10**9}, "depth must be from 0 to 1000"),
+        ({"n_layer": 10**9}, "depth must be at least 1 and at most 1,000"),
         ({"n_embd": 4096, "n_head": 4}, "but its config asks for"),
         ({"n_layer": 5}, "lacks blocks"),
     ],
@@ -218,7 +218,9 @@ def test_no_tokenizer_is_allowed(gpt2):
     assert load(gpt2).tokenizer is None
 
 
-def test_gpt2s_two_files_and_berts_one_are_found(gpt2, tmp_path):
+def test_gpt2s_two_files_and_berts_one_are_found(tmp_path):
+    gpt2 = tmp_path / "gpt2"
+    random_gpt2(0, vocab=280).save_pretrained(gpt2)
     bpe = BPE.train(SAMPLE * 3, vocab=280)
     content = json.loads(bpe.to_json())["model"]
     (gpt2 / "vocab.json").write_text(json.dumps(content["vocab"]))
@@ -226,7 +228,7 @@ def test_gpt2s_two_files_and_berts_one_are_found(gpt2, tmp_path):
     (gpt2 / "merges.txt").write_text("\n".join(lines))
     assert load(gpt2).tokenizer.encode(SAMPLE[0]) == bpe.encode(SAMPLE[0])
 
-    random_bert(0).save_pretrained(tmp_path / "bert")
+    random_bert(0, vocab=80).save_pretrained(tmp_path / "bert")
     cased = WordPiece.train(SAMPLE * 3, vocab=80, lower=False)
     ids = cased.engine.get_vocab()
     (tmp_path / "bert" / "vocab.txt").write_text("\n".join(sorted(ids, key=ids.get)))
@@ -266,7 +268,7 @@ def test_berts_way_with_accents_and_ideographs_is_that_of_transformers(
 
 
 def test_a_tokenizer_is_written_so_that_transformers_reads_it(tmp_path):
-    theirs = random_gpt2(0)
+    theirs = random_gpt2(0, vocab=280)
     theirs.save_pretrained(tmp_path / "a")
     model = load(tmp_path / "a")
     model.tokenizer = BPE.train(SAMPLE * 3, vocab=280)

@@ -292,7 +292,7 @@ def test_wrong_files_of_gpt2_and_bert_are_named(tmp_path):
     assert BPE.read(vocabulary, merges).encode("ab") == [256]
     for wrong, message in (
         ("[]", "no table of tokens"),
-        ('{"a": -1}', "no table"),
+        ('{"a": -1}', "the id of 'a' is -1"),
         ('{"a": 0}', "byte"),
     ):
         vocabulary.write_text(wrong)

@@ -6,6 +6,7 @@ import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -20,11 +21,17 @@ from glassformer.text.subword import BPE, Subwords, WordPiece
 from glassformer.text.tokenizer import Tokenizer
 
 CONFIG, TOKENIZER, INDEX = "config.json", "tokenizer.json", "model.safetensors.index.json"
+GENERATION = "generation_config.json"
 FAMILIES = {family.model: family for family in (GPT2, BERT, LLAMA)}
 
 
-def load(path: Path, ignore: Sequence[str] = ()) -> tuple[nn.Module, Tokenizer | None]:
-    """The network and tokenizer of a folder; `ignore` names settings and tensors to pass over."""
+def load(
+    path: Path, ignore: Sequence[str] = ()
+) -> tuple[nn.Module, Tokenizer | None, dict[str, Any]]:
+    """The network and tokenizer of a folder, and which ids end a text.
+
+    `ignore` names settings and tensors to pass over.
+    """
     theirs = read_json(inside(path, CONFIG))
     kind = theirs.get("model_type") if isinstance(theirs, dict) else None
     if not isinstance(kind, str) or kind not in FAMILIES:
@@ -37,7 +44,19 @@ def load(path: Path, ignore: Sequence[str] = ()) -> tuple[nn.Module, Tokenizer |
     ours = our_tensors(family, state, path, tied=settings.get("tied", True), ignore=ignore)
     settings |= family.heads(ours)
     network = weights.fill(lambda: models.build(family.model, settings), ours, path)
-    return network, load_tokenizer(path)
+    return network, load_tokenizer(path), end_of_text(path, theirs, settings["vocab"])
+
+
+def end_of_text(path: Path, theirs: dict[str, Any], vocab: int) -> dict[str, Any]:
+    """The ids that end a text, as `eos`; what is said for generation wins over the model's own."""
+    if (path / GENERATION).exists():
+        generation = read_json(inside(path, GENERATION))
+        if isinstance(generation, dict) and generation.get("eos_token_id") is not None:
+            theirs = generation
+    found = theirs.get("eos_token_id")
+    ids = found if isinstance(found, list) else [found]
+    eos = [i for i in ids if isinstance(i, int) and not isinstance(i, bool) and 0 <= i < vocab]
+    return {"eos": eos} if eos else {}
 
 
 def weight_files(path: Path) -> list[Path]:
@@ -58,36 +77,61 @@ def weight_files(path: Path) -> list[Path]:
 
 def load_tokenizer(path: Path) -> Tokenizer | None:
     """From the library's one file, from GPT-2's two or from BERT's list; None without any."""
+    told = tokenizer_config(path)
     if (path / TOKENIZER).exists():
-        return text.load(inside(path, TOKENIZER))
+        return with_bos(text.load(inside(path, TOKENIZER)), told)
     if (path / "vocab.json").exists() and (path / "merges.txt").exists():
-        return BPE.read(inside(path, "vocab.json"), inside(path, "merges.txt"))
+        return with_bos(BPE.read(inside(path, "vocab.json"), inside(path, "merges.txt")), told)
     if (path / "vocab.txt").exists():
-        return WordPiece.read(inside(path, "vocab.txt"), **normaliser(path))
+        return WordPiece.read(inside(path, "vocab.txt"), **normaliser(told))
     return None
 
 
-def normaliser(path: Path) -> dict[str, bool]:
-    """How BERT's tokenizer treats case, accents and ideographs, if a file beside it says so."""
+def tokenizer_config(path: Path) -> dict[str, Any]:
+    """What the file beside a tokenizer says; nothing without one."""
     file = path / "tokenizer_config.json"
     told = read_json(inside(path, file.name)) if file.exists() else {}
+    if not isinstance(told, dict):
+        raise GlassError(f"{file} is no table of settings")
+    return told
+
+
+def with_bos(tokenizer: Tokenizer, told: dict[str, Any]) -> Tokenizer:
+    """The tokenizer, with its first token before a text or without it, where a file says so."""
+    match told:
+        case {"add_bos_token": bool(wanted), "bos_token": str(token) | {"content": str(token)}}:
+            pass
+        case _:
+            return tokenizer
+    if not isinstance(tokenizer, Subwords) or token not in tokenizer.specials:
+        return tokenizer
+    if wanted == (tokenizer.prefix == [tokenizer.specials[token]]):
+        return tokenizer
+    return tokenizer.with_prefix(token if wanted else None)
+
+
+def normaliser(told: dict[str, Any]) -> dict[str, bool]:
+    """How BERT's tokenizer treats case, accents and ideographs, if a file beside it says so."""
     names = {
         "do_lower_case": "lower",
         "strip_accents": "strip",
         "tokenize_chinese_chars": "ideographs",
     }
-    if not isinstance(told, dict):
-        raise GlassError(f"{file} is no table of settings")
     found = {ours: told[theirs] for theirs, ours in names.items() if told.get(theirs) is not None}
     if not all(isinstance(value, bool) for value in found.values()):
-        raise GlassError(f"{file}: {', '.join(names)} must be true or false")
+        raise GlassError(f"tokenizer_config.json: {', '.join(names)} must be true or false")
     return found
 
 
 def save(
-    path: Path, network: nn.Module, tokenizer: Tokenizer | None, *, overwrite: bool = False
+    path: Path,
+    network: nn.Module,
+    tokenizer: Tokenizer | None,
+    *,
+    eos: Sequence[int] = (),
+    overwrite: bool = False,
 ) -> None:
-    """Write a folder that Hugging Face's library loads."""
+    """Write a folder that Hugging Face's library loads; `eos` are the ids that end a text."""
     name = models.name_of(network)
     if name not in FAMILIES:
         raise GlassError(f"Hugging Face has no {name} as it is here; it has {', '.join(FAMILIES)}")
@@ -97,6 +141,8 @@ def save(
         "architectures": [architecture],
         "model_type": name,
         "dtype": "float32",
+        "bos_token_id": tokenizer.prefix[0] if tokenizer and tokenizer.prefix else None,
+        "eos_token_id": eos[0] if len(eos) == 1 else list(eos) or None,
         **their_settings(family, network.config),
     }
     with new_folder(path, overwrite=overwrite) as folder:

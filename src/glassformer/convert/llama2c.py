@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,18 +13,23 @@ from torch import Tensor, nn
 
 from glassformer import models, weights
 from glassformer.errors import GlassError
+from glassformer.folder import reading
 from glassformer.models.llama import Config
 from glassformer.text.scored import Scored
 
 HEADER, PIECE = struct.Struct("<7i"), struct.Struct("<fi")
+ENDS = (1, 2)  # <s>, where the next story would begin, and </s>
 
 
-def load(path: Path, tokenizer: Path | None = None) -> tuple[nn.Module, Scored | None]:
-    """The network in a model file, and the tokenizer in another."""
+def load(
+    path: Path, tokenizer: Path | None = None
+) -> tuple[nn.Module, Scored | None, dict[str, Any]]:
+    """The network in a model file, the tokenizer in another, and which ids end a text."""
     config = read_config(path)
     state = read_tensors(path, config)
     network = weights.fill(lambda: models.MODELS["llama"](config), state, path)
-    return network, read_tokenizer(tokenizer, config.vocab) if tokenizer else None
+    words = read_tokenizer(tokenizer, config.vocab) if tokenizer else None
+    return network, words, {"eos": list(ENDS)}
 
 
 def read_config(path: Path) -> Config:
@@ -92,7 +98,8 @@ def halves(rows: Tensor, width: int) -> Tensor:
 
 def read_tokenizer(path: Path, vocab: int) -> Scored:
     """The longest piece's length, then for each piece its score, its length and its bytes."""
-    content, at = path.read_bytes(), 4
+    with reading(path):
+        content, at = path.read_bytes(), 4
     pieces: list[bytes] = []
     scores: list[float] = []
     for _ in range(vocab):

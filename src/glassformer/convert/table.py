@@ -104,8 +104,12 @@ def our_settings(
     family: Family, config: dict[str, Any], where: object, ignore: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Their configuration in our words; a setting that may change numbers is refused by name."""
-    known_classes = any(fnmatchcase("architectures", pattern) for pattern in ignore)
-    for name in config.get("architectures") or () if not known_classes else ():
+    classes = config.get("architectures") or []
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise GlassError(f"{where}: architectures must be a list of names, not {classes!r}")
+    if any(fnmatchcase("architectures", pattern) for pattern in ignore):
+        classes = []
+    for name in classes:
         if name not in family.architectures:
             choice = ", ".join(sorted(family.architectures))
             raise GlassError(f"{where} is a {name}, which has another head; known are {choice}")

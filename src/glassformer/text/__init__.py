@@ -10,6 +10,7 @@ from tokenizers import Tokenizer as Engine
 
 from glassformer.errors import GlassError
 from glassformer.folder import read_json
+from glassformer.text.components import MODELS, check_components
 from glassformer.text.plain import Bytes, Characters, Words
 from glassformer.text.scored import Scored
 from glassformer.text.subword import BPE, Subwords, WordPiece
@@ -47,8 +48,14 @@ def load(path: Path) -> Tokenizer:
                 return Scored(
                     [piece.encode("latin-1") for piece in pieces], list(map(float, scores))
                 )
-            case {"model": {"type": "BPE" | "WordPiece" | "Unigram" | "WordLevel"}}:
-                return Subwords(Engine.from_str(json.dumps(content)))
-    except Exception as error:  # the library raises bare Exception for what it cannot read
-        raise GlassError(f"{path} is damaged: {error}") from None
+            case {"model": {"type": kind}} if kind in MODELS:
+                check_components(content)
+                engine = Engine.from_str(json.dumps(content))
+                engine.encode("a word, 一, 1\n")  # what fails with every text fails here
+                return Subwords(engine)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # the library raises bare Exception, and panics with less
+        what = " ".join(str(error).split())[:200]
+        raise GlassError(f"{path} is damaged: {what}") from None
     raise GlassError(f"{path} holds no tokenizer that Glassformer knows")

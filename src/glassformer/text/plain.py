@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Self
 
-from glassformer.text.tokenizer import clean
+from glassformer.text.tokenizer import REPLACEMENT, clean
 
 UNKNOWN = "<unk>"
 CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # written without spaces: each is a word
@@ -31,7 +31,7 @@ class Listed:
             raise ValueError(f"tokens must differ from each other, and specials hold {UNKNOWN}")
         self.tokens = (*specials, *tokens)
         self.vocab, self.specials = len(self.tokens), {t: i for i, t in enumerate(specials)}
-        self.unknown = self.specials[UNKNOWN]
+        self.unknown, self.prefix = self.specials[UNKNOWN], list[int]()
         self._ids = {token: i for i, token in enumerate(tokens, start=len(specials))}
 
     @classmethod
@@ -59,10 +59,10 @@ class Listed:
         return [self._ids.get(token, self.unknown) for token in self.split(text)]
 
     def decode(self, ids: Iterable[int]) -> str:
-        return self.join(self.tokens[i] for i in ids)
+        return self.join(map(self.token, ids))
 
     def token(self, id: int) -> str:
-        return self.tokens[id]
+        return self.tokens[id] if id < self.vocab else REPLACEMENT
 
     def to_json(self) -> str:
         listed, specials = self.tokens[len(self.specials) :], list(self.specials)
@@ -92,7 +92,7 @@ class Bytes:
             256 + len(specials),
             {t: 256 + i for i, t in enumerate(specials)},
         )
-        self._names = {i: t for t, i in self.specials.items()}
+        self._names, self.prefix = {i: t for t, i in self.specials.items()}, list[int]()
 
     @classmethod
     def train(cls, texts: Iterable[str] = (), *, specials: Sequence[str] = ()) -> Self:
@@ -103,11 +103,13 @@ class Bytes:
         return list(clean(text).encode())
 
     def decode(self, ids: Iterable[int]) -> str:
-        pieces = (self._names[i].encode() if i > 255 else bytes([i]) for i in ids)
+        pieces = (bytes([i]) if i < 256 else self._names.get(i, REPLACEMENT).encode() for i in ids)
         return b"".join(pieces).decode(errors="replace")
 
     def token(self, id: int) -> str:
-        return self._names.get(id) or (chr(id) if 32 < id < 127 else f"{id:02x}")
+        if id > 255:
+            return self._names.get(id, REPLACEMENT)
+        return chr(id) if 32 < id < 127 else f"{id:02x}"
 
     def to_json(self) -> str:
         return json.dumps({"kind": self.kind, "specials": list(self.specials)})

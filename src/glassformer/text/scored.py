@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 
-from glassformer.text.tokenizer import clean
+from glassformer.text.tokenizer import REPLACEMENT, clean
 
 BYTE = re.compile(rb"<0x([0-9A-F]{2})>")
 
@@ -24,7 +24,7 @@ class Scored:
         if len(scores) != len(pieces) or len(pieces) < 3:
             raise ValueError(f"{len(pieces)} pieces and {len(scores)} scores are no tokenizer")
         self.pieces, self.scores, self.vocab = list(pieces), list(scores), len(pieces)
-        self.specials = {"<unk>": 0, "<s>": 1, "</s>": 2}
+        self.specials, self.prefix = {"<unk>": 0, "<s>": 1, "</s>": 2}, [1]
         self._bytes: dict[int, int] = {}
         self._ids: dict[bytes, int] = {}  # of pieces of text: not of the specials, nor of bytes
         for i, piece in enumerate(self.pieces[3:], start=3):
@@ -73,11 +73,15 @@ class Scored:
         return [self._bytes.get(byte, 0) for byte in piece]
 
     def decode(self, ids: Iterable[int]) -> str:
-        whole = b"".join(self._values.get(i, self.pieces[i]) for i in ids)
-        return whole.decode(errors="replace").removeprefix(" ")
+        return b"".join(map(self._piece, ids)).decode(errors="replace").removeprefix(" ")
 
     def token(self, id: int) -> str:
-        return self._values.get(id, self.pieces[id]).decode(errors="replace")
+        return self._piece(id).decode(errors="replace")
+
+    def _piece(self, id: int) -> bytes:
+        if id >= self.vocab:
+            return REPLACEMENT.encode()
+        return self._values.get(id, self.pieces[id])
 
     def to_json(self) -> str:
         pieces = [piece.decode("latin-1") for piece in self.pieces]

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from tokenizers import Tokenizer as Engine
 
 from glassformer.errors import GlassError
 from glassformer.folder import read_json, read_text
 from glassformer.text.by_hand import BYTE
+from glassformer.text.components import check_token
 from glassformer.text.tokenizer import clean
 
 BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -29,6 +39,20 @@ class Subwords:
         self.kind = type(engine.model).__name__.lower()
         added = engine.get_added_tokens_decoder().items()
         self.specials = {token.content: i for i, token in added if token.special}
+
+    @property
+    def prefix(self) -> list[int]:
+        marked = self.engine.encode("a", add_special_tokens=True)
+        marks = zip(marked.ids, marked.special_tokens_mask, strict=True)
+        return [id for id, _ in takewhile(lambda pair: pair[1], marks)]
+
+    def with_prefix(self, token: str | None) -> Subwords:
+        """The same tokenizer with this special token, or none, before a text to continue."""
+        template, marks = ("$A", []) if token is None else (f"{token} $A", [token])
+        self.engine.post_processor = processors.TemplateProcessing(
+            single=template, special_tokens=[(mark, self.specials[mark]) for mark in marks]
+        )
+        return Subwords(self.engine)
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self.engine.encode(clean(text), add_special_tokens=False).ids
@@ -93,10 +117,13 @@ class BPE(Subwords):
     def read(cls, vocabulary: Path, merges: Path) -> Self:
         """GPT-2's two files, `vocab.json` (or encoder.json) and `merges.txt` (or vocab.bpe)."""
         ids = read_json(vocabulary)
-        if not isinstance(ids, dict) or not all(
-            isinstance(i, int) and i >= 0 for i in ids.values()
-        ):
+        if not isinstance(ids, dict):
             raise GlassError(f"{vocabulary} is no table of tokens and their ids")
+        try:
+            for token, id in ids.items():
+                check_token(token, id)
+        except GlassError as error:
+            raise GlassError(f"{vocabulary}: {error}") from None
         for sign in pre_tokenizers.ByteLevel.alphabet():
             if sign not in ids:
                 raise GlassError(f"{vocabulary} has no token for the byte that is written {sign!r}")
@@ -105,7 +132,7 @@ class BPE(Subwords):
             tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")
         ]
         for number, pair in enumerate(pairs, start=1):
-            if len(pair) != 2 or "".join(pair) not in ids:
+            if len(pair) != 2 or not {*pair, "".join(pair)} <= ids.keys():
                 raise GlassError(f"{merges}: merge {number}, {' '.join(pair)!r}, is not a merge")
         specials = [token for token in ids if token == "<|endoftext|>"]
         return cls.of(ids, pairs, specials)  # type: ignore[arg-type]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+REPLACEMENT = "\ufffd"
+
 
 class Tokenizer(Protocol):
     """Text becomes ids below `vocab`. Special tokens have ids that no text can become."""
@@ -13,9 +15,17 @@ class Tokenizer(Protocol):
     vocab: int
     specials: dict[str, int]
 
+    @property
+    def prefix(self) -> list[int]:
+        """The ids that stand before a text to continue, such as <s> of Llama."""
+        ...
+
     def encode(self, text: str) -> list[int]: ...
 
-    def decode(self, ids: Iterable[int]) -> str: ...
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; one that is no token, which a larger network can predict, is shown as
+        `REPLACEMENT`."""
+        ...
 
     def token(self, id: int) -> str:
         """One token, as a person reads it."""
