@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import lzma
+import os
+import shutil
 import sys
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from glassformer.errors import GlassError
+from glassformer.folder import reading
 
-LONGEST = 10_000_000  # bytes in a line; more is hardly text
+LONGEST = 10_000_000  # characters in a line; more is hardly text
+PATIENCE = 10.0  # seconds until a pipe through which nothing comes is given up
+QUOTED_LINES = 2_000  # that one cell of a table may have
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 csv.field_size_limit(LONGEST)
 
@@ -63,7 +71,12 @@ def kind_of(path: Path) -> str:
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """A file, packed or not."""
+    """A file, packed or not. Pipes and devices are refused: data is read more than once."""
+    if not path.is_file():
+        raise GlassError(
+            f"{path} is a folder, a pipe or a device, which cannot be read again and again: save "
+            "it as a file first"
+        )
     if path.suffix == ".gz":
         return gzip.open(path, "rb")  # type: ignore[return-value]
     if path.suffix == ".xz":
@@ -71,55 +84,78 @@ def open_bytes(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def kept_input(files: tuple[Path, ...], folder: Path, *, table: bool) -> tuple[Path, ...]:
-    """The files, with standard input, which can be read only once, kept in one of our own."""
-    if Path("-") not in files:
-        return files
-    kept = folder / "input.txt"
-    with kept.open("wb") as file:
-        while block := sys.stdin.buffer.read(1 << 20):
-            file.write(block)
-    if table:
-        with kept.open("rb") as content:
-            first = content.readline().lstrip()
-        ending = ".jsonl" if first.startswith(b"{") else ".tsv" if b"\t" in first else ".csv"
-        kept = kept.rename(kept.with_suffix(ending))
-    return tuple(kept if str(file) == "-" else file for file in files)
+def kept_input(
+    files: tuple[Path, ...], folder: Path, *, table: bool, name: str = "input"
+) -> tuple[Path, ...]:
+    """The files; standard input and pipes, which are read only once, are copied to the folder."""
+    kept = []
+    for number, file in enumerate(files):
+        if str(file) != "-" and not file.is_fifo():
+            kept.append(file)
+            continue
+        copy = folder / f"{name}-{number}.txt"
+        with copy.open("wb") as out:
+            if str(file) == "-":
+                shutil.copyfileobj(sys.stdin.buffer, out)
+            else:
+                copy_pipe(file, out)
+        kept.append(copy.rename(copy.with_suffix(guess_ending(copy))) if table else copy)
+    return tuple(kept)
+
+
+def copy_pipe(path: Path, out: BinaryIO) -> None:
+    """Copy all that comes through a pipe; an error if nothing comes for a while."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with open(handle, "rb", buffering=0) as pipe:  # noqa: PTH123
+        give_up = time.monotonic() + PATIENCE
+        while not (block := pipe.read(1 << 16)):  # nobody writes yet, or nothing is there
+            if time.monotonic() > give_up:
+                raise GlassError(f"{path} is a pipe, and nothing came through it in {PATIENCE:g} s")
+            time.sleep(0.01)
+        os.set_blocking(handle, True)
+        while block:
+            out.write(block)
+            block = pipe.read(1 << 20)
+
+
+def guess_ending(file: Path) -> str:
+    """The ending of a file of records, by its first line."""
+    with file.open("rb") as content:
+        first = content.readline(LONGEST).lstrip()
+    return ".jsonl" if first.startswith(b"{") else ".tsv" if b"\t" in first else ".csv"
 
 
 def lines(path: Path, bad: Bad) -> Iterator[tuple[str, str]]:
-    """Each line with its place, ending in a newline where the file has one."""
-    try:
-        with open_bytes(path) as file:
-            number = 0
-            while raw := file.readline(LONGEST):
-                number += 1
-                place = f"{path}:{number}"
-                if len(raw) == LONGEST and not raw.endswith(b"\n"):
-                    while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
-                        pass
-                    bad(place, f"the line is longer than {LONGEST // 1_000_000} MB")
-                    continue
-                text = decoded(
-                    raw.removeprefix(b"\xef\xbb\xbf") if number == 1 else raw, place, bad
-                )
-                if text is not None:
-                    yield place, text
-    except (EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise GlassError(f"{path} is damaged: {error}") from None
+    """Each line with its place, ending in a newline where the file has one.
+
+    Lines may end as on Unix, Windows or the first Macs.
+    """
+    with reading(path), open_bytes(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape")
+        number = 0
+        while line := text.readline(LONGEST):
+            number += 1
+            place = f"{path}:{number}"
+            if len(line) == LONGEST and not line.endswith("\n"):
+                while (rest := text.readline(LONGEST)) and not rest.endswith("\n"):
+                    pass
+                bad(place, f"the line is longer than {LONGEST // 1_000_000} MB")
+            elif is_text(line, place, bad):
+                yield place, line
 
 
-def decoded(raw: bytes, place: str, bad: Bad) -> str | None:
+def is_text(line: str, place: str, bad: Bad) -> bool:
+    """Whether a line is UTF-8 without a NUL; a byte that is not UTF-8 is half a character here."""
+    if "\0" in line:
+        bad(place, "a NUL character", line)
+        return False
     try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        byte = f"byte {error.start + 1} (0x{raw[error.start]:02x})"
-        bad(place, "not UTF-8", f"{byte}: {raw[:200]!r}")
-        return None
-    if "\0" in text:
-        bad(place, "a NUL character", text)
-        return None
-    return text.removesuffix("\n").removesuffix("\r") + "\n" if text.endswith("\n") else text
+        line.encode()
+    except UnicodeEncodeError as error:
+        raw, at = line.encode(errors="surrogateescape"), len(line[: error.start].encode())
+        bad(place, "not UTF-8", f"byte {at + 1} (0x{raw[at]:02x}): {raw[:200]!r}")
+        return False
+    return True
 
 
 def rows(path: Path, bad: Bad, separator: str | None = None) -> Iterator[Row]:
@@ -136,27 +172,99 @@ def rows(path: Path, bad: Bad, separator: str | None = None) -> Iterator[Row]:
 
 
 def separated(path: Path, bad: Bad, separator: str) -> Iterator[Row]:
-    content = (text for _, text in lines(path, bad))
-    if separator == "\t":  # there a quotation mark is part of the text
-        reader = csv.reader(content, delimiter=separator, quoting=csv.QUOTE_NONE)
-    else:
-        reader = csv.reader(content, delimiter=separator)
     header: list[str] | None = None
-    for cells in reader:
-        place = f"{path}:{reader.line_num}"
+    for place, cells in records(path, bad, separator):
         if header is None:
             named = looks_like_header(cells)
             header = (
                 [c.strip() for c in cells] if named else [str(i + 1) for i in range(len(cells))]
             )
+            refuse_repeated(path, header)
             if named:
                 continue
-        if not cells:
-            continue
         if len(cells) != len(header):
             bad(place, f"{len(cells)} columns where there should be {len(header)}", str(cells))
         else:
             yield Row(place, dict(zip(header, cells, strict=True)))
+
+
+def refuse_repeated(path: Path, header: list[str]) -> None:
+    for name in header:
+        if header.count(name) > 1:
+            raise GlassError(f"{path}: two columns are called {name!r}: rename one of them")
+
+
+def records(path: Path, bad: Bad, separator: str) -> Iterator[tuple[str, list[str]]]:
+    """The cells of each record with the place where it starts; empty lines are left out.
+
+    A quotation mark that is opened and never closed, or closed only many rows further on, spoils
+    the line where it stands and no other.
+    """
+    source, ahead = lines(path, bad), deque[tuple[str, str]]()  # read, but of a later record
+    columns = 0
+
+    def next_line() -> tuple[str, str] | None:
+        return ahead.popleft() if ahead else next(source, None)
+
+    while (first := next_line()) is not None:
+        place, text = first
+        if separator == "\t" or '"' not in text:  # between tabs a quotation mark is text
+            cells: list[str] | None = text.rstrip("\n").split(separator) if text.strip("\n") else []
+        else:
+            held = [first]
+            cells = quoted_cells(held, next_line, separator, columns)
+            ahead.extendleft(reversed(held[1:]))
+        if cells is None:
+            bad(place, "a quotation mark is opened here and not closed as it should be", text)
+        elif cells:
+            columns = columns or len(cells)
+            yield place, cells
+
+
+def quoted_cells(
+    held: list[tuple[str, str]],
+    next_line: Callable[[], tuple[str, str] | None],
+    separator: str,
+    columns: int,
+) -> list[str] | None:
+    """The cells of a record that starts with the line `held`; None if a quotation mark is astray.
+
+    Further lines are read as needed; those that are not part of the record are left in `held`.
+    """
+
+    def content() -> Iterator[str]:
+        yield held[0][1]
+        while len(held) < QUOTED_LINES and (line := next_line()) is not None:
+            held.append(line)
+            yield line[1]
+
+    try:
+        cells = next(csv.reader(content(), delimiter=separator, strict=True), [])
+    except csv.Error:
+        cells = None
+    if cells is not None and not swallows_rows(held, separator, columns, cells):
+        del held[1:]
+        return cells
+    alone = next(csv.reader([held[0][1]], delimiter=separator), [])
+    return alone if len(alone) == columns else None  # marks inside a text, none of them special
+
+
+def swallows_rows(
+    held: list[tuple[str, str]], separator: str, columns: int, cells: list[str]
+) -> bool:
+    """Whether a record of several lines is rather a stray quotation mark and the rows behind it.
+
+    So it is where the record has another number of columns than the rows before it, or where most
+    of more than five lines inside it have just that number.
+    """
+    if len(held) == 1:
+        return False
+    if columns and len(cells) != columns:
+        return True
+    inner = [line for _, line in held[1:-1]]
+    if len(inner) <= 5 or not columns:
+        return False
+    return sum(line.count(separator) == columns - 1 for line in inner) > 0.8 * len(inner)
 
 
 NAMES = frozenset(
@@ -175,7 +283,7 @@ def guess_separator(path: Path) -> str:
     """A tab in .tsv; else what stands equally often, and most often, in the first lines."""
     if kind_of(path) == ".tsv":
         return "\t"
-    first = [text for (_, text), _ in zip(lines(path, Bad()), range(20), strict=False)]
+    first = [text for (_, text), _ in zip(lines(path, Quiet()), range(20), strict=False)]
     counts = {s: min((text.count(s) for text in first), default=0) for s in (",", "\t", ";", "|")}
     return max(counts, key=counts.__getitem__)
 
@@ -185,23 +293,37 @@ def json_lines(path: Path, bad: Bad) -> Iterator[Row]:
         if not text.strip():
             continue
         try:
-            record = json.loads(text)
-        except json.JSONDecodeError as error:
-            bad(place, f"not JSON ({error.msg} at column {error.colno})", text)
+            record = parse_json(text)
+        except (ValueError, RecursionError) as error:
+            bad(place, f"not JSON ({first_line(error)})", text)
             continue
         yield from as_row(place, record, bad)
 
 
 def json_records(path: Path, bad: Bad) -> Iterator[Row]:
-    with open_bytes(path) as file:
-        try:
-            records = json.loads(file.read())
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise GlassError(f"{path} is not JSON: {error}") from None
-    if not isinstance(records, list):
+    with reading(path), open_bytes(path) as file:
+        content = file.read()
+    try:
+        found = parse_json(content)
+    except (ValueError, RecursionError) as error:
+        raise GlassError(f"{path} is not JSON: {first_line(error)}") from None
+    if not isinstance(found, list):
         raise GlassError(f"{path} is not a list of records; one record a line is .jsonl")
-    for number, record in enumerate(records, start=1):
+    for number, record in enumerate(found, start=1):
         yield from as_row(f"{path}, record {number}", record, bad)
+
+
+def parse_json(content: str | bytes) -> Any:
+    """What JSON says; NaN and Infinity, which Python's reader would take, are no JSON."""
+
+    def refuse(word: str) -> NoReturn:
+        raise ValueError(f"{word} is no value")
+
+    return json.loads(content, parse_constant=refuse)
+
+
+def first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:100]
 
 
 def as_row(place: str, record: object, bad: Bad) -> Iterator[Row]:
@@ -219,10 +341,11 @@ def parquet_records(path: Path) -> Iterator[Row]:
         raise GlassError(f"{path}: parquet needs pip install 'glassformer[data]'") from None
     number = 0
     try:
-        for batch in parquet.ParquetFile(path).iter_batches():
-            for record in batch.to_pylist():
-                number += 1
-                values = {str(k): "" if v is None else str(v) for k, v in record.items()}
-                yield Row(f"{path}, record {number}", values)
+        with reading(path):
+            for batch in parquet.ParquetFile(path).iter_batches():
+                for record in batch.to_pylist():
+                    number += 1
+                    values = {str(k): "" if v is None else str(v) for k, v in record.items()}
+                    yield Row(f"{path}, record {number}", values)
     except arrow.ArrowException as error:
-        raise GlassError(f"{path} is damaged: {error}") from None
+        raise GlassError(f"{path} is damaged: {first_line(error)}") from None

@@ -52,6 +52,8 @@ def guess_columns(first: list[Row], text: tuple[str, ...], label: str | None) ->
     for name in (*text, *([label] if label else [])):
         if name not in names:
             raise GlassError(f"there is no column {name!r}; there are {', '.join(names)}")
+    if label in text:
+        raise GlassError(f"the column {label!r} cannot be both the label and the text")
     lower = {name.casefold(): name for name in names}
     if label is None:
         kinds = {name: len({row.values.get(name) for row in first}) for name in names}

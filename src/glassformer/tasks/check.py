@@ -6,11 +6,11 @@ import statistics
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from glassformer.data.files import Bad, Quiet
+from glassformer.data.files import Bad, Quiet, kept_input
 from glassformer.data.split import Overlap, fingerprint
 from glassformer.errors import GlassError
 from glassformer.live import Silent
@@ -55,6 +55,15 @@ class Example:
 
 def check(name: str, given: Given) -> dict[str, Any]:
     """What is in the data, and what `train` would do with it."""
+    table = TASKS[name].table
+    with tempfile.TemporaryDirectory() as scratch:
+        files = kept_input(given.files, Path(scratch), table=table)
+        valid = kept_input(given.valid, Path(scratch), table=table, name="valid")
+        return report(name, replace(given, files=files, valid=valid))
+
+
+def report(name: str, given: Given) -> dict[str, Any]:
+    """The same of files that can be read again and again."""
     bad, told, overlap = Noted(), Told(), Overlap()
     labels, lengths, parts = Counter[str](), list[int](), Counter[str]()
     seen: dict[int, str | None] = {}
@@ -77,7 +86,7 @@ def check(name: str, given: Given) -> dict[str, Any]:
             again += 1
             conflicts += seen[mark] != example.label
         seen.setdefault(mark, example.label)
-    report: dict[str, Any] = {
+    found: dict[str, Any] = {
         "task": name,
         "examples": len(lengths),
         "bytes": size,
@@ -95,8 +104,8 @@ def check(name: str, given: Given) -> dict[str, Any]:
         "refused": refused(name, given) if size < LARGE and not bad.count else None,
     }
     if labels:
-        report |= {"labels": dict(labels.most_common()), "same_text_other_label": conflicts}
-    return report
+        found |= {"labels": dict(labels.most_common()), "same_text_other_label": conflicts}
+    return found
 
 
 def refused(name: str, given: Given) -> str | None:

@@ -19,7 +19,7 @@ from glassformer.data.files import Bad, Quiet
 from glassformer.data.labelled import check_labels, first_rows, guess_columns, table_rows
 from glassformer.data.sample import passages
 from glassformer.data.split import Overlap
-from glassformer.data.store import Store, Writer
+from glassformer.data.store import Store, Writer, read_array
 from glassformer.errors import GlassError
 from glassformer.live import Bar, Live
 from glassformer.tasks.task import Batch, Given
@@ -61,9 +61,20 @@ class Classify:
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         self.tokenizer, self.facts, self.labels = tokenizer, facts, list(facts["labels"])
-        self.parts = {name: Store(folder / f"{name}.ids") for name in ("train", "valid")}
-        self.answers = {name: np.load(folder / f"{name}.labels.npy") for name in self.parts}
+        self.parts = {
+            name: Store(folder / f"{name}.ids", tokenizer.vocab) for name in ("train", "valid")
+        }
+        self.answers = {name: self.read_answers(folder, name) for name in self.parts}
         self.confusion = np.zeros((len(self.labels),) * 2, dtype=np.int64)  # true, said
+
+    def read_answers(self, folder: Path, name: str) -> NDArray[np.int64]:
+        """The numbers of the labels of one part."""
+        file = folder / f"{name}.labels.npy"
+        answers = read_array(file)
+        known = (answers >= 0) & (answers < len(self.labels))
+        if len(answers) != len(self.parts[name]) or not known.all():
+            raise GlassError(f"{file} is damaged: it does not hold a label for each text")
+        return answers
 
     @classmethod
     def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
@@ -263,6 +274,8 @@ def reader(given: Given, tell: Live) -> tuple[Callable[[Bad], Iterator[Example]]
                     bad(row.place, f"there is no {missing[0]!r}", str(row.values))
                 elif not row.values[columns.label].strip():
                     bad(row.place, "the label is empty", str(row.values))
+                elif not any(row.values[name].strip() for name in columns.text):
+                    bad(row.place, "the text is empty", str(row.values))
                 else:
                     texts = tuple(row.values[name] for name in columns.text)
                     key = row.values[given.group] if given.group else "\0".join(texts)

@@ -61,6 +61,8 @@ class Generate(RunningText):
         self.rows, self.context, self.seed = batch, context, seed
         if not self.valid.size:
             raise GlassError("there is no text to validate on")
+        if not isinstance(self.facts.get("valid_bytes"), int):
+            raise GlassError("the task does not say how many bytes of text there are (valid_bytes)")
 
     def batch(self, step: int) -> Batch:
         return {"ids": windows(self.train, self.seed, step, self.rows, self.context + 1)}

@@ -32,7 +32,8 @@ class RunningText:
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         self.tokenizer, self.facts = tokenizer, facts
-        self.train, self.valid = Store(folder / "train.ids"), Store(folder / "valid.ids")
+        self.train = Store(folder / "train.ids", tokenizer.vocab)
+        self.valid = Store(folder / "valid.ids", tokenizer.vocab)
 
     def sizes(self) -> dict[str, int]:
         return {"vocab": self.tokenizer.vocab}

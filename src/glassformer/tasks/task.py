@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor, nn
 
+from glassformer.bounds import check_bounds
 from glassformer.data.files import Bad
 from glassformer.data.split import held_out
 from glassformer.errors import GlassError
@@ -30,10 +31,10 @@ class Data:
     share: float = 0.1  # what is kept for validation, where no files are given for that
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise GlassError(f"share must be above 0 and at most 1, not {self.share}")
-        if self.vocab is not None and not 0 < self.vocab < 2**24:
-            raise GlassError(f"vocab must be above 0 and below {2**24}, not {self.vocab}")
+        check_bounds({"share": self.share, "vocab": self.vocab})
+        sign = self.separator
+        if sign is not None and (len(sign) != 1 or sign in '\r\n"\0'):
+            raise GlassError(f"the separator must be one character (or tab), not {sign!r}")
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,10 @@ class Translate:
             raise GlassError(f"translate needs a tokenizer with {START} and {END}")
         self.begin, self.end = tokenizer.specials[START], tokenizer.specials[END]
         self.parts = {
-            name: (Store(folder / f"{name}.source.ids"), Store(folder / f"{name}.target.ids"))
+            name: (
+                Store(folder / f"{name}.source.ids", tokenizer.vocab),
+                Store(folder / f"{name}.target.ids", tokenizer.vocab),
+            )
             for name in ("train", "valid")
         }
 
@@ -186,7 +189,7 @@ class Translate:
     def say(self, network: nn.Module, batch: Batch) -> list[list[int]]:
         start = torch.full_like(batch["ids"][:, :1], self.begin)
         read = {name: batch[name] for name in ("source", "source_keep")}
-        new = min(LONGEST, 2 * batch["source"].shape[1] + 20 + batch["ids"].shape[1])
+        new = limits_for(batch["source_keep"])
         return finished_texts(network, start, new, end=self.end, sampling=GREEDY, **read)
 
     @property
@@ -216,6 +219,12 @@ class Translate:
         return "\n".join(
             f"{decode(source[i].tolist())}  ->  {decode(one)}" for i, one in enumerate(said)
         )
+
+
+def limits_for(source_keep: Tensor) -> list[int]:
+    """How many tokens a translation of each text may have, whatever stands beside it: b s -> b."""
+    lengths: list[int] = source_keep.sum(dim=1).tolist()
+    return [min(LONGEST, 4 * length + 30) for length in lengths]
 
 
 def make_tokenizer(given: Given, sample: list[str], tell: Live) -> Tokenizer:
