@@ -72,7 +72,7 @@ def test_pieces_of_a_stream_are_the_whole_text(home):
     ]
     assert model.generate(new=5, seed=0)
     ids = model.tokenizer.encode("the cat")
-    greedy = finished_texts(model.network, torch.tensor([ids]), 30, sampling=GREEDY)[0]
+    greedy = finished_texts(model.network, torch.tensor([ids]), [30], sampling=GREEDY)[0]
     assert model.generate("the cat", new=30, temperature=0.0) == model.tokenizer.decode(greedy)
 
 

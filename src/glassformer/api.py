@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from glassformer import checkpoint, config, models, use
+from glassformer.bounds import check_bounds
 from glassformer.convert import huggingface
 from glassformer.errors import GlassError
 from glassformer.generate.sampling import Sampling
@@ -76,9 +77,16 @@ class Model:
         others = (models.MODELS[name] for name in (*Translate.models, *Classify.models))
         if not models.writes(self.network) or isinstance(self.network, tuple(others)):
             raise GlassError("this model was not trained to generate")
-        options = config.make(Sampling, sampling)
+        check_bounds({"new": new, "seed": seed})
         return use.continued(
-            self.network, self.words(), prompt, new, sampling=options, seed=seed, stop=stop
+            self.network,
+            self.words(),
+            prompt,
+            new,
+            sampling=config.make(Sampling, sampling),
+            seed=seed,
+            stop=stop,
+            eos=self.task.get("eos", ()),
         )
 
     def generate(self, prompts: str | Sequence[str] = "", **options: Any) -> Any:
@@ -126,6 +134,7 @@ class Model:
         2
         """
         self.must_translate()
+        check_bounds({"beam": beam, "penalty": penalty})
         if isinstance(texts, str):
             return self.translate([texts], beam=beam, penalty=penalty)[0]
         return use.translated(self.network, self.words(), texts, beam=beam, penalty=penalty)
@@ -147,8 +156,7 @@ class Model:
         >>> [len(guess) for guess in guesses]
         [3, 3]
         """
-        if "labels" in self.task:
-            raise GlassError("this model was not trained to fill masks")
+        check_bounds({"top": top})
         return use.filled(self.network, self.words(), text, top)
 
     def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
@@ -272,7 +280,8 @@ class Model:
             parts = (self.network, self.tokenizer)
             checkpoint.save(Path(path), *parts, task=self.task, overwrite=overwrite)
         elif format == "huggingface":
-            huggingface.save(Path(path), self.network, self.tokenizer, overwrite=overwrite)
+            eos = self.task.get("eos", ())
+            huggingface.save(Path(path), self.network, self.tokenizer, eos=eos, overwrite=overwrite)
         else:
             raise GlassError(f"the format is one of glassformer, huggingface, not {format!r}")
 

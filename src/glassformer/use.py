@@ -18,11 +18,11 @@ from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import stream as decode
 from glassformer.generate.pieces import pieces
 from glassformer.generate.sampling import Sampling
-from glassformer.models import MODELS, counts, name_of
+from glassformer.models import MODELS, counts, fills_masks, name_of
 from glassformer.nn.heads import mean_pool
 from glassformer.tasks.classify import context_of, encode_pair, scores, separator, shortened
 from glassformer.tasks.fill_mask import MARKS, encode_masked
-from glassformer.tasks.translate import END, START
+from glassformer.tasks.translate import END, LONGEST, START, limits_for
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
@@ -48,13 +48,20 @@ def continued(
     sampling: Sampling,
     seed: int | None = None,
     stop: Sequence[str] = (),
+    eos: Sequence[int] = (),
 ) -> Iterator[str]:
-    """The continuation of a text, a piece at a time; it ends before a text in `stop`."""
-    start = tokenizer.encode(prompt) or tokenizer.encode("\n") or [0]
-    ids, _ = rows_of(network, [start])
+    """The continuation of a text, a piece at a time; it ends before a text in `stop`, or at an id
+    in `eos`, which are the tokenizer's own unless given."""
+    ids, _ = rows_of(network, [encode_prompt(tokenizer, prompt)])
     tokens = map(int, decode(network, ids, new, sampling=sampling, seed=seed))
-    ends = {tokenizer.specials.get(mark) for mark in ENDS}
-    return pieces(takewhile(lambda token: token not in ends, tokens), tokenizer, start, stop)
+    ends = {*eos} or {tokenizer.specials[mark] for mark in ENDS if mark in tokenizer.specials}
+    words = takewhile(lambda token: token not in ends, tokens)
+    return pieces(words, tokenizer, tokenizer.encode(prompt), stop)
+
+
+def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """The ids of a text to continue, behind the token that the model expects before every text."""
+    return tokenizer.prefix + tokenizer.encode(prompt) or tokenizer.encode("\n") or [0]
 
 
 @torch.inference_mode()
@@ -84,12 +91,18 @@ def translated(
 ) -> list[str]:
     """The best translation of each text; of nothing, nothing."""
     begin, end = (tokenizer.specials[name] for name in (START, END))
+    rows = [tokenizer.encode(text) or [end] for text in texts]
+    for number, row in enumerate(rows, start=1):
+        if len(row) > LONGEST:
+            raise GlassError(
+                f"text {number} has {len(row):,} tokens, and a translator reads at most {LONGEST}: "
+                f"split it into sentences ({texts[number - 1][:40]!r} ...)"
+            )
     out: list[str] = []
     for at in range(0, len(texts), BATCH // 2):
-        some = texts[at : at + BATCH // 2]
-        rows = [tokenizer.encode(text) or [end] for text in some]
-        said = written(network, rows, begin, end, beam=beam, penalty=penalty)
-        pairs = zip(said, some, strict=True)
+        some = slice(at, at + BATCH // 2)
+        said = written(network, rows[some], begin, end, beam=beam, penalty=penalty)
+        pairs = zip(said, texts[some], strict=True)
         out += [tokenizer.decode(ids) if text.strip() else "" for ids, text in pairs]
     return out
 
@@ -106,9 +119,15 @@ def written(
     """The ids of the best translation of each row of ids."""
     ids, keep = rows_of(network, rows)
     first, _ = rows_of(network, [[begin]] * len(rows))
-    most = min(256, 2 * ids.shape[1] + 20)
     found = beam_search(
-        network, first, most, end=end, width=beam, penalty=penalty, source=ids, source_keep=keep
+        network,
+        first,
+        limits_for(keep),
+        end=end,
+        width=beam,
+        penalty=penalty,
+        source=ids,
+        source_keep=keep,
     )
     return [answers[0][1] for answers in found]
 
@@ -118,8 +137,8 @@ def filled(
     network: nn.Module, tokenizer: Tokenizer, text: str, top: int
 ) -> list[list[tuple[str, float]]]:
     """For each [MASK] in a text the likeliest tokens, with their probabilities."""
-    if not all(name in tokenizer.specials for name in MARKS):
-        raise GlassError("this model was not trained to fill masks")
+    if not fills_masks(network) or not all(name in tokenizer.specials for name in MARKS):
+        raise GlassError("this model was not trained to fill masks: it has no head for them")
     if "[MASK]" not in text:
         raise GlassError("there is no [MASK] in the text")
     ids, _ = rows_of(network, [encode_masked(tokenizer, text)])

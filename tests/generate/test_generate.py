@@ -64,7 +64,7 @@ def test_what_was_said_becomes_less_likely():
 
 
 def test_settings_out_of_range_are_named():
-    with pytest.raises(GlassError, match=r"top_p must be from 0.0 to 1.0, not 1.5"):
+    with pytest.raises(GlassError, match="top_p must be at least 0.0 and at most 1.0, not 1.5"):
         Sampling(top_p=1.5)
 
 
@@ -118,7 +118,7 @@ def test_a_text_ends_at_the_end():
     rows = [list(row) for row in zip(*free, strict=True)]
     end = rows[0][4]
     expected = [row[: row.index(end)] if end in row else row for row in rows]
-    assert finished_texts(network, text, 10, end=end, sampling=GREEDY) == expected
+    assert finished_texts(network, text, [10] * 3, end=end, sampling=GREEDY) == expected
 
 
 # --- beam search ----------------------------------------------------------------------------------
@@ -130,8 +130,8 @@ def test_a_beam_of_one_is_greedy(case):
         pytest.skip("equal counts make equal chances, of which either may be taken")
     text, more = ids(3, 2), given(case, 3)
     for end in (0, 7, 13):
-        found = beam_search(case.network, text, 8, end=end, width=1, **more)
-        greedy = finished_texts(case.network, text, 8, end=end, sampling=GREEDY, **more)
+        found = beam_search(case.network, text, [8] * 3, end=end, width=1, **more)
+        greedy = finished_texts(case.network, text, [8] * 3, end=end, sampling=GREEDY, **more)
         assert [answers[0][1] for answers in found] == greedy
 
 
@@ -153,7 +153,7 @@ class Tiny(torch.nn.Module):
 @torch.no_grad()
 def test_a_wide_beam_finds_what_exhaustive_search_finds(penalty):
     network, start, end, new = Tiny(), ids(4, 2), 2, 4
-    found = beam_search(network, start, new, end=end, width=81, penalty=penalty)
+    found = beam_search(network, start, [new] * 4, end=end, width=81, penalty=penalty)
     for row, answers in zip(start, found, strict=True):
         every = []
         for length in range(new + 1):
@@ -175,7 +175,7 @@ def test_a_translator_searches_with_padded_sources():
     long = source(2)
     keep = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
     start = torch.ones(2, 1, dtype=torch.long)
-    both = beam_search(case.network, start, 6, end=5, source=long, source_keep=keep)
-    alone = beam_search(case.network, start[:1], 6, end=5, source=long[1:, :4])
+    both = beam_search(case.network, start, [6, 6], end=5, source=long, source_keep=keep)
+    alone = beam_search(case.network, start[:1], [6], end=5, source=long[1:, :4])
     assert both[1][0][1] == alone[0][0][1]
     assert both[1][0][0] == pytest.approx(alone[0][0][0], abs=1e-4)

@@ -17,10 +17,11 @@ import torch
 from faults import COMMAND, full_at_every, hashes, killed_until_done
 from glassformer import GlassError, Trace, load
 from glassformer.checkpoint import BEST, LAST
+from glassformer.errors import is_memory_error
 from glassformer.live import Silent
 from glassformer.tasks.check import Told
 from glassformer.tasks.generate import Generate
-from glassformer.training import memory, start
+from glassformer.training import start
 from glassformer.training.loop import Trainer
 from glassformer.training.run import Run, damage
 
@@ -411,8 +412,8 @@ def test_a_context_that_is_too_long_is_named_or_made_shorter(tmp_path, book, mon
     small_memory(monkeypatch, 20)
     train(book, tmp_path / "run", fit=True)
     assert load(tmp_path / "run").config.context == 16
-    assert memory.is_memory_error(MemoryError())
-    assert not memory.is_memory_error(RuntimeError("another"))
+    assert is_memory_error(MemoryError())
+    assert not is_memory_error(RuntimeError("another"))
 
 
 # --- what a review found --------------------------------------------------------------------------

@@ -251,9 +251,12 @@ def test_runs_are_averaged(home, tmp_path):
         average([runs[0], home / "classify"], tmp_path / "x")
     with pytest.raises(GlassError, match="exists already"):
         average(runs, tmp_path / "mean")
-    file = runs[1] / "last" / "config.toml"
-    file.write_text(file.read_text().replace("[task]", '[task]\nlabels = ["a", "b"]'))
+    shutil.copytree(home / "classify", tmp_path / "other")
+    file = tmp_path / "other" / "last" / "config.toml"
+    file.write_text(file.read_text().replace(
+        load(home / "classify").task["labels"][0], "another"
+    ))  # fmt: skip
     (file.parent / MANIFEST).unlink()
     write_manifest(file.parent)
     with pytest.raises(GlassError, match="has other labels"):
-        average(runs, tmp_path / "x")
+        average([home / "classify", tmp_path / "other"], tmp_path / "x")

@@ -193,10 +193,10 @@ def test_the_rate_rises_and_falls(schedule):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 0}, "steps must be above 0"),
+        ({"steps": 0}, "steps must be at least 1"),
         ({"steps": 3, "minutes": 1.0}, "one budget"),
         ({"batch": 0}, "batch must be at least 1"),
-        ({"smoothing": 2.0}, "smoothing must be from 0 to 1"),
+        ({"smoothing": 2.0}, "smoothing must be at least 0.0 and at most 1.0"),
     ],
 )
 def test_wrong_settings_are_named(settings, message):
@@ -446,8 +446,9 @@ def test_bert_learns_which_halves_belong_together(tmp_path):
     result = train(
         "fill-mask", file, run=tmp_path / "run", vocab=100, steps=450, rate=3e-3, device="cpu",
         settings=[*TINY, "train.batch=16", "model.heads=4", "model.depth=2"], baseline=False,
+        share=0.5,
     )  # fmt: skip
-    assert result["next_accuracy"] > 0.8
+    assert result["next_accuracy"] > 0.7
 
 
 def test_halves_follow_or_come_from_elsewhere(tmp_path, book):

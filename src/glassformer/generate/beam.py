@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ Answer = tuple[float, list[int]]  # a score, and the ids without the end
 def beam_search(
     network: Any,
     ids: Tensor,
-    new: int,
+    limits: Sequence[int],
     *,
     end: int,
     width: int = 4,
@@ -24,9 +25,12 @@ def beam_search(
     """For each text its answers, best first. The ids, b t, start them; `first` goes with these.
 
     A score is the log-probability over ((5 + length) / 6) to the power of `penalty`: with 0 the
-    likeliest answer wins, with more a longer one may. What has not ended after `new` tokens is cut.
+    likeliest answer wins, with more a longer one may. A text is done when it has `width` answers
+    that ended; one that lacks some after as many tokens as its limit allows gets its beams as they
+    stand. So what a text gets does not depend on the others in the batch.
     """
-    batch, cache = len(ids), network.cache(ids.shape[1] + new)
+    batch, longest = len(ids), max(limits)
+    cache = network.cache(ids.shape[1] + longest)
     rows = torch.arange(batch, device=ids.device).repeat_interleave(width)
     logits = network(ids, cache=cache, **first)[rows, -1]  # b*w v
     cache.select(rows)
@@ -35,7 +39,7 @@ def beam_search(
     totals[:, 0] = 0.0  # at first the beams of a text are all the same
     said = ids.new_empty(batch, width, 0)
     answers: list[list[Answer]] = [[] for _ in ids]
-    for length in range(1, new + 1):
+    for length in range(1, longest + 1):
         chances = totals[..., None] + logits.log_softmax(dim=-1).reshape(batch, width, -1)
         vocab = chances.shape[-1]
         best, place = chances.flatten(1).topk(min(2 * width, width * vocab))  # b 2w, best first
@@ -44,19 +48,22 @@ def beam_search(
 
         norm = ((5 + length) / 6) ** penalty
         for b, rank in (ends[:, :width] & best[:, :width].isfinite()).nonzero().tolist():
-            if len(answers[b]) < width:
+            if len(answers[b]) < width and length <= limits[b]:
                 answers[b].append((float(best[b, rank]) / norm, said[b, beam[b, rank]].tolist()))
 
         totals, rank = best.masked_fill(ends, -float("inf")).topk(width)  # those that go on
         beam, token = beam.gather(1, rank), token.gather(1, rank)
         said = said.gather(1, beam[..., None].expand(-1, -1, length - 1))
         said = torch.cat((said, token[..., None]), dim=-1)
-        if length == new:
-            for b, rank in totals.isfinite().nonzero().tolist():
+        for b, rank in totals.isfinite().nonzero().tolist():
+            if length == limits[b] and len(answers[b]) < width:
                 answers[b].append((float(totals[b, rank]) / norm, said[b, rank].tolist()))
-        elif all(len(found) == width for found in answers):
+        done = [
+            len(found) == width or length >= limit
+            for found, limit in zip(answers, limits, strict=True)
+        ]
+        if all(done):
             break
-        else:
-            cache.select((beam + rows.reshape(batch, width) * width).flatten())
-            logits = network(token.flatten()[:, None], cache=cache)[:, -1]
+        cache.select((beam + rows.reshape(batch, width) * width).flatten())
+        logits = network(token.flatten()[:, None], cache=cache)[:, -1]
     return [sorted(found, key=lambda answer: -answer[0])[:width] for found in answers]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -32,7 +32,8 @@ def stream(
     for _ in range(new):
         with torch.inference_mode():
             if context and (cache is None or cache.length + read.shape[1] > context):
-                start = max(said.shape[1] - (context if cache is None else context // 2), 0)
+                kept = context if cache is None else max(context // 2, 1)
+                start = max(said.shape[1] - kept, 0)
                 read, keep = said[:, start:], None if keep is None else keep[:, start:]
                 cache = None
             if cache is None:
@@ -48,16 +49,17 @@ def stream(
 
 
 def finished_texts(
-    network: Any, ids: Tensor, new: int, *, end: int | None = None, **options: Any
+    network: Any, ids: Tensor, limits: Sequence[int], *, end: int | None = None, **options: Any
 ) -> list[list[int]]:
-    """The new ids of each text, up to the end token."""
+    """The new ids of each text, up to the end token, or up to as many as its limit allows."""
     texts: list[list[int]] = [[] for _ in ids]
-    done = [False] * len(texts)
-    for tokens in stream(network, ids, new, **options):
+    done = [limit <= 0 for limit in limits]
+    for tokens in stream(network, ids, max(limits), **options):
         for row, token in enumerate(tokens.tolist()):
             done[row] = done[row] or token == end
             if not done[row]:
                 texts[row].append(token)
+                done[row] = len(texts[row]) == limits[row]
         if all(done):
             break
     return texts

@@ -18,7 +18,7 @@ from glassformer.tasks.generate import Generate
 from glassformer.tasks.translate import END, START, Translate
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
-from glassformer.use import rows_of, written
+from glassformer.use import encode_prompt, rows_of, written
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,10 @@ def inputs_for(
 ) -> dict[str, Tensor]:
     """A text as the network takes it in use; for a translator also a translation, or its own."""
     specials, name = tokenizer.specials, name_of(network)
-    if name in (*Translate.models, *Generate.models):
+    if name in Translate.models:
         ids = tokenizer.encode(text)
+    elif name in Generate.models:
+        ids = encode_prompt(tokenizer, text) if text else []
     elif "[MASK]" in text and "[MASK]" in specials:
         ids = encode_masked(tokenizer, text)
     else:

@@ -65,6 +65,11 @@ def writes(network: nn.Module) -> bool:
     return hasattr(network, "cache")
 
 
+def fills_masks(network: nn.Module) -> bool:
+    """Whether it guesses hidden tokens; a BERT may lack the head for that."""
+    return isinstance(network, Neighbours) or getattr(network, "masked", None) is not None
+
+
 def name_of(network: nn.Module) -> str:
     """The name under which `MODELS` lists a network's class."""
     for name, kind in MODELS.items():

@@ -88,6 +88,8 @@ class Phrases(Tables):
     ) -> Tensor:
         """Scores for the token after each of ids: b t, b s -> b t v. What they are matters not."""
         span, known = Span.of(ids, keep, cache), cache.source if cache else None
+        if known is not None and known.pasts[0].complete and source is not None:
+            raise ValueError("the cache holds a source already: give another a new cache")
         if known is None or not known.pasts[0].complete:
             if source is None:
                 raise ValueError("the phrase table needs source ids, unless its cache has them")

@@ -67,6 +67,8 @@ class RecurrentTranslator(nn.Module):
         span = Span.of(ids, keep, cache)
         pasts = cache.pasts if cache else [Carry(None) for _ in self.decoder]
         if known and known.length:
+            if source is not None:
+                raise ValueError("the cache holds a source already: give another a new cache")
             source_keep, length = known.keep, known.length
         elif source is not None:
             read, states = self.encode(source, source_keep, known)

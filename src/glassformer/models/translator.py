@@ -71,6 +71,8 @@ class Translator(nn.Module):
         """
         known = cache.source if cache else None
         if known and known.length:
+            if source is not None:
+                raise ValueError("the cache holds a source already: give another a new cache")
             read, source_keep, length = None, known.keep, known.length
         elif source is not None:
             read, length = self.encode(source, source_keep, known), source.shape[1]

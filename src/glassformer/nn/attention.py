@@ -63,13 +63,13 @@ def attend(
     if not fused or watched("scores", "pattern"):
         return attend_openly(q, k, v, mask, span, score=score, bias=bias, dropout=dropout)
 
-    grouped, hidden = k.shape[1] != q.shape[1], bias
+    grouped, attn_mask = k.shape[1] != q.shape[1], bias
     whole = mask == causal and span.queries == span.keys and span.keep is bias is None
     if not whole and not span.open(mask):
         allowed = span.grid(mask)
-        hidden = allowed if bias is None else bias.masked_fill(~allowed, -float("inf"))
+        attn_mask = allowed if bias is None else bias.masked_fill(~allowed, -float("inf"))
     return F.scaled_dot_product_attention(
-        q, k, v, hidden, dropout_p=dropout, is_causal=whole, enable_gqa=grouped
+        q, k, v, attn_mask, dropout_p=dropout, is_causal=whole, enable_gqa=grouped
     )
 
 

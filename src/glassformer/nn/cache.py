@@ -7,9 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+SMALLEST = 64  # tokens that a buffer has room for at first
+
 
 class Past:
-    """One layer's keys and values so far, in buffers allocated once, by the first tokens.
+    """One layer's keys and values so far, in buffers that grow with the text up to `capacity`.
 
     A source is read in one piece: its past has no capacity, and is complete after that.
     """
@@ -21,19 +23,26 @@ class Past:
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Add k and v, b h t e; give back all so far, b h s e."""
         end = self.length + k.shape[2]
-        if not self.length:
-            b, h, t, _ = k.shape
-            self.keys, self.values = (
-                x.new_empty(b, h, self.capacity or t, x.shape[3]) for x in (k, v)
-            )
-        if len(k) != len(self.keys):
+        if self.length and len(k) != len(self.keys):
             raise ValueError(f"the cache holds {len(self.keys)} texts; {len(k)} were given")
-        if end > self.keys.shape[2]:
-            raise ValueError(f"the cache holds {self.keys.shape[2]} tokens; {end} do not fit")
+        if self.capacity is not None and end > self.capacity:
+            raise ValueError(f"the cache holds {self.capacity} tokens; {end} do not fit")
+        self.keys = self.with_room(self.keys, k, end)
+        self.values = self.with_room(self.values, v, end)
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
         self.length = end
         return self.so_far()
+
+    def with_room(self, buffer: Tensor, new: Tensor, end: int) -> Tensor:
+        """A buffer for `end` tokens: the old one, or one of twice the size that holds the same."""
+        if self.length and end <= buffer.shape[2]:
+            return buffer
+        size = end if self.capacity is None else min(max(2 * end, SMALLEST), self.capacity)
+        larger = new.new_empty(*new.shape[:2], size, new.shape[3])
+        if self.length:
+            larger[:, :, : self.length] = buffer[:, :, : self.length]
+        return larger
 
     @property
     def complete(self) -> bool:

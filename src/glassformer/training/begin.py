@@ -14,6 +14,7 @@ from glassformer import checkpoint, models
 from glassformer.checkpoint import BEST, Adapter
 from glassformer.config import make, nearest, override, to_dict
 from glassformer.errors import GlassError
+from glassformer.folder import subfolder
 from glassformer.live import Live
 from glassformer.nn.lora import add_lora
 from glassformer.tasks import TASKS
@@ -22,10 +23,11 @@ from glassformer.text.tokenizer import Tokenizer
 from glassformer.training.counting import count_baseline, teach
 from glassformer.training.decide import decide
 from glassformer.training.loop import Trainer
-from glassformer.training.memory import TooLongError
+from glassformer.training.memory import TooLongError, total_memory
 from glassformer.training.request import Request
 from glassformer.training.run import Run
 from glassformer.training.settings import Training
+from glassformer.weights import Unfilled
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Start:
             architecture = model or named or kind.models[0]
             return cls(architecture, make_config(architecture, kind, table, settings))
         path = Path(base)
-        path = path / BEST if (path / BEST).is_dir() else path
+        path = subfolder(path, BEST) or path
         network, tokenizer, facts = checkpoint.open_folder(path)
         if tokenizer is None:
             raise GlassError(f"{path} has no tokenizer, so that nothing can be read with it")
@@ -68,6 +70,7 @@ class Start:
 
     def build(self, task: Task, learning: Training, tell: Live) -> nn.Module:
         """The network, with what it takes over from another."""
+        check_memory(self.architecture, self.shape, learning)
         torch.manual_seed(learning.seed)
         network: nn.Module = models.MODELS[self.architecture](self.shape)
         if self.network is None:
@@ -119,14 +122,13 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
             tell(f"more would not fit into memory: it counts the first {share:.1%} of the text")
         learning, steps = replace(learning, precision="float32"), 0
     else:
-        try:
-            learning, steps = decide(network, task, learning, run, tell)
-        except TooLongError as error:
-            if not learning.fit or not error.fits or not context:
-                raise
-            tell(f"a context of {error.fits} in place of {context} fits into memory")
-            smaller = replace(start, shape=replace(start.shape, context=error.fits))
-            return begin(smaller, task, learning, run, tell)
+        while isinstance(found := decide_or_shorten(network, task, learning, run, tell), int):
+            tell(f"a context of {found} in place of {context} fits into memory")
+            start, context = replace(start, shape=replace(start.shape, context=found)), found
+            del network  # before the next is built: memory is short
+            network = start.build(task, learning, tell)
+            task.start(learning.batch, context, learning.seed)
+        learning, steps = found
     trainer = Trainer(network, task, learning, run, tell)
     trainer.adapter, trainer.state.steps, trainer.baseline = adapter, steps, baseline
     trainer.state.before = baseline.get("seconds", 0.0)
@@ -137,6 +139,22 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
         )
     write_down(start, trainer)
     return trainer
+
+
+def decide_or_shorten(
+    network: nn.Module, task: Task, learning: Training, run: Run, tell: Live
+) -> tuple[Training, int] | int:
+    """What was decided, or, where not even one text fits into memory, a context that does.
+
+    The caller builds the smaller network after the error is gone: as long as it is handled, it
+    keeps everything alive that did not fit.
+    """
+    try:
+        return decide(network, task, learning, run, tell)
+    except TooLongError as error:
+        if not learning.fit or not error.fits or not hasattr(network.config, "context"):
+            raise
+        return error.fits
 
 
 def write_down(start: Start, trainer: Trainer) -> None:
@@ -173,18 +191,41 @@ def of_size(architecture: str, shape: Any, parameters: int) -> Any:
         return shape
     unit = 2 * getattr(shape, "heads", 4)
 
-    def wide(times: int) -> tuple[int, Any]:
+    def wide(times: int) -> Any:
         dim = unit * times
         hidden = {"hidden": 4 * dim} if getattr(shape, "hidden", None) else {}
-        new = replace(shape, dim=dim, **hidden)
-        with torch.device("meta"):
-            network = models.MODELS[architecture](new)
-        return abs(sum(p.numel() for p in network.parameters()) - parameters), new
+        return replace(shape, dim=dim, **hidden)
 
-    times, (off, best) = 1, wide(1)
-    while (nearer := wide(times + 1))[0] < off:
-        times, (off, best) = times + 1, nearer
-    return best
+    few, many = 0, 1
+    while count_parameters(architecture, wide(many)) < parameters:
+        few, many = many, 2 * many
+    while many - few > 1:
+        middle = (few + many) // 2
+        if count_parameters(architecture, wide(middle)) < parameters:
+            few = middle
+        else:
+            many = middle
+    near = [wide(times) for times in (few, many) if times]
+    return min(near, key=lambda one: abs(count_parameters(architecture, one) - parameters))
+
+
+def count_parameters(architecture: str, shape: Any) -> int:
+    """The parameters that a network has, found without allocating them."""
+    with torch.device("meta"), Unfilled():
+        network = models.MODELS[architecture](shape)
+    return sum(p.numel() for p in network.parameters())
+
+
+def check_memory(architecture: str, shape: Any, learning: Training) -> None:
+    """Refuse a network that cannot be trained here, before it is allocated."""
+    count = count_parameters(architecture, shape)
+    copies = 4 + (learning.average > 0)  # weights, gradients, two moments, and averaged weights
+    needed, there = 4 * count * copies / 1e9, total_memory()
+    if needed > there:
+        raise GlassError(
+            f"{count:,} parameters need about {needed:,.0f} GB to be trained, and this machine has "
+            f"{there:,.0f} GB: a smaller --set model.dim, model.depth or model.vocab"
+        )
 
 
 def make_config(

@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 
 from glassformer import checkpoint, models
+from glassformer.errors import GlassError
 from glassformer.folder import read_json
 from glassformer.live import Live
 from glassformer.tasks.task import Task, is_gain
@@ -67,10 +68,15 @@ def count_baseline(task: Task, run: Run, learning: Training, tell: Live) -> dict
     return figures
 
 
-def known_baseline(run: Run) -> dict[str, Any]:
+def known_baseline(run: Run, task: Task) -> dict[str, Any]:
     """The figures of the baseline that a run has; none if it has none."""
     file = run.path / BASELINE / FIGURES
-    return read_json(file) if file.exists() else {}
+    if not file.exists():
+        return {}
+    figures: dict[str, Any] = read_json(file)
+    if not isinstance(figures, dict) or not isinstance(figures.get(task.verdict), float):
+        raise GlassError(f"{file} is damaged: it does not say {task.verdict}")
+    return figures
 
 
 def beats(task: Task, figures: dict[str, Any], baseline: dict[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from glassformer import checkpoint, weights
 from glassformer.checkpoint import BEST, LAST, Adapter
+from glassformer.config import make
 from glassformer.errors import GlassError
-from glassformer.folder import read_json
+from glassformer.folder import read_json, reading
 from glassformer.live import Live
 from glassformer.tasks.task import Task
 from glassformer.training.learner import Learner, State
@@ -83,19 +84,22 @@ class Keeper(Learner):
         """Take up the state in `last/`, whose weights the network already has."""
         folder = self.run.path / LAST
         tensors, state = weights.read(folder / TENSORS), read_json(folder / STATE)
-        self.scaler.load_state_dict(state.pop("scaler"))
-        self.state = State(**state)
-        self.settings = replace(self.settings, **self.state.changed)
+        with reading(folder / STATE):
+            self.scaler.load_state_dict(state.pop("scaler"))
+            self.state = make(State, state, "state.")
+            self.settings = make(Training, {**vars(self.settings), **self.state.changed}, "train.")
         parts: dict[str, dict[str, Tensor]] = {"optimiser": {}, "average": {}, "random": {}}
-        for name, value in tensors.items():
-            part, _, rest = name.partition(".")
-            parts[part][rest] = value
-        torch.set_rng_state(parts["random"]["cpu"])
-        if self.device.type != "cpu":
-            torch.get_device_module(self.device).set_rng_state(parts["random"][self.device.type])
-        restore_optimiser(self.optimiser, parts["optimiser"])
-        if self.average:
-            self.average.network.load_state_dict(parts["average"])
+        with reading(folder / TENSORS):
+            for name, value in tensors.items():
+                part, _, rest = name.partition(".")
+                parts[part][rest] = value
+            torch.set_rng_state(parts["random"]["cpu"])
+            if self.device.type != "cpu":
+                module = torch.get_device_module(self.device)
+                module.set_rng_state(parts["random"][self.device.type])
+            restore_optimiser(self.optimiser, parts["optimiser"])
+            if self.average:
+                self.average.network.load_state_dict(parts["average"])
         self.run.forget_after(self.state.step)
 
     def reload(self) -> None:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.data.batches import pieces_of
+from glassformer.errors import GlassError, is_memory_error
 from glassformer.nn.block import checkpointed
 from glassformer.tasks.task import Batch, Task
-from glassformer.training.memory import is_memory_error
 from glassformer.training.optimiser import Average, make_optimiser
 from glassformer.training.settings import Training, rate_at
 
@@ -31,6 +31,13 @@ class State:
     skipped: int = 0  # steps in a row that were not taken: their gradient was not finite
     scale: float = 1.0  # of the rate
     changed: dict[str, Any] = field(default_factory=dict)  # settings that changed on the way
+
+    def __post_init__(self) -> None:
+        for name in ("step", "steps", "waited", "seconds", "predictions", "before", "skipped"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise GlassError(f"{name} must not be below 0, not {getattr(self, name)}")
+        if not 0 < self.scale <= 1:
+            raise GlassError(f"scale must be above 0 and at most 1, not {self.scale}")
 
 
 class Learner:
@@ -51,29 +58,47 @@ class Learner:
     def step(self) -> tuple[float, float, int]:
         """One update; its loss, the norm of its gradient and how many predictions it learnt from.
 
-        It is not taken where the gradient is not finite.
+        It is not taken where the loss or the gradient is not finite.
         """
         settings, at = self.settings, self.state.step
         rate = rate_at(at, self.state.steps, settings) * self.state.scale
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group["scale"]
-        loss, count = self.gradients(self.task.batch(at), settings.accumulate)
-        self.scaler.unscale_(self.optimiser)
-        learning = [p for p in self.network.parameters() if p.grad is not None]
-        norm = float(nn.utils.get_total_norm([p.grad for p in learning if p.grad is not None]))
-        wrong = None if self.scaler.is_enabled() else self.not_finite(loss, norm)
+        batch = self.task.batch(at)
+        loss, norm, count = self.backward(batch)
+        while math.isfinite(loss) and not math.isfinite(norm) and self.lower_loss_scale():
+            loss, norm, count = self.backward(batch)
+        wrong = self.not_finite(loss, norm)
         if wrong is None:
+            learning = [p for p in self.network.parameters() if p.grad is not None]
             nn.utils.clip_grads_with_norm_(learning, settings.clip, torch.tensor(norm))
             self.scaler.step(self.optimiser)
-            self.scaler.update()
             self.state.skipped = 0
+            self.state.predictions += count
         else:
             self.skip(wrong)
+        self.scaler.update()
         self.optimiser.zero_grad(set_to_none=True)
         self.state.step += 1
         if self.average and wrong is None:
             self.average.update(self.network, self.state.step)
         return loss, norm, count
+
+    def backward(self, batch: Batch) -> tuple[float, float, int]:
+        """The loss of a batch, the norm of its gradient and how many predictions it asks for."""
+        loss, count = self.gradients(batch, self.settings.accumulate)
+        self.scaler.unscale_(self.optimiser)
+        gradients = [p.grad for p in self.network.parameters() if p.grad is not None]
+        return loss, float(nn.utils.get_total_norm(gradients)), count
+
+    def lower_loss_scale(self) -> bool:
+        """Halve what a loss in float16 is multiplied with, after a gradient did not fit; false
+        where that cannot be the reason, because there is no such scale or it is 1 already."""
+        if not self.scaler.is_enabled() or self.scaler.get_scale() <= 1:
+            return False
+        self.scaler.update()  # it knows of the gradient that was not finite
+        self.optimiser.zero_grad(set_to_none=True)
+        return True
 
     def skip(self, wrong: str) -> None:
         """Do not take a step, because something is not finite."""

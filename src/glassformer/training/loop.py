@@ -11,17 +11,16 @@ from torch import nn
 
 from glassformer import checkpoint
 from glassformer.checkpoint import BEST
-from glassformer.errors import GlassError
+from glassformer.errors import GlassError, is_memory_error
 from glassformer.live import Live
 from glassformer.tasks.task import Task, is_gain
 from glassformer.training.interrupt import interruptible
 from glassformer.training.keeper import Keeper
-from glassformer.training.memory import TooLongError, is_memory_error, shorter
+from glassformer.training.memory import TooLongError, shorter
 from glassformer.training.run import Run
 from glassformer.training.settings import Training
 from glassformer.training.show import describe
 
-TENSORS, STATE = "training.safetensors", "training.json"
 PATIENCE = 3  # steps in a row whose gradient is not finite
 LOWER = 0.3  # of the rate, after that
 RESERVED = 0.1  # of a budget in minutes, for the evaluation at the end
@@ -55,11 +54,8 @@ class Trainer(Keeper):
         self.planned = (self.state.step, before)
         self.network.train()
         while self.state.step < self.state.steps and not self.stopping and not self.tired():
-            try:
-                loss, norm, count = self.step()
-            except (RuntimeError, MemoryError) as error:
-                if not is_memory_error(error):
-                    raise
+            taken = self.step_or_none()
+            if taken is None:
                 self.make_room()
                 continue
             self.state.seconds = before + time.monotonic() - start
@@ -67,9 +63,10 @@ class Trainer(Keeper):
             if self.state.skipped >= PATIENCE:
                 self.go_back()
                 continue
-            if self.state.skipped:
+            if self.state.skipped and done < self.state.steps:
                 continue
-            self.report(loss, norm, count)
+            if not self.state.skipped:
+                self.report(*taken)
             self.replan()
             if self.due(self.settings.evaluate_every) or done == self.state.steps:
                 self.judge()
@@ -79,6 +76,19 @@ class Trainer(Keeper):
         if not self.state.steps:  # it learnt in one go
             self.judge()
         self.save()
+
+    def step_or_none(self) -> tuple[float, float, int] | None:
+        """What a step gives; None where memory ran out.
+
+        What to do then is up to the caller: as long as the error is handled, it keeps everything
+        alive that did not fit.
+        """
+        try:
+            return self.step()
+        except (RuntimeError, MemoryError) as error:
+            if not is_memory_error(error):
+                raise
+            return None
 
     def due(self, every: int | None) -> bool:
         """Whether so many steps have passed again, or else another tenth of all."""
@@ -194,7 +204,6 @@ class Trainer(Keeper):
         steps = state.steps
         pace = state.seconds / state.step
         left = pace * (steps - state.step)
-        state.predictions += count
         speed = f"{count / pace:,.0f} {self.task.unit}"
         line = describe(state.step, steps, loss, self.standing(), left, rate, norm, speed)
         self.live.line(line)
@@ -229,9 +238,9 @@ class Trainer(Keeper):
         """Measure on the same part of the validation text each time; keep the best weights."""
         self.judged.eval()
         figures = self.task.evaluate(self.judged, self.task.peek)
-        text = self.task.sample(self.judged)
-        self.network.train()
         figure, sign = figures[self.task.figure], 1 if is_gain(self.task.figure) else -1
+        text = self.task.sample(self.judged) if math.isfinite(figure) else ""
+        self.network.train()
         better = math.isfinite(figure) and (
             self.state.best is None or sign * figure > sign * self.state.best
         )

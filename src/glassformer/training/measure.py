@@ -9,7 +9,9 @@ from typing import Any
 
 from glassformer import checkpoint, models
 from glassformer.checkpoint import BEST
+from glassformer.data.files import kept_input
 from glassformer.errors import GlassError
+from glassformer.folder import reading, subfolder
 from glassformer.live import Silent
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Given, Task
@@ -36,7 +38,7 @@ def measure(
     `plot` is a picture to draw of which labels were taken for which; `context` how many tokens of
     a running text are read at once, if not as many as it learnt from.
     """
-    folder = path / BEST if (path / BEST).is_dir() else path
+    folder = subfolder(path, BEST) or path
     if not (folder / checkpoint.CONFIG).exists():
         raise GlassError(f"{path} is no run or model of ours")
     network, tokenizer, facts = checkpoint.load(folder)
@@ -51,6 +53,7 @@ def measure(
             if name == "classify":
                 columns["text"] = columns.get("text") or tuple(facts.get("text", ()))
                 columns["label"] = columns.get("label") or facts.get("label")
+            files = kept_input(files, Path(scratch), table=TASKS[name].table)
             labels = tuple(facts.get("labels", ()))
             given = Given(files=files, share=1.0, ready=tokenizer, labels=labels, **columns)
             task = TASKS[name].prepare(given, Path(scratch), Silent())
@@ -59,7 +62,8 @@ def measure(
             if not cache.is_dir():
                 raise GlassError(f"{path} has no data of its own: name the data to measure it on")
             Run(path).require("cache/")
-            task = TASKS[name](tokenizer, facts, cache)  # type: ignore[call-arg]
+            with reading(path):
+                task = TASKS[name](tokenizer, facts, cache)  # type: ignore[call-arg]
         task.start(1, context or int(getattr(network.config, "context", 0)), 0)
         figures: dict[str, Any] = task.evaluate(network)
         drawn = getattr(task, "confusion", None)

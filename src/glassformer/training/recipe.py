@@ -8,6 +8,7 @@ from typing import Any
 
 from glassformer import config
 from glassformer.errors import GlassError
+from glassformer.folder import reading
 from glassformer.tasks import TASKS
 
 
@@ -20,14 +21,15 @@ class Recipe:
 
 
 def read_recipe(path: Path) -> Recipe:
-    tables = config.read(path)
+    with reading(path):
+        tables = config.read(path)
     for name, value in tables.items():
         if name not in Recipe.__dataclass_fields__:
             hint = config.nearest(name, Recipe.__dataclass_fields__)
             raise GlassError(f"{path}: there is no {name!r} in a recipe{hint}")
         if name != "task" and not isinstance(value, dict):
             raise GlassError(f"{path}: {name} must be a table of settings, not {value!r}")
-    if tables.get("task") not in TASKS:
+    if not isinstance(tables.get("task"), str) or tables["task"] not in TASKS:
         raise GlassError(
             f"{path}: there is no task {tables.get('task')!r}; there are {', '.join(TASKS)}"
         )

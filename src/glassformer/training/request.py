@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,6 +57,11 @@ class Request:
         learning, reading = sort_options(kind, recipe, options, anew=anew)
         learning = override(learning, *told)
         learning = replace(learning, device=find_device(learning.device))
+        if (learning.threads or 1) > most_threads():
+            raise GlassError(
+                f"threads must be at most {most_threads()} on this machine, which has "
+                f"{os.cpu_count()} cores, not {learning.threads}"
+            )
         given = Given(
             **vars(reading), files=existing(data), valid=existing(valid), extend=extend,
             seed=learning.seed,
@@ -114,6 +120,11 @@ def chosen(settings: Iterable[str], prefix: str) -> list[str]:
         if not setting.startswith(("model.", "train.")):
             raise GlassError(f"{setting!r} must start with model. or train.")
     return [s.removeprefix(prefix) for s in settings if s.startswith(prefix)]
+
+
+def most_threads() -> int:
+    """Far more threads than cores only wait for each other, and at last the process dies."""
+    return max(64, 4 * (os.cpu_count() or 1))
 
 
 def find_device(name: str) -> str:

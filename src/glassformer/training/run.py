@@ -19,12 +19,16 @@ from glassformer.errors import GlassError
 from glassformer.folder import (
     MANIFEST,
     digest,
+    leads_out,
     locked,
     read_json,
     read_text,
+    reading,
     recover,
+    subfolder,
     verify,
     write_file,
+    writing,
 )
 from glassformer.text.tokenizer import Tokenizer
 
@@ -94,15 +98,18 @@ class Run:
     def changed(self) -> list[tuple[str, Any]]:
         """What the numbers may depend on and is not as it was, with what it was."""
         then, now = read_json(self.path / ENVIRONMENT), environment()
+        if not isinstance(then, dict):
+            raise GlassError(f"{self.path / ENVIRONMENT} is no table of versions")
         return [(n, then.get(n, "unknown")) for n in now if then.get(n) != now[n]]
 
     def log(self, line: str) -> None:
-        with (self.path / LOG).open("a", encoding="utf-8") as file:
+        with writing(self.path / LOG), (self.path / LOG).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
     def note(self, **figures: Any) -> None:
         """A line of metrics.jsonl."""
-        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+        path = self.path / METRICS
+        with writing(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(figures) + "\n")
         if self.board:
             part = "validation" if "seconds" in figures else "training"
@@ -126,10 +133,12 @@ class Run:
         file = self.path / METRICS
         text = read_text(file) if file.exists() else ""
         lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
-            raise GlassError(f"{file} is damaged: {error}") from None
+        with reading(file):
+            found = [json.loads(line) for line in lines]
+        for number, figures in enumerate(found, start=1):
+            if not isinstance(figures, dict) or not isinstance(figures.get("step"), int):
+                raise GlassError(f"{file}:{number} is damaged: it says no step")
+        return found
 
     def forget_after(self, step: int) -> None:
         """Take back the figures of steps that will be gone through again."""
@@ -181,22 +190,32 @@ class Run:
                 case _:
                     found.append(f"{self.path / CHECKSUMS} is damaged at {name}")
                     continue
-            if not file.resolve().is_relative_to(self.path.resolve()):
+            if leads_out(self.path, file):
                 found.append(f"{self.path / CHECKSUMS} is damaged: {name!r} leads out of the run")
                 continue
-            grows = name in GROWING or name.startswith("tensorboard/")
-            if not file.is_file():
-                found.append(f"{file} is missing")
-            elif file.stat().st_size != size and not (grows and file.stat().st_size > size):
-                found.append(f"{file} is damaged: {file.stat().st_size} bytes, not {size}")
-            elif digest(file, size) != sha256:
-                found.append(f"{file} is damaged: its content is not what was written")
+            if wrong := changed_file(file, name, size, sha256):
+                found.append(wrong)
         return found
+
+
+def changed_file(file: Path, name: str, size: int, sha256: str) -> str | None:
+    """What is wrong with a file that was noted; one that grows is compared up to its old end."""
+    grows = name in GROWING or name.startswith("tensorboard/")
+    try:
+        if not file.is_file():
+            return f"{file} is missing"
+        now = file.stat().st_size
+        if now != size and not (grows and now > size):
+            return f"{file} is damaged: {now} bytes, not {size}"
+        same = digest(file, size) == sha256
+    except OSError as error:
+        return f"{file} cannot be read: {error.strerror}"
+    return None if same else f"{file} is damaged: its content is not what was written"
 
 
 def damage(path: Path) -> list[str]:
     """What is wrong with a run, or with a folder that holds a model: a line for each file."""
-    inner = [path / name for name in (BEST, LAST, BASELINE) if (path / name).is_dir()]
+    inner = [one for name in (BEST, LAST, BASELINE) if (one := subfolder(path, name))]
     found = Run(path).damage() if (path / CHECKSUMS).exists() else []
     if not inner and not (path / MANIFEST).exists():
         raise GlassError(f"{path} is neither a run nor a model of ours")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,11 @@ from glassformer.live import clock
 from glassformer.picture import subplots
 from glassformer.tasks.task import Task
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 
 def peak_memory() -> float:
     """The most that this process ever held, in GB."""
@@ -24,6 +28,8 @@ def peak_memory() -> float:
         lines = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
         if "VmHWM" in lines:
             return int(lines["VmHWM"].split()[0]) / 1e6
+    if resource is None:
+        return 0.0
     unit = 1e9 if sys.platform == "darwin" else 1e6
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 

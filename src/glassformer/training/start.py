@@ -16,7 +16,7 @@ from glassformer.checkpoint import LAST
 from glassformer.config import make, read
 from glassformer.data.files import Bad, kept_input
 from glassformer.errors import GlassError
-from glassformer.folder import read_json, write_file
+from glassformer.folder import read_json, reading, subfolder, write_file
 from glassformer.live import Live, shown
 from glassformer.tasks import TASKS
 from glassformer.tasks.classify import Classify
@@ -24,8 +24,14 @@ from glassformer.tasks.task import Given, Task
 from glassformer.training.begin import Start, begin
 from glassformer.training.counting import beats, known_baseline, sentence
 from glassformer.training.loop import Trainer
-from glassformer.training.request import BUDGETS, Request, find_device, has_device
-from glassformer.training.run import REQUEST, Run, next_run
+from glassformer.training.request import (
+    BUDGETS,
+    Request,
+    find_device,
+    has_device,
+    most_threads,
+)
+from glassformer.training.run import METRICS, REQUEST, Run, next_run
 from glassformer.training.settings import Training
 from glassformer.training.show import peak_memory, plot, plot_confusion
 
@@ -88,7 +94,11 @@ def absolute(name: str | Path) -> str:
 
 
 def prepare(kind: type[Task], given: Given, run: Run, tell: Live) -> Task:
-    given = replace(given, files=kept_input(given.files, run.cache, table=kind.table))
+    given = replace(
+        given,
+        files=kept_input(given.files, run.cache, table=kind.table),
+        valid=kept_input(given.valid, run.cache, table=kind.table, name="valid"),
+    )
     task = kind.prepare(given, run.cache, tell)
     if given.bad.count:
         tell(f"{given.bad.count:,} bad rows were skipped: see {given.bad.log}")
@@ -110,26 +120,8 @@ def resume(
     if not (path / checkpoint.CONFIG).exists():
         return again(path, tell, steps, minutes)
     with run.held():
-        run.require(checkpoint.CONFIG, checkpoint.TOKENIZER, "cache/")
-        tables = read(path / checkpoint.CONFIG)
-        learning = make(Training, tables["train"], "train.")
-        if not has_device(learning.device):
-            tell(f"device was {learning.device}: the last bits of the numbers may differ")
-            learning = replace(learning, device=find_device("auto"))
-        if learning.threads:
-            torch.set_num_threads(learning.threads)
-        for name, value in run.changed():
-            tell(f"{name} was {value}: the last bits of the numbers may differ")
-        network, tokenizer, facts = checkpoint.load(path / LAST, merged=False)
-        assert tokenizer is not None
-        task = TASKS[facts.pop("name")](tokenizer, facts, run.cache)  # type: ignore[call-arg]
-        task.start(learning.batch, getattr(network.config, "context", 0), learning.seed)
-        if learning.tensorboard:
-            run.open_board()
-        trainer = Trainer(network, task, learning, run, tell)
-        trainer.adapter = checkpoint.adapter_of(path / LAST)
-        trainer.baseline = known_baseline(run)
-        trainer.restore()
+        with reading(path):
+            trainer = continued(run, tell)
         if steps or minutes:
             trainer.extend(steps, minutes)
         state = trainer.state
@@ -139,14 +131,41 @@ def resume(
         return finish(trainer, tell)
 
 
+def continued(run: Run, tell: Live) -> Trainer:
+    """The trainer of a run as it was at its last checkpoint."""
+    run.require(checkpoint.CONFIG, checkpoint.TOKENIZER, METRICS, "cache/")
+    tables = read(run.path / checkpoint.CONFIG)
+    learning = make(Training, tables["train"], "train.")
+    if not has_device(learning.device):
+        tell(f"device was {learning.device}: the last bits of the numbers may differ")
+        learning = replace(learning, device=find_device("auto"))
+    if learning.threads:
+        torch.set_num_threads(min(learning.threads, most_threads()))
+    for name, value in run.changed():
+        tell(f"{name} was {value}: the last bits of the numbers may differ")
+    last = subfolder(run.path, LAST)
+    if last is None:
+        raise GlassError(f"{run.path} has no folder {LAST}: there is nothing to go on from")
+    network, tokenizer, facts = checkpoint.load(last, merged=False)
+    if tokenizer is None or facts.get("name") not in TASKS:
+        raise GlassError(f"{last} is damaged: it has no task or no tokenizer")
+    task = TASKS[facts.pop("name")](tokenizer, facts, run.cache)  # type: ignore[call-arg]
+    task.start(learning.batch, getattr(network.config, "context", 0), learning.seed)
+    if learning.tensorboard:
+        run.open_board()
+    trainer = Trainer(network, task, learning, run, tell)
+    trainer.adapter = checkpoint.adapter_of(last)
+    trainer.baseline = known_baseline(run, task)
+    trainer.restore()
+    return trainer
+
+
 def again(path: Path, tell: Live, steps: int | None, minutes: float | None) -> dict[str, Any]:
     """Begin anew with a run that was stopped before its first step, as it was asked for.
 
     Another budget takes the place of that which it had.
     """
-    if not (path / REQUEST).exists():
-        raise GlassError(f"{path} is no run: it has no {checkpoint.CONFIG}")
-    asked = read_json(path / REQUEST)
+    asked = read_request(path)
     if "-" in asked["data"]:
         raise GlassError(f"{path} was to read standard input, which is gone: start it again")
     tell("it had not begun to learn: it begins again")
@@ -154,6 +173,22 @@ def again(path: Path, tell: Live, steps: int | None, minutes: float | None) -> d
     if steps or minutes:
         asked |= dict.fromkeys(BUDGETS) | {"steps": steps, "minutes": minutes}
     return train(task, *data, **{**asked, "run": path, "tell": tell, "overwrite": True})
+
+
+def read_request(path: Path) -> dict[str, Any]:
+    """What was asked of a run, as `train` wrote it down."""
+    if not (path / REQUEST).exists():
+        raise GlassError(f"{path} is no run: it has no {checkpoint.CONFIG}")
+    asked = read_json(path / REQUEST)
+    texts, names = ("data", "valid", "settings"), ("task", "model", "base", "config")
+    sound = isinstance(asked, dict) and all(
+        isinstance(asked.get(name), list) and all(isinstance(text, str) for text in asked[name])
+        for name in texts
+    )
+    if not sound or not all(isinstance(asked.get(name), str | None) for name in names):
+        raise GlassError(f"{path / REQUEST} is damaged: it does not say what to train")
+    found: dict[str, Any] = asked
+    return found
 
 
 def finish(trainer: Trainer, tell: Live) -> dict[str, Any]:
