@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from glassformer import MODELS, GlassError
-from glassformer.models.bag import separate
+from glassformer.models.bag import Incidence, separate, sum_rows
 from glassformer.models.phrases import links_of, phrases_of
 from glassformer.nn.counts import Counts, Sequences, Tables, before, refuse_unless, rises, table
 
@@ -174,7 +174,10 @@ def test_the_gap_between_two_kinds_is_as_wide_as_its_definition():
     held = torch.rand(30, 12) < 0.4
     ours = held[:, 0] ^ (torch.rand(30) < 0.1)
     text, phrase = held.nonzero(as_tuple=True)
-    weight, bias = separate(text, phrase, 12, ours, 0.5)
+    pair = torch.stack((ours, ~ours), dim=1)  # two classes at once, the second the first's mirror
+    both, biases = separate(Incidence(text, phrase, 30, 12), pair, 0.5)
+    close(both[:, 0], -both[:, 1], atol=1e-4, rtol=1e-3)
+    weight, bias = both[:, 0], biases[0]
 
     often = 1 + torch.stack([held[ours].sum(0), held[~ours].sum(0)])
     shares = (often / often.sum(dim=1, keepdim=True)).log()
@@ -193,6 +196,17 @@ def test_the_gap_between_two_kinds_is_as_wide_as_its_definition():
     found = torch.where(ratio == 0, 0, weight / torch.where(ratio == 0, 1, ratio))
     with torch.no_grad():
         assert float(total(found, bias)) == pytest.approx(float(total(w, b)), rel=1e-3)
+
+
+def test_sums_over_an_incidence_are_products_with_its_matrix():
+    held = torch.rand(9, 5) < 0.4
+    held[3], held[:, 2] = False, False  # a text without phrases, a phrase in no text
+    holds = Incidence(*held.nonzero(as_tuple=True), 9, 5)
+    weights, scores = torch.randn(5, 3), torch.randn(9, 3)
+    close(holds.times(weights), held.float() @ weights)
+    close(holds.transposed_times(scores), held.float().T @ scores)
+    nothing = torch.zeros(0, dtype=torch.long)
+    assert sum_rows(nothing, torch.zeros(4, dtype=torch.long), weights).tolist() == [[0.0] * 3] * 4
 
 
 def test_words_that_occur_together_are_linked():

@@ -173,7 +173,7 @@ class Classify:
 
     @property
     def size(self) -> int:
-        return self.parts["train"].size * (1 if len(self.labels) == 2 else len(self.labels))
+        return self.parts["train"].size
 
     @property
     def predictions(self) -> int:

@@ -74,8 +74,9 @@ def spikes(losses: list[float], before: int = 20) -> list[int]:
 def plot_confusion(counts: NDArray[np.int64], labels: list[str], file: Path) -> None:
     """Which label was said for which, in percent of each true label."""
     share = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
-    side = min(max(3.5, 0.55 * len(labels) + 2), 40)
+    side = min(max(3.5, 0.55 * len(labels) + 2), 20)
     chart, axes = subplots(figsize=(side, side))
+    axes.tick_params(labelsize=min(10, 60 * side / len(labels)))
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
     axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
     axes.set_yticks(range(len(labels)), labels)
