@@ -1,6 +1,7 @@
 """What takes long to show.
 
-A text of 1 GB in less than 1 GB of memory; a hundred kills; a disk that is full at every write.
+A text of 1 GB in less than 1 GB of memory; a hundred kills; a disk that is full at every write;
+12,000 damaged folders and files.
 
     make soak
 
@@ -10,6 +11,7 @@ Needs no data: the text is made of the paragraphs of Python's own documentation,
 from __future__ import annotations
 
 import json
+import os
 import random
 import resource
 import subprocess
@@ -77,6 +79,24 @@ def soak_full_disk(folder: Path) -> None:
     print(f"the disk full from each of {full_at_every(folder, small)} writes on: nothing is lost")
 
 
+def soak_fuzz(folder: Path, cases: int = 12_000, seconds: float = 2.0) -> None:
+    """Damaged folders and files are used or refused, in little time and memory (tests/fuzz.py)."""
+    fuzzer = Path(__file__).parents[1] / "tests" / "fuzz.py"
+    command = [sys.executable, str(fuzzer), "--cases", str(cases), "--seconds", str(seconds)]
+    done = subprocess.run(
+        [*command, "--seed", "1"],
+        stdout=subprocess.PIPE, check=True, env={**os.environ, "TMPDIR": str(folder)},
+    )  # fmt: skip
+    report = json.loads(done.stdout)
+    failures, (slowest, case) = report["failures"], report["slowest"]
+    print(
+        f"{report['cases']:,} damaged folders and files: {report['loaded']:,} used, "
+        f"{report['refused']:,} refused, {len(failures)} FAILED; {report['average'] * 1000:.0f} ms "
+        f"each, {slowest:.1f} s at the most (case {case}), {report['peak_mb_growth']:.0f} MB more"
+    )
+    assert not failures, json.dumps(failures, indent=1)
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
         soak_large_text(Path(scratch))
@@ -84,3 +104,5 @@ if __name__ == "__main__":
         soak_kills(Path(scratch))
     with tempfile.TemporaryDirectory() as scratch:
         soak_full_disk(Path(scratch))
+    with tempfile.TemporaryDirectory() as scratch:
+        soak_fuzz(Path(scratch))

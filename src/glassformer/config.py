@@ -126,9 +126,9 @@ def known(kind: type, keys: Iterable[str], where: str = "") -> dict[str, Any]:
     return types
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def nearest(name: object, names: Iterable[str]) -> str:
     """The end of an error message: what the writer of a wrong name may have meant."""
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 

@@ -10,6 +10,7 @@ import lzma
 import os
 import shutil
 import struct
+import tokenize
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ except ImportError:  # Windows
 MANIFEST = "manifest.json"
 UNREADABLE = (  # what reading a damaged or hostile file can raise
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError),
-    *(EOFError, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
 )
 
 

@@ -28,6 +28,8 @@ def moving(chart: Any, draw: Callable[[int], None], frames: int) -> Any:
     from matplotlib.animation import FuncAnimation
 
     class Moving(FuncAnimation):
+        missing: set[str] = chart.missing
+
         def _repr_html_(self) -> str:
             with TemporaryDirectory() as folder:
                 file = Path(folder, "moving.gif")
@@ -39,30 +41,54 @@ def moving(chart: Any, draw: Callable[[int], None], frames: int) -> Any:
 
 
 @cache
-def chart_kind() -> Any:
-    """Matplotlib's figure, in which every sign is shown as it is: a dollar begins no formula, and a
-    text stays a text in SVG, so that whoever opens it needs the font."""
-    from io import BytesIO
-
-    from matplotlib import font_manager, rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.text import Text
+def installed_fonts() -> tuple[list[str], set[int]]:
+    """The fonts to draw with, in their order, and the characters that one of them has."""
+    from matplotlib import font_manager, ft2font
 
     known = {font.name for font in font_manager.fontManager.ttflist}
     family = ["DejaVu Sans", *(name for name in FONTS if name in known)]
+    files = [font_manager.findfont(name) for name in family]
+    return family, {code for file in files for code in ft2font.FT2Font(file).get_charmap()}
+
+
+@cache
+def chart_kind() -> Any:
+    """Matplotlib's figure, in which every sign is shown as it is: a dollar begins no formula, and a
+    text stays a text in SVG, so that whoever opens it needs the font. Elsewhere a character that no
+    installed font has is shown by its number: ⟨4e09⟩."""
+    from io import BytesIO
+
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    family, drawable = installed_fonts()
+
+    def legible(text: str) -> str:
+        return "".join(c if ord(c) in drawable or c.isspace() else f"⟨{ord(c):x}⟩" for c in text)
 
     class Chart(Figure):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
+            self.missing: set[str] = set()  # characters that no font has
             FigureCanvasAgg(self)
 
         def draw(self, renderer: Any) -> None:
             with rc_context({"font.family": family, "svg.fonttype": "none"}):
+                hidden: dict[Text, str] = {}
                 for text in self.findobj(Text):
+                    written = text.get_text()
                     text.set_fontfamily(family)
-                    text.set_parse_math("\\mathdefault" in text.get_text())  # a power on an axis
+                    text.set_parse_math("\\mathdefault" in written)  # a power on an axis
+                    if legible(written) != written and not isinstance(self.canvas, FigureCanvasSVG):
+                        hidden[text] = written
+                        self.missing.update(set(written) - set(legible(written)))
+                        text.set_text(legible(written))
                 super().draw(renderer)
+                for text, written in hidden.items():
+                    text.set_text(written)
 
         def _repr_png_(self) -> bytes:
             file = BytesIO()

@@ -22,7 +22,7 @@ from glassformer.models import MODELS, counts, fills_masks, name_of
 from glassformer.nn.heads import mean_pool
 from glassformer.tasks.classify import context_of, encode_pair, scores, separator, shortened
 from glassformer.tasks.fill_mask import MARKS, encode_masked
-from glassformer.tasks.translate import END, LONGEST, START, limits_for
+from glassformer.tasks.translate import LONGEST, limits_for, start_and_end
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
@@ -90,7 +90,7 @@ def translated(
     network: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], *, beam: int, penalty: float
 ) -> list[str]:
     """The best translation of each text; of nothing, nothing."""
-    begin, end = (tokenizer.specials[name] for name in (START, END))
+    begin, end = start_and_end(tokenizer)
     rows = [tokenizer.encode(text) or [end] for text in texts]
     for number, row in enumerate(rows, start=1):
         if len(row) > LONGEST:

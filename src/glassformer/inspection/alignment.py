@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from glassformer.errors import GlassError
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
-from glassformer.tasks.translate import END, START
+from glassformer.tasks.translate import start_and_end
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 from glassformer.use import rows_of
@@ -41,7 +41,7 @@ def align(network: nn.Module, tokenizer: Tokenizer, text: str, translation: str)
     It is the mean over all heads of the last block but one, which aligns words best (Garg et al.,
     2019), or of the only block.
     """
-    begin, end = tokenizer.specials[START], tokenizer.specials[END]
+    begin, end = start_and_end(tokenizer)
     source = tokenizer.encode(text) or [end]
     target = [*tokenizer.encode(translation), end]
     written, read = (rows_of(network, [ids])[0] for ids in ([begin, *target[:-1]], source))

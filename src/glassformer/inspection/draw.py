@@ -105,11 +105,15 @@ def save(chart: Any, file: Path) -> None:
     kinds = MOVING if moves else STILL
     if file.suffix not in kinds:
         raise GlassError(f"{file}: this picture is written as {' or '.join(kinds)}")
-    with warnings.catch_warnings(record=True) as missing:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # in .svg a text stays a text, for whoever has the font
         chart.save(file, writer="pillow", dpi=100) if moves else chart.savefig(file, dpi=130)
-    if missing and file.suffix != ".svg":  # there a text stays a text, for whoever has the font
-        warnings.warn(f"no font here has every sign of {file}; as .svg it needs none", stacklevel=2)
+    if chart.missing:
+        signs = "".join(sorted(chart.missing))[:20]
+        warnings.warn(
+            f"{file}: no installed font has {signs}, shown by number; Noto Sans CJK has Chinese",
+            stacklevel=2,
+        )
 
 
 # --- of one text's way through a model ------------------------------------------------------------

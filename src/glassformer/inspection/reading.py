@@ -15,7 +15,7 @@ from glassformer.models import name_of
 from glassformer.tasks.classify import encode_pair
 from glassformer.tasks.fill_mask import encode_masked
 from glassformer.tasks.generate import Generate
-from glassformer.tasks.translate import END, START, Translate
+from glassformer.tasks.translate import Translate, start_and_end
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 from glassformer.use import encode_prompt, rows_of, written
@@ -66,7 +66,7 @@ def inputs_for(
     read, _ = rows_of(network, [ids])
     if name not in Translate.models:
         return {"ids": read}
-    begin, end = specials[START], specials[END]
+    begin, end = start_and_end(tokenizer)
     own = target is None
     said = written(network, [ids], begin, end)[0] if own else tokenizer.encode(target or "")
     return {"ids": rows_of(network, [[begin, *said]])[0], "source": read}

@@ -82,7 +82,7 @@ class Bag(Tables):
         classes = torch.arange(1 if c.classes == 2 else c.classes)
         found = [
             separate(holds, labels[:, None] == some, c.strength)
-            for some in classes.split(max(AT_ONCE // max(size, 1), 1))
+            for some in torch.split(classes, max(AT_ONCE // max(size, 1), 1))
         ]
         weight, bias = (torch.cat(parts, dim=-1) for parts in zip(*found, strict=True))
         if c.classes == 2:

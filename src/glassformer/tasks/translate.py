@@ -62,9 +62,7 @@ class Translate:
 
     def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
         self.tokenizer, self.facts = tokenizer, facts
-        if not {START, END} <= tokenizer.specials.keys():
-            raise GlassError(f"translate needs a tokenizer with {START} and {END}")
-        self.begin, self.end = tokenizer.specials[START], tokenizer.specials[END]
+        self.begin, self.end = start_and_end(tokenizer)
         self.parts = {
             name: (
                 Store(folder / f"{name}.source.ids", tokenizer.vocab),
@@ -219,6 +217,13 @@ class Translate:
         return "\n".join(
             f"{decode(source[i].tolist())}  ->  {decode(one)}" for i, one in enumerate(said)
         )
+
+
+def start_and_end(tokenizer: Tokenizer) -> tuple[int, int]:
+    """The ids of the marks before and after a translation."""
+    if not {START, END} <= tokenizer.specials.keys():
+        raise GlassError(f"to translate, a tokenizer needs the marks {START} and {END}")
+    return tokenizer.specials[START], tokenizer.specials[END]
 
 
 def limits_for(source_keep: Tensor) -> list[int]:

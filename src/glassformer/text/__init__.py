@@ -50,9 +50,9 @@ def load(path: Path) -> Tokenizer:
                 )
             case {"model": {"type": kind}} if kind in MODELS:
                 check_components(content)
-                engine = Engine.from_str(json.dumps(content))
-                engine.encode("a word, 一, 1\n")  # what fails with every text fails here
-                return Subwords(engine)
+                subwords = Subwords(Engine.from_str(json.dumps(content)))
+                subwords.decode(subwords.encode("a word, 一, 1\n"))  # what always fails, fails here
+                return subwords
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # the library raises bare Exception, and panics with less

@@ -80,6 +80,8 @@ def growth_of(part: dict[str, Any]) -> float:
     """How many times longer a component can make a text of one character."""
     if part["type"] == "Prepend":
         return 1.0 + len(part["prepend"])
+    if part["type"] == "Strip" and not 0 <= max(part.get("start", 0), part.get("stop", 0)) < 64:
+        raise GlassError("it strips more than 64 characters from a token")
     if part["type"] not in ("Replace", "Split"):
         return 1.0
     match part["pattern"]:

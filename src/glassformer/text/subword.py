@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
@@ -25,6 +26,7 @@ from glassformer.text.by_hand import BYTE
 from glassformer.text.components import check_token
 from glassformer.text.tokenizer import clean
 
+LONG_WORD = re.compile(r"\S{1000}")
 BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
@@ -110,7 +112,7 @@ class BPE(Subwords):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        engine.train_from_iterator(map(clean, texts), trainer)
+        engine.train_from_iterator(map(cut_words, texts), trainer)
         return cls(with_specials(engine, specials))
 
     @classmethod
@@ -213,11 +215,16 @@ def with_specials(engine: Engine, specials: Sequence[str]) -> Engine:
     return engine
 
 
+def cut_words(text: str) -> str:
+    """The text with spaces in words so long that merging their letters would take minutes."""
+    return LONG_WORD.sub(r"\g<0> ", clean(text))
+
+
 def count_words(engine: Engine, texts: Iterable[str]) -> Counter[str]:
     """How often each word occurs, as the engine normalises and splits text."""
     counts: Counter[str] = Counter()
     for text in texts:
-        normal = engine.normalizer.normalize_str(clean(text))
+        normal = engine.normalizer.normalize_str(cut_words(text))
         counts.update(word for word, _ in engine.pre_tokenizer.pre_tokenize_str(normal))
     return counts
 

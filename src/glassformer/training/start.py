@@ -197,7 +197,8 @@ def finish(trainer: Trainer, tell: Live) -> dict[str, Any]:
     figures = trainer.train()
     if not figures:  # it was stopped
         return {"run": str(run.path), "task": task.name, "steps": trainer.state.step}
-    plot(run.metrics(), task, baseline.get(task.verdict), run.path / "plots")
+    with reading(run.path / METRICS):
+        plot(run.metrics(), task, baseline.get(task.verdict), run.path / "plots")
     if isinstance(task, Classify):
         plot_confusion(task.confusion, task.labels, run.path / "plots" / "confusion.png")
     result = {
