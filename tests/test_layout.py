@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -13,9 +14,9 @@ import glassformer
 PACKAGE = Path(glassformer.__file__).parent
 ROOT = PACKAGE.parents[1]
 ORDER = [  # text goes in on the left and comes out on the right; import only from the left
-    "errors", "bounds", "chinese", "words", "live", "picture", "config", "trace", "folder", "text", "data",
-    "nn", "models", "weights", "convert", "checkpoint", "generate", "tasks", "use", "training",
-    "inspection", "serve", "api", "cli",
+    "errors", "bounds", "chinese", "words", "live", "picture", "config", "trace", "folder", "text",
+    "data", "nn", "models", "weights", "convert", "checkpoint", "generate", "tasks", "use",
+    "training", "inspection", "serve", "api", "cli",
 ]  # fmt: skip
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 
@@ -55,12 +56,45 @@ def test_parts_know_no_model_and_read_no_config():
 def test_the_tools_of_tests_are_not_needed_to_run():
     tables = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {d.split(">")[0].replace("-", "_") for d in tables["dependencies"]}
-    extra = {d.split(">")[0] for d in tables["optional-dependencies"]["data"]}
+    optional = tables["optional-dependencies"]
+    extra = {
+        d.split(">")[0].replace("-", "_") for name in ("data", "export") for d in optional[name]
+    }
     for path in FILES:
         for name, line in imports(path):
             package = name.split(".")[0]
             known = package in needed | extra | {"glassformer", "pydoc_data"}
             assert known or package in sys.stdlib_module_names, f"{path}:{line}: {name}"
+
+
+def test_it_runs_where_python_has_no_unix_modules(tmp_path):
+    """As on Windows: without fcntl, resource and SIGHUP."""
+    code = (
+        "import signal, sys\n"
+        "sys.modules['fcntl'] = sys.modules['resource'] = None\n"
+        "del signal.SIGHUP\n"
+        "import glassformer.api, glassformer.cli\n"
+        "from glassformer.training.start import resume, train\n"
+        "sizes = ['model.dim=16', 'model.depth=1', 'model.heads=2', 'model.context=16']\n"
+        "train('generate', 'book.txt', run='run', steps=2, settings=sizes, device='cpu',\n"
+        "      precision='float32')\n"
+        "from pathlib import Path\n"
+        "print(resume(Path('run'), steps=3)['steps'])"
+    )
+    (tmp_path / "book.txt").write_text("the cat sat on the mat. " * 100)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.stdout == "3\n", done.stderr
+
+
+def test_the_readme_lists_the_stages_in_their_order():
+    readme = (ROOT / "README.md").read_text()
+    listed = re.findall(
+        r"^  ([a-z0-9_]+)(?:\.py|/)", readme.partition("src/glassformer/\n")[2], re.M
+    )
+    assert listed == sorted(listed, key=ORDER.index)
+    assert {"data", "nn", "models", "training", "cli"} <= set(listed)
 
 
 def test_no_file_has_a_name_that_says_nothing():

@@ -87,7 +87,7 @@ def main() -> None:
         sys.exit(130)
     except BrokenPipeError:  # whoever read the output has read enough
         discard_output(sys.stdout)
-        sys.exit(128 + 13)  # as if by SIGPIPE
+        sys.exit(1)  # as click does it
     except (GlassError, OSError) as error:
         fail(str(error))
     except (RuntimeError, MemoryError) as error:

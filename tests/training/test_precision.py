@@ -1,0 +1,177 @@
+"""Precision: what is chosen by itself, what cannot run, and float16, whose loss is scaled.
+
+These tests run under `ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2` too, where some kernels
+for half precision are missing.
+"""
+
+import pytest
+import torch
+
+from glassformer import GlassError, load
+from glassformer.live import Silent
+from glassformer.models import MODELS
+from glassformer.nn.recurrence import Recurrence
+from glassformer.tasks import TASKS
+from glassformer.tasks.check import Told
+from glassformer.training import decide
+from glassformer.training.loop import PATIENCE
+from glassformer.training.start import train
+from training.test_training import small_trainer, weights_of
+
+SMALL = {"dim": 16, "depth": 1, "heads": 2, "context": 16, "hidden": 16}
+PAIRS = [(name, task.name) for task in TASKS.values() for name in task.models]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Data for every task."""
+    text = "the cat sat on the mat and the dog sat on the log. " * 200
+    (tmp_path / "book.txt").write_text(text)
+    rows = [f"the {animal} sat {i},{kind}" for i in range(30) for animal, kind in
+            (("cat", "animal"), ("mat", "thing"))]  # fmt: skip
+    (tmp_path / "labels.csv").write_text("text,label\n" + "\n".join(rows))
+    pairs = [f"one {i % 7} two {i}\teins {i % 7} zwei {i}" for i in range(60)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(pairs))
+    return {
+        "generate": tmp_path / "book.txt", "fill-mask": tmp_path / "book.txt",
+        "classify": tmp_path / "labels.csv", "translate": tmp_path / "pairs.tsv",
+    }  # fmt: skip
+
+
+def settings_for(model):
+    known = MODELS[model].Config.__dataclass_fields__
+    return [f"model.{name}={value}" for name, value in SMALL.items() if name in known]
+
+
+@pytest.mark.parametrize(("model", "task"), PAIRS, ids=str)
+def test_every_model_takes_its_first_steps_in_the_precision_that_is_chosen(
+    model, task, files, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(decide, "bfloat16_may_pay", lambda _network: True)  # so that it is tried
+    result = train(
+        task, files[task], run=tmp_path / "run", model=model, steps=3, device="cpu",
+        baseline=False, settings=[*settings_for(model), "train.batch=1"], tell=Silent(),
+    )  # fmt: skip
+    assert result["steps"] == (0 if hasattr(MODELS[model], "learn") else 3)
+    assert load(tmp_path / "run").name == model
+
+
+def without_half_precision(monkeypatch):
+    """A processor on which a recurrent layer has no kernel for half precision."""
+    forward = Recurrence.forward
+
+    def failing(self, x, *args, **more):
+        if torch.is_autocast_enabled("cpu"):
+            raise RuntimeError("could not create a primitive descriptor for the LSTM forward ...")
+        return forward(self, x, *args, **more)
+
+    monkeypatch.setattr(Recurrence, "forward", failing)
+    monkeypatch.setattr(decide, "bfloat16_may_pay", lambda _network: True)
+
+
+def test_a_precision_that_cannot_run_is_not_chosen(files, tmp_path, monkeypatch):
+    without_half_precision(monkeypatch)
+    told = Told()
+    train(
+        "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
+        device="cpu", settings=settings_for("recurrent"), tell=told,
+    )  # fmt: skip
+    assert any(line.startswith("precision float32: a step takes") for line in told.lines)
+    assert 'precision = "float32"' in (tmp_path / "run" / "config.toml").read_text()
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_a_precision_that_was_asked_for_and_cannot_run_is_refused(
+    files, tmp_path, monkeypatch, precision
+):
+    without_half_precision(monkeypatch)
+    match = f"recurrent cannot be trained in {precision} on this machine .*precision=float32"
+    with pytest.raises(GlassError, match=match) as error:
+        train(
+            "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
+            device="cpu", settings=settings_for("recurrent"), precision=precision, tell=Silent(),
+        )  # fmt: skip
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_memory_that_runs_out_in_half_precision_is_not_a_missing_kernel(
+    files, tmp_path, monkeypatch
+):
+    def failing(self, x, *args, **more):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
+
+    monkeypatch.setattr(Recurrence, "forward", failing)
+    with pytest.raises(GlassError, match="needs more memory than there is"):
+        train(
+            "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
+            device="cpu", settings=settings_for("recurrent"), precision="bfloat16", tell=Silent(),
+        )  # fmt: skip
+
+
+# --- float16 --------------------------------------------------------------------------------------
+
+
+def test_a_gradient_that_overflows_lowers_the_scale_and_the_step_is_taken(tmp_path, book):
+    trainer = small_trainer(tmp_path, book, precision="float16", average=0.9)
+    before, mean = weights_of(trainer.network).clone(), weights_of(trainer.average.network).clone()
+    trainer.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)  # far above what fits
+    trainer.step()
+    assert trainer.scaler.get_scale() < 2.0**40
+    assert not torch.equal(weights_of(trainer.network), before)
+    assert not torch.equal(weights_of(trainer.average.network), mean)
+    assert (trainer.state.step, trainer.state.skipped) == (1, 0)
+
+
+def test_a_gradient_that_is_infinite_at_any_scale_is_a_step_that_is_not_taken(tmp_path, book):
+    trainer = small_trainer(tmp_path, book, precision="float16", average=0.9)
+    weight = trainer.network.blocks[0].attention.query.weight
+    weight.register_hook(lambda gradient: gradient * float("inf"))
+    before, mean = weights_of(trainer.network).clone(), weights_of(trainer.average.network).clone()
+    for _ in range(PATIENCE):
+        trainer.step()
+    assert torch.equal(weights_of(trainer.network), before)
+    assert torch.equal(weights_of(trainer.average.network), mean)
+    assert trainer.state.skipped == PATIENCE
+    lines = trainer.run.metrics()
+    assert len(lines) == PATIENCE
+    assert all("query.weight" in line["skipped"] for line in lines)
+
+
+def test_float16_that_diverges_ends_with_an_error(tmp_path, book):
+    options = {"rate": 1e6, "precision": "float16", "baseline": False, "device": "cpu"}
+    with pytest.raises(GlassError, match="steps in a row were not finite"):
+        train(
+            "generate", book, run=tmp_path / "run", steps=60, tell=Silent(),
+            settings=[*settings_for("gpt2"), "train.warmup=0.0"], **options,
+        )  # fmt: skip
+
+
+def test_the_scale_of_the_loss_changes_neither_the_norm_nor_the_update(tmp_path, book):
+    """The gradient is divided by the scale before it is measured and clipped."""
+    norms, learnt = [], []
+    for scale in (1.0, 1024.0):
+        trainer = small_trainer(tmp_path, book, precision="float16", clip=0.05, steps=5)
+        trainer.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        norms.append([trainer.step()[1] for _ in range(3)])
+        learnt.append(weights_of(trainer.network).clone())
+    assert norms[0][0] > 0.05  # it is clipped
+    assert norms[1] == pytest.approx(norms[0], rel=0.02)
+    start = weights_of(small_trainer(tmp_path, book).network)
+    moved = [weights - start for weights in learnt]
+    assert torch.nn.functional.cosine_similarity(*moved, dim=0) > 0.98
+    assert float(moved[0].norm()) == pytest.approx(float(moved[1].norm()), rel=0.05)
+
+
+def test_clipping_makes_the_norm_of_the_gradient_as_large_as_it_may_be(tmp_path, book):
+    """With plain gradient descent the update shows it: rate times clip."""
+    trainer = small_trainer(tmp_path, book, clip=0.05)
+    before = weights_of(trainer.network).clone()
+    trainer.optimiser = torch.optim.SGD(
+        [{"params": list(trainer.network.parameters()), "scale": 1.0}], lr=0.1
+    )
+    _, norm, _ = trainer.step()
+    rate = trainer.optimiser.param_groups[0]["lr"]
+    assert norm > 0.05
+    moved = weights_of(trainer.network) - before
+    assert float(moved.norm()) == pytest.approx(rate * 0.05, rel=1e-3)
