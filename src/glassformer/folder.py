@@ -35,11 +35,12 @@ def reading(path: Path) -> Iterator[None]:
     """Turn any failure to read what a file or folder holds into one line that names it."""
     try:
         yield
-    except GlassError:
-        raise
+    except GlassError as error:
+        if str(path) in str(error):
+            raise
+        raise GlassError(f"{path}: {error}") from error
     except OSError as error:
-        where = error.filename or path
-        raise GlassError(f"{where} cannot be read: {error.strerror or error}") from error
+        raise GlassError(f"{error.filename or path}: {error.strerror or error}") from error
     except UNREADABLE as error:
         if is_memory_error(error):
             raise

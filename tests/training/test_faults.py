@@ -1,5 +1,6 @@
 """Whatever happens to a run, nothing is lost."""
 
+import errno
 import json
 import os
 import random
@@ -9,19 +10,23 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from faults import COMMAND, full_at_every, hashes, killed_until_done
-from glassformer import GlassError, Trace, load
+from glassformer import MODELS, GlassError, Trace, folder, load
 from glassformer.checkpoint import BEST, LAST
 from glassformer.errors import is_memory_error
+from glassformer.folder import write_manifest
 from glassformer.live import Silent
 from glassformer.tasks.check import Told
 from glassformer.tasks.generate import Generate
-from glassformer.training import start
+from glassformer.training import begin, start
 from glassformer.training.loop import Trainer
 from glassformer.training.run import Run, damage
 
@@ -483,3 +488,217 @@ def test_settings_that_make_no_sense_are_named(tmp_path, book, wrong):
     with pytest.raises(GlassError, match=next(iter(set(wrong) - {"steps"}))):
         train(book, tmp_path / "run", **wrong)
     assert not (tmp_path / "run").exists()
+
+
+# --- the last step, memory that is held, numbers that make no sense -------------------------------
+
+
+@pytest.mark.parametrize("steps", [1, 12])
+def test_a_last_step_that_is_not_finite_is_followed_by_the_evaluation(
+    tmp_path, book, monkeypatch, steps
+):
+    step = Trainer.step
+
+    def poisoned(self):
+        if self.state.step == steps - 1:
+            nan_in_gradient(self)
+        return step(self)
+
+    monkeypatch.setattr(Trainer, "step", poisoned)
+    told = Told()
+    result = train(book, tmp_path / "run", steps=steps, tell=told, evaluate_every=None)
+    assert result["steps"] == steps
+    assert any(f"step {steps} is not taken" in line for line in told.lines)
+    judged = [m["step"] for m in Run(tmp_path / "run").metrics() if "seconds" in m]
+    assert judged[-2:] == [steps, steps]  # at the last step, and of the best weights
+    assert load(tmp_path / "run" / BEST)
+
+
+class Heavy:
+    """Stands for the tensors of a pass."""
+
+
+def test_what_did_not_fit_is_let_go_before_less_is_tried(tmp_path, book, monkeypatch):
+    loss, alive, held = Generate.loss, weakref.WeakSet(), []
+
+    def limited(self, network, batch, smoothing=0.0):
+        held.append(len(alive))
+        heavy = Heavy()
+        alive.add(heavy)
+        if batch["ids"].numel() > 8:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
+        return loss(self, network, batch, smoothing)
+
+    monkeypatch.setattr(Generate, "loss", limited)
+    told = Told()
+    train(book, tmp_path / "run", fit=True, tell=told)
+    assert sum("fits into memory" in line for line in told.lines) == 2
+    assert load(tmp_path / "run").config.context == 4
+    assert not any(held)
+    counted = [line for line in told.lines if line.startswith("counting n-grams")]
+    assert len(counted) == 1  # the baseline does not depend on the context
+
+
+def test_memory_that_runs_out_on_the_way_lets_go_of_what_did_not_fit(tmp_path, book, monkeypatch):
+    loss, alive, held = Generate.loss, weakref.WeakSet(), []
+
+    def limited(self, network, batch, smoothing=0.0):
+        held.append(len(alive))
+        heavy = Heavy()
+        alive.add(heavy)
+        if batch["ids"].numel() > 80 and len(held) > 20:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
+        return loss(self, network, batch, smoothing)
+
+    monkeypatch.setattr(Generate, "loss", limited)
+    train(book, tmp_path / "run", fit=True, steps=30)
+    assert len(held) > 20
+    assert not any(held)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("train.threads=1000000", "threads must be at least 1 and at most 4,096"),
+        ("train.threads=4000", r"threads must be at most \d+ on this machine"),
+        ("train.batch=1000000000000", "batch must be at least 1 and at most"),
+        ("model.dim=9000000", "parameters need about .* GB to be trained"),
+        ("model.dim=100000000", "dim must be at least 1 and at most"),
+        ("train.parameters=1000000000000", "parameters need about .* GB to be trained"),
+    ],
+)
+def test_sizes_that_no_machine_has_are_refused_at_once(
+    tmp_path, book, monkeypatch, setting, message
+):
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    before = torch.get_num_threads()
+    with pytest.raises(GlassError, match=message):
+        start.train(
+            "generate", book, run=tmp_path / "run", settings=[setting], steps=3, tell=Silent()
+        )
+    assert not (tmp_path / "run").exists()
+    assert torch.get_num_threads() == before
+
+
+def test_a_wide_and_deep_network_is_refused_before_it_is_allocated(tmp_path, book):
+    settings = ["model.dim=16384", "model.depth=1000", "model.heads=16"]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(GlassError, match=r"3,2.* parameters need about .* GB"):
+        start.train(
+            "generate", book, run=tmp_path / "run", settings=settings, steps=3, tell=Silent()
+        )
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
+
+
+@pytest.mark.parametrize("parameters", [20_000, 500_000])
+def test_a_number_of_parameters_is_met_as_nearly_as_a_width_can(parameters):
+    kind = MODELS["gpt2"]
+    shape = kind.Config(vocab=50, context=16, depth=2, heads=4)
+    found = begin.of_size("gpt2", shape, parameters)
+    off = {
+        dim: abs(begin.count_parameters("gpt2", replace(shape, dim=dim)) - parameters)
+        for dim in range(8, 400, 8)
+    }
+    assert found.dim == min(off, key=off.get)
+
+
+def test_predictions_are_counted_by_the_step_that_takes_them(tmp_path, book):
+    result = train(book, tmp_path / "run", steps=5)
+    state = json.loads((tmp_path / "run/last/training.json").read_text())
+    assert state["predictions"] == 5 * 4 * 32
+    assert result["speed"] > 0
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path, book, monkeypatch):
+    train(book, tmp_path / "run", steps=4)
+    sync = folder.sync
+
+    def full(path):
+        if path.name == ".metrics.jsonl.new":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(path)
+
+    monkeypatch.setattr(folder, "sync", full)
+    with pytest.raises(GlassError, match=r"metrics\.jsonl.*No space left on device"):
+        start.resume(tmp_path / "run", Silent(), steps=6)
+
+
+def test_a_run_of_more_threads_than_there_may_be_goes_on_with_fewer(tmp_path, book, monkeypatch):
+    train(book, tmp_path / "run", steps=2)
+    file = tmp_path / "run" / "config.toml"
+    file.write_text(file.read_text().replace("threads = 1", "threads = 3000"))
+    Run(tmp_path / "run").seal()
+    asked = []
+    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert start.resume(tmp_path / "run", Silent(), steps=3)["steps"] == 3
+    assert asked == [64]
+
+
+# --- hostile run folders --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("last/training.json", "[]"),
+        ("last/training.json", '{"step": "x", "scaler": {}}'),
+        ("last/training.json", '{"step": -3, "scaler": {}}'),
+        ("last/training.json", '{"step": 1, "scaler": {}, "changed": {"batch": "x"}}'),
+        ("last/training.json", "nothing"),
+        ("env.json", "[]"),
+        ("metrics.jsonl", "3\n"),
+        ("metrics.jsonl", '{"loss": 3}\n'),
+        ("baseline/figures.json", "[]"),
+        ("config.toml", "x = 3\n"),
+        ("cache/train.starts.npy", "\x93NUMPY"),
+        ("cache/train.starts.npy", None),
+        ("cache/train.width.npy", "x"),
+        ("cache/train.ids", "\xff\xff"),
+    ],
+    ids=str,
+)
+def test_a_run_folder_that_was_tampered_with_is_refused_in_one_line(tmp_path, book, name, content):
+    run = tmp_path / "run"
+    train(book, run, steps=2)
+    file = run / name
+    if content is None:
+        file.unlink()
+        file.symlink_to(file)
+    else:
+        file.write_bytes(content.encode("latin-1"))
+    for manifest in run.rglob("manifest.json"):
+        manifest.unlink()
+        write_manifest(manifest.parent)
+    Run(run).seal()
+    with pytest.raises(GlassError) as error:
+        start.resume(run, Silent(), steps=4)
+    assert "\n" not in str(error.value)
+    assert str(run) in str(error.value)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"data": 3}', '{"task": 3, "data": []}', "{"])
+def test_a_request_that_was_tampered_with_is_refused(tmp_path, content):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "request.json").write_text(content)
+    with pytest.raises(GlassError, match=r"request\.json"):
+        start.resume(tmp_path / "run", Silent())
+
+
+def test_moments_of_another_network_are_refused(tmp_path, book):
+    train(book, tmp_path / "run", steps=2)
+    file = tmp_path / "run" / "last" / "training.safetensors"
+    tensors = load_file(file)
+    for wrong in (
+        {n: v for n, v in tensors.items() if n != "optimiser.0.exp_avg"},
+        {**tensors, "optimiser.0.exp_avg": torch.zeros(3)},
+        {**tensors, "optimiser.99.step": torch.zeros(())},
+        {**tensors, "nothing": torch.zeros(3)},
+        {**tensors, "random.cpu": torch.zeros(3, dtype=torch.uint8)},
+        {n: v for n, v in tensors.items() if n != "random.cpu"},
+    ):
+        save_file(wrong, file)
+        (file.parent / "manifest.json").unlink()
+        write_manifest(file.parent)
+        with pytest.raises(GlassError, match=r"training\.safetensors is damaged"):
+            start.resume(tmp_path / "run", Silent(), steps=4)

@@ -209,7 +209,7 @@ def changed_file(file: Path, name: str, size: int, sha256: str) -> str | None:
             return f"{file} is damaged: {now} bytes, not {size}"
         same = digest(file, size) == sha256
     except OSError as error:
-        return f"{file} cannot be read: {error.strerror}"
+        return f"{file}: {error.strerror}"
     return None if same else f"{file} is damaged: its content is not what was written"
 
 

@@ -1,0 +1,197 @@
+"""Data that is damaged, hostile or merely careless: named in one line, and no row lost silently."""
+
+import csv
+import gzip
+import io
+import json
+import lzma
+import os
+import subprocess
+import threading
+
+import pytest
+
+from faults import COMMAND
+from glassformer import GlassError
+from glassformer.data import files
+from glassformer.data.files import Bad, Quiet, guess_separator, kept_input, lines, rows
+from glassformer.data.labelled import guess_columns
+from glassformer.live import Silent
+from glassformer.tasks import TASKS
+from glassformer.tasks.check import check
+from glassformer.tasks.task import Data, Given
+
+
+def write(path, content):
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def texts(file, bad=None):
+    return [row.values["text"] for row in rows(file, bad or Bad())]
+
+
+# --- damaged files --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_a_packed_file_that_is_damaged_in_its_middle_is_named(tmp_path, pack):
+    content = bytearray(pack(os.urandom(50_000) + b"\n"))
+    for at in range(20_000, 20_050):
+        content[at] ^= 0xFF
+    name = "a.txt.gz" if pack is gzip.compress else "a.txt.xz"
+    with pytest.raises(GlassError, match=f"{name}"):
+        list(lines(write(tmp_path / name, bytes(content)), Quiet()))
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
+def test_lines_may_end_as_on_any_system(tmp_path, end):
+    file = write(tmp_path / "a.csv", end.join(["text,label", "one,x", "two,y", ""]))
+    assert texts(file) == ["one", "two"]
+    assert [row.place for row in rows(file, Bad())] == [f"{file}:2", f"{file}:3"]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ("[" * 200_000, "recursion"),
+        ('{"text": ' + "9" * 10_000 + "}", "4300"),
+        ('{"text": "a", "label": NaN}', "NaN is no value"),
+        ('{"text": "a", "label": -Infinity}', "-Infinity is no value"),
+    ],
+    ids=["deep", "long", "nan", "infinite"],
+)
+def test_json_that_is_none_is_a_bad_row(tmp_path, record, reason):
+    file = write(tmp_path / "a.jsonl", '{"text": "one"}\n' + record + '\n{"text": "two"}\n')
+    with pytest.raises(GlassError, match=rf"a\.jsonl:2: not JSON \(.*{reason}"):
+        texts(file)
+    bad = Bad(tmp_path / "skipped.jsonl")
+    assert texts(file, bad) == ["one", "two"]
+    assert bad.count == 1
+    with pytest.raises(GlassError, match=rf"a\.json is not JSON: .*{reason}"):
+        texts(write(tmp_path / "a.json", f"[{record}]"))
+
+
+def test_a_number_that_is_not_one_is_no_class(tmp_path):
+    rows = [{"text": f"t{i}", "label": float("nan") if i == 3 else i % 2} for i in range(9)]
+    file = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    report = check("classify", Given(files=(file,)))
+    assert report["bad_rows"] == 1
+    assert set(report["labels"]) == {"0", "1"}
+
+
+@pytest.mark.parametrize("separator", ["xx", "", "\n", '"'])
+def test_a_separator_is_one_character(separator):
+    with pytest.raises(GlassError, match="the separator must be one character"):
+        Data(separator=separator)
+    assert Data(separator=";").separator == ";"
+
+
+# --- quotation marks ------------------------------------------------------------------------------
+
+
+def table(before, stray, after):
+    body = [*(f"good {i},pos" for i in range(before)), stray]
+    return "\n".join(["text,label", *body, *(f"fine {i},neg" for i in range(after))]) + "\n"
+
+
+@pytest.mark.parametrize("tail", ["", 'last "one",pos\n', '"last",pos\n', 'x",pos\n'])
+def test_a_stray_quotation_mark_spoils_its_own_line_and_no_other(tmp_path, tail):
+    file = write(tmp_path / "a.csv", table(3, '"tis the season,pos', 40) + tail)
+    with pytest.raises(GlassError, match=r"a\.csv:5: a quotation mark is opened here"):
+        texts(file)
+    bad = Bad(tmp_path / "skipped.jsonl")
+    read = texts(file, bad)
+    assert read[:43] == [f"good {i}" for i in range(3)] + [f"fine {i}" for i in range(40)]
+    assert bad.count == 1 or tail == 'x",pos\n'
+    assert check("classify", Given(files=(file,)))["bad_rows"] >= 1
+
+
+def test_texts_of_several_lines_are_still_one_cell(tmp_path):
+    poem = "\n".join(f"line {i}, of a poem, with commas" for i in range(30))
+    letter = "Dear all,\nthanks.\n\nYours,\nme"
+    out = io.StringIO()
+    csv.writer(out).writerows([["text", "label"], [poem, "a"], [letter, "b"], ['say "hi"', "a"]])
+    assert texts(write(tmp_path / "a.csv", out.getvalue())) == [poem, letter, 'say "hi"']
+
+
+def test_marks_inside_a_text_that_are_not_doubled_are_part_of_it(tmp_path):
+    file = write(tmp_path / "a.csv", 'text,label\n"He said "hi" to me",pos\n5" wide,neg\n')
+    assert texts(file) == ['He said hi" to me"', '5" wide']
+
+
+def test_a_line_without_marks_is_cut_as_the_reader_of_tables_cuts_it(tmp_path):
+    content = "text,label\n a , b \nx,\n,y\n'q',z\n"
+    expected = list(csv.reader(io.StringIO(content)))[1:]
+    read = [list(row.values.values()) for row in rows(write(tmp_path / "a.csv", content), Bad())]
+    assert read == expected
+
+
+def test_rows_that_are_not_text_do_not_spoil_the_guess_of_the_separator(tmp_path):
+    file = write(tmp_path / "a.csv", b"text;label\none;x\n\xff\xfe;y\ntwo;z\n")
+    assert guess_separator(file) == ";"
+    assert texts(file, Bad(tmp_path / "skipped.jsonl")) == ["one", "two"]
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+def test_a_column_is_not_both_text_and_label(tmp_path):
+    file = write(tmp_path / "a.csv", "text,label\n" + "a,x\nb,y\n" * 9)
+    first = list(rows(file, Bad()))
+    with pytest.raises(GlassError, match="'text' cannot be both the label and the text"):
+        guess_columns(first, ("text",), "text")
+
+
+def test_columns_of_one_name_are_refused(tmp_path):
+    file = write(tmp_path / "a.csv", "text,label,text\na,x,b\n")
+    with pytest.raises(GlassError, match="two columns are called 'text'"):
+        texts(file)
+
+
+def test_empty_texts_are_bad_rows(tmp_path):
+    body = "".join(f"a {i},x\nc {i},y\n" for i in range(20))
+    file = write(tmp_path / "a.csv", f"text,label\n{body}  ,x\n")
+    with pytest.raises(GlassError, match=r"a\.csv:42: the text is empty"):
+        TASKS["classify"].prepare(Given(files=(file,)), tmp_path, Silent())
+    given = Given(files=(file,), bad=Bad(tmp_path / "skipped.jsonl"))
+    task = TASKS["classify"].prepare(given, tmp_path, Silent())
+    assert len(task.parts["train"]) + len(task.parts["valid"]) == 40
+
+
+# --- pipes ----------------------------------------------------------------------------------------
+
+
+def test_a_pipe_is_read_once_and_kept(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    content = "text,label\n" + "a b,x\nc d,y\n" * 5000
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(content))
+    writer.start()
+    (kept,) = kept_input((tmp_path / "pipe",), tmp_path, table=True)
+    writer.join()
+    assert (kept.suffix, kept.read_text()) == (".csv", content)
+
+
+def test_a_pipe_that_nobody_writes_to_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "PATIENCE", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(GlassError, match="is a pipe, and nothing came through it"):
+        kept_input((tmp_path / "pipe",), tmp_path, table=False)
+    with pytest.raises(GlassError, match="cannot be read again and again"):
+        list(lines(tmp_path / "pipe", Bad()))
+
+
+def test_training_and_checking_read_what_another_command_writes(tmp_path):
+    write(tmp_path / "book.txt", "the cat sat on the mat and the dog sat on the log. " * 200)
+    settings = "--set model.dim=16 --set model.depth=1 --set model.heads=2 --set model.context=16"
+    glass = " ".join(f"'{part}'" for part in COMMAND)
+    script = (
+        f"{glass} train generate <(cat book.txt) --run run --steps 2 {settings} &&"
+        f" {glass} check-data generate <(cat book.txt) && {glass} evaluate run <(cat book.txt)"
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "9,180 tokens to learn from" in done.stderr
+    assert "10,200 bytes" in done.stdout
