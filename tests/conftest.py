@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,23 @@ def seed():
 def one_precision(monkeypatch):
     """What is chosen by measuring would differ from machine to machine: here it is float32."""
     monkeypatch.setattr("glassformer.training.decide.bfloat16_may_pay", lambda _network: False)
+
+
+@pytest.fixture(autouse=True)
+def shared_networks_stay_as_they_are():
+    """The networks of `cases.py` serve all tests: one that changes them must take a copy."""
+    before = fingerprint()
+    yield
+    assert fingerprint() == before, "this test changes a network in CASES: take a copy"
+
+
+def fingerprint():
+    cases = sys.modules["cases"].CASES if "cases" in sys.modules else {}
+    return {
+        name: [(p.data_ptr(), p.dtype, p._version) for p in case.network.parameters()]
+        + [case.network.training]
+        for name, case in cases.items()
+    }
 
 
 @pytest.fixture(scope="session")

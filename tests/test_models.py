@@ -18,7 +18,13 @@ loosely = {"atol": 1e-5, "rtol": 1e-5}
 
 def cases(*traits):
     """Run a law over the models that have these traits."""
-    return pytest.mark.parametrize("case", [CASES[name] for name in with_traits(*traits)], ids=str)
+    return pytest.mark.parametrize("case", with_traits(*traits), indirect=True)
+
+
+@pytest.fixture
+def case(request):
+    """A copy, so that no test sees what another did to a network."""
+    return copy.deepcopy(CASES[request.param])
 
 
 def test_every_model_has_a_case():
@@ -120,6 +126,30 @@ def test_a_cache_is_of_one_batch(case):
     case(ids()[:, :6], cache=cache)
     with pytest.raises(ValueError, match="holds 3 texts; 1 were given"):
         case(ids()[:1, 6:], cache=cache)
+
+
+@cases("cached", "source")
+@torch.no_grad()
+def test_a_cache_that_holds_a_source_takes_no_other(case):
+    cache = case.network.cache(LENGTH)
+    case(ids()[:, :6], cache=cache)
+    with pytest.raises(ValueError, match="the cache holds a source already"):
+        case.network(ids()[:, 6:], source=source(3), cache=cache)
+
+
+@cases("cached", "attends")
+@torch.no_grad()
+def test_a_cache_takes_memory_for_what_it_holds(case):
+    cache = case.network.cache(131_072)
+    case(ids()[:, :6], cache=cache)
+    room = [past.keys.shape[2] for past in cache.pasts]
+    assert max(room) <= 64
+    long = ids(3, 30)
+    cache, steps = case.network.cache(30), []
+    with pytest.MonkeyPatch.context() as patch:  # so that it grows on the way
+        patch.setattr("glassformer.nn.cache.SMALLEST", 2)
+        steps = [case(part, cache=cache) for part in long.split(3, dim=1)]
+    close(torch.cat(steps, dim=1), case(long), **loosely)
 
 
 @cases("cached")
@@ -267,6 +297,61 @@ def test_tracing_changes_nothing(case):
 
 
 @cases("learns")
+def test_every_parameter_gets_a_gradient(case):
+    """But for the bias of keys, which moves all scores of a query alike: the softmax removes it."""
+    network = copy.deepcopy(case.network).requires_grad_(True)
+    shaken = copy.copy(case)
+    shaken.network = network
+    torch.manual_seed(3)
+    text = ids(6, LENGTH)
+    logits = [shaken(text)]
+    if hasattr(network, "read") and hasattr(network.read(text), "classes"):
+        reading = network.read(text, segments=(torch.arange(LENGTH) > 5).long().expand(6, -1))
+        logits = [x for x in (reading.tokens, reading.classes) if x is not None]
+    sum((x * torch.randn_like(x)).sum() for x in logits).backward()
+    for name, parameter in network.named_parameters():
+        beyond = name == "position.weight"  # places behind the text are not read
+        gradient = parameter.grad[:LENGTH] if beyond else parameter.grad
+        assert gradient is not None, name
+        if name.endswith("key.bias") and "additive" not in vars(network.config).values():
+            continue
+        assert gradient.abs().max() > 1e-7, name
+
+
+@cases("learns")
+def test_a_tied_head_and_its_embedding_share_one_gradient(case):
+    """The gradient of the table is that of both its uses, which two tables would get apart."""
+    head = getattr(case.network, "head", None)
+    tied = head is None and not case.has("pooled")
+    if not tied:
+        pytest.skip("its head has weights of its own")
+    network = copy.deepcopy(case.network).requires_grad_(True)
+    one = copy.copy(case)
+    one.network = network
+    torch.manual_seed(5)
+    text = ids()
+    weight = torch.randn_like(one(text))
+
+    def loss():
+        return (one(text) * weight).sum()
+
+    loss().backward()
+    table = network.token.weight
+    analytic = table.grad.clone()
+    direction = torch.randn_like(table)
+    with torch.no_grad():
+        double = copy.deepcopy(network).double()
+        one.network, weight = double, weight.double()
+        values = []
+        for sign in (1, -1):
+            double.token.weight.add_(sign * 1e-6 * direction)
+            values.append(float(loss()))
+            double.token.weight.sub_(sign * 1e-6 * direction)
+    numeric = (values[0] - values[1]) / 2e-6
+    assert float((analytic * direction).sum()) == pytest.approx(numeric, rel=2e-3, abs=1e-2)
+
+
+@cases("learns")
 def test_gradients_of_the_fast_and_the_open_way_match(case):
     text, gradients = ids(), []
     for patterns in ((), ("*",)):
@@ -391,11 +476,26 @@ def test_dropout_is_applied_where_the_paper_has_it(name):
     edits = {key: share(key) for key in ("*.0.attention", "*.0.feedforward")}
     with Trace(network, edit=edits):
         network(ids(), **more)
+    assert zeros.keys() == edits.keys()
     assert all(0.4 < part < 0.6 for part in zeros.values())
     assert not torch.equal(network(ids(), **more), network(ids(), **more))
     network.eval()
     text = ids()
     assert torch.equal(network(text, **more), network(text, **more))
+
+
+@pytest.mark.parametrize("depth", [2, 8])
+def test_what_a_new_gpt2_adds_to_its_stream_shrinks_with_its_depth(depth):
+    """Two layers of each block add to it: each starts smaller by the root of twice the depth."""
+    kind = MODELS["gpt2"]
+    network = kind(kind.Config(vocab=50, context=16, dim=128, depth=depth, heads=4))
+    for name, weight in network.named_parameters():
+        if name.endswith(("attention.out.weight", "feedforward.narrow.weight")):
+            assert float(weight.detach().std()) == pytest.approx(
+                0.02 / (2 * depth) ** 0.5, rel=0.05
+            ), name
+        elif name.endswith("query.weight"):
+            assert float(weight.detach().std()) == pytest.approx(0.02, rel=0.05), name
 
 
 def test_bert_reads_all_that_its_heads_say():

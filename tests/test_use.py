@@ -14,11 +14,12 @@ import pytest
 import torch
 
 import glassformer.api
-from glassformer import MODELS, GlassError, load
+from glassformer import MODELS, GlassError, Model, Trace, load
 from glassformer.generate.decode import finished_texts
 from glassformer.generate.pieces import overlap
 from glassformer.generate.sampling import GREEDY
 from glassformer.tasks import TASKS
+from glassformer.text.subword import BPE, WordPiece
 from glassformer.training.measure import measure
 from glassformer.training.start import train
 
@@ -450,3 +451,126 @@ def write(folder, text):
     file = folder / "text.txt"
     file.write_text(text)
     return file
+
+
+# --- what a model cannot do -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heads", [{"masked": False}, {"masked": False, "classes": 3}], ids=str)
+def test_a_bert_without_the_head_for_it_does_not_fill_masks(tmp_path, heads):
+    kind = MODELS["bert"]
+    tokenizer = WordPiece.train(["the cat sat on the mat"] * 3, vocab=60)
+    shape = {"vocab": 60, "context": 16, "dim": 16, "depth": 1, "heads": 2, **heads}
+    Model(kind(kind.Config(**shape)), tokenizer).save(tmp_path / "b", format="huggingface")
+    model = load(tmp_path / "b")
+    with pytest.raises(GlassError, match="not trained to fill masks: it has no head"):
+        model.fill_mask("the [MASK] sat")
+    assert "no head" in command("fill-mask", tmp_path / "b", "the [MASK] sat", code=1)
+    full = Model(kind(kind.Config(**{**shape, "masked": True, "classes": 0})), tokenizer)
+    assert len(full.fill_mask("the [MASK] sat")[0]) == 5
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m["generate"].generate("a", seed=2**65), "seed must be at least 0"),
+        (lambda m: m["generate"].generate("a", new=1.5), "new must be a whole number, not 1.5"),
+        (lambda m: m["generate"].generate("a", new=-1), "new must be at least 0"),
+        (lambda m: m["generate"].generate("a", temperature=-1.0), "temperature must be at least 0"),
+        (lambda m: m["translate"].translate("a", penalty=1e9), "penalty must be at least"),
+        (lambda m: m["translate"].translate("a", beam=0), "beam must be at least 1"),
+        (lambda m: m["translate"].translate("a", beam=10**7), "beam must be at least 1"),
+        (lambda m: m["fill-mask"].fill_mask("[MASK]", top=-1), "top must be at least 1"),
+        (lambda m: m["translate"].translate("one " * 5000), "text 1 has .* reads at most 256"),
+    ],
+)
+def test_options_out_of_range_are_named(home, call, message):
+    models = {name: load(home / name) for name in ("generate", "translate", "fill-mask")}
+    with pytest.raises(GlassError, match=message):
+        call(models)
+
+
+def test_options_of_commands_out_of_range_are_one_line(home):
+    for line in (
+        ("generate", home / "generate", "the", "--seed", 2**65),
+        ("translate", home / "translate", "one", "--penalty", 1e9),
+    ):
+        said = command(*line, code=1)
+        assert said.count("\n") == 1
+        assert "must be at least" in said
+
+
+@pytest.mark.parametrize("temperature", [1e-45, 1e-30, 1e-7])
+def test_a_temperature_of_almost_nothing_takes_the_best(home, temperature):
+    model = load(home / "generate")
+    assert model.generate("the", new=9, temperature=temperature) == model.generate(
+        "the", new=9, temperature=0.0
+    )
+
+
+# --- the token before a text ----------------------------------------------------------------------
+
+
+def llama_folder(path, *, template=True, **told):
+    """A small Llama as Hugging Face writes it, whose tokenizer puts <s> first."""
+    words = BPE.train(["the cat sat on the mat"] * 9, vocab=280, specials=("<s>", "</s>"))
+    words = words.with_prefix("<s>") if template else words
+    kind = MODELS["llama"]
+    shape = {"vocab": 280, "context": 32, "dim": 16, "depth": 1, "heads": 2, "hidden": 24}
+    torch.manual_seed(0)
+    Model(kind(kind.Config(**shape)), words, {"eos": [5]}).save(path, format="huggingface")
+    (path / "tokenizer_config.json").write_text(json.dumps(told))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("template", "told", "first"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (False, {"add_bos_token": True, "bos_token": "<s>"}, True),
+        (False, {"add_bos_token": True, "bos_token": {"content": "<s>"}}, True),
+        (True, {"add_bos_token": False, "bos_token": "<s>"}, False),
+    ],
+)
+def test_the_token_that_a_model_expects_first_is_put_there(tmp_path, template, told, first):
+    folder = llama_folder(tmp_path / "llama", template=template, **told)
+    seen = []
+    for path in (folder, tmp_path / "ours"):
+        model = load(path)
+        assert model.tokenizer.prefix == ([model.tokenizer.specials["<s>"]] if first else [])
+        with Trace(model.network, "token") as trace:
+            model.generate("the cat", new=1, temperature=0.0)
+        seen.append(trace["token"].shape[1])
+        assert model.trace("the cat", "token")["token"].shape[1] == seen[-1]
+        if path == folder:
+            model.save(tmp_path / "ours")
+    assert seen == [len(load(folder).tokenizer.encode("the cat")) + first] * 2
+
+
+def test_a_text_ends_where_the_model_says(tmp_path):
+    folder = llama_folder(tmp_path / "llama")
+    model = load(folder)
+    assert model.task["eos"] == [5]
+    free = model.generate("the", new=20, temperature=0.0)
+    ids = model.tokenizer.prefix + model.tokenizer.encode("the")
+    said = finished_texts(model.network, torch.tensor([ids]), [20], sampling=GREEDY)[0]
+    end = said[7]
+    assert end not in (5, *said[:7])
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [end, 10**9]}))
+    model = load(folder)
+    assert model.task["eos"] == [end]
+    cut = model.generate("the", new=20, temperature=0.0)
+    assert cut == model.tokenizer.decode(said[:7])
+    assert free.startswith(cut)
+    model.save(tmp_path / "again", format="huggingface")
+    written = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert (written["bos_token_id"], written["eos_token_id"]) == (model.tokenizer.prefix[0], end)
+
+
+def test_a_context_of_one_token_can_be_written_with(tmp_path, home):
+    train(
+        "generate", home / "book.txt", run=tmp_path / "run", steps=2, device="cpu",
+        settings=[*TINY, "model.context=1"],
+    )  # fmt: skip
+    assert len(load(tmp_path / "run").generate("the", new=5, temperature=0.0)) == 5

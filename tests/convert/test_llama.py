@@ -1,5 +1,6 @@
 """Llama against tiny random models of `transformers`, and llama2.c's own story."""
 
+import hashlib
 import json
 import struct
 
@@ -8,7 +9,7 @@ import torch
 
 from convert import parity
 from convert.parity import close
-from glassformer import GlassError, load
+from glassformer import GlassError, Trace, load
 from glassformer.convert import llama2c
 
 transformers = pytest.importorskip("transformers")
@@ -157,3 +158,29 @@ def test_damaged_llama2c_files_are_named(tmp_path):
     tokenizer.write_bytes(struct.pack("<ifi", 5, 0.0, 3) + b"abc")
     with pytest.raises(GlassError, match="ends after 1 of 11 pieces"):
         load(llama2c_file(path), tokenizer=tokenizer)
+
+
+def test_a_story_is_that_of_llama2c_to_its_end(data, tmp_path):
+    """The hashes are of what llama2.c's run printed with -t 0 -n 512 (2026-11-17, gcc 12)."""
+    files = data / "stories260K"
+    load(files / "stories260K.bin", tokenizer=files / "tok512.bin").save(tmp_path / "ours")
+    model = load(tmp_path / "ours")
+    for prompt, expected in (
+        ("One day, a robot named Max", "51f9240d5bee74596d586fd718351302"),
+        ("One day", "9d1ffb434e9ceaa29cb39141fd48ca47"),
+        ("", "e0c267ef267cb50130db210849536569"),
+    ):
+        story = prompt + model.generate(prompt, new=511, temperature=0.0) + "\n"
+        assert hashlib.sha256(story.encode()).hexdigest().startswith(expected), story
+
+
+def test_a_llama2c_model_reads_its_first_token_before_a_text(tmp_path):
+    pieces = [b"<unk>", b"<s>", b"</s>", *(bytes([c]) for c in b" abcdefg")]
+    listed = b"".join(struct.pack("<fi", 0.0, len(p)) + p for p in pieces)
+    (tmp_path / "tokenizer.bin").write_bytes(struct.pack("<i", 5) + listed)
+    model = load(llama2c_file(tmp_path / "m.bin"), tokenizer=tmp_path / "tokenizer.bin")
+    assert model.task == {"eos": [1, 2]}
+    with Trace(model.network, "token") as trace:
+        model.generate("ab", new=1, temperature=0.0)
+    assert torch.equal(trace["token"][0, 0], model.network.token.weight[1])
+    assert trace["token"].shape[1] == 1 + len(model.tokenizer.encode("ab"))

@@ -179,3 +179,124 @@ def test_a_translator_searches_with_padded_sources():
     alone = beam_search(case.network, start[:1], [6], end=5, source=long[1:, :4])
     assert both[1][0][1] == alone[0][0][1]
     assert both[1][0][0] == pytest.approx(alone[0][0][0], abs=1e-4)
+
+
+# --- one text among others ------------------------------------------------------------------------
+
+with_source = pytest.mark.parametrize(
+    "case", [CASES[n] for n in with_traits("cached", "source")], ids=str
+)
+
+
+def padded_sources(lengths):
+    """Sources of several lengths: ids and where they are real."""
+    rows = torch.randint(4, 50, (len(lengths), max(lengths)))
+    return rows, torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+
+
+@with_source
+@pytest.mark.parametrize("width", [1, 3])
+@torch.no_grad()
+def test_an_answer_does_not_depend_on_the_other_texts_of_its_batch(case, width):
+    """Each text has a limit of its own, and is done when it has all of its answers."""
+    lengths, limits = [2, 7, 4, 1], [3, 14, 6, 10]
+    read, keep = padded_sources(lengths)
+    start = torch.ones(len(lengths), 1, dtype=torch.long)
+
+    def search(rows):
+        return beam_search(
+            case.network, start[rows], [limits[i] for i in rows], end=3, width=width,
+            source=read[rows], source_keep=keep[rows],
+        )  # fmt: skip
+
+    together = search([0, 1, 2, 3])
+    for i, limit in enumerate(limits):
+        (alone,) = search([i])
+        assert [ids for _, ids in alone] == [ids for _, ids in together[i]]
+        assert all(len(ids) <= limit for _, ids in alone)
+        assert len(alone) <= width
+    assert [a[0][1] for a in search([3, 1, 0, 2])] == [together[i][0][1] for i in (3, 1, 0, 2)]
+    assert any(len(answers[0][1]) > 6 for answers in together)  # some are longer than others may be
+
+
+@with_source
+@torch.no_grad()
+def test_a_greedy_answer_does_not_depend_on_the_other_texts_of_its_batch(case):
+    lengths, limits = [2, 7, 4, 1], [3, 14, 6, 10]
+    read, keep = padded_sources(lengths)
+    start = torch.ones(len(lengths), 1, dtype=torch.long)
+    together = finished_texts(
+        case.network, start, limits, end=3, sampling=GREEDY, source=read, source_keep=keep
+    )
+    for i, limit in enumerate(limits):
+        some = slice(i, i + 1)
+        (alone,) = finished_texts(
+            case.network, start[some], [limit], end=3, sampling=GREEDY, source=read[some],
+            source_keep=keep[some],
+        )  # fmt: skip
+        assert alone == together[i]
+        assert len(alone) <= limit
+
+
+@pytest.mark.parametrize(
+    "case", [CASES[n] for n in with_traits("causal", "cached") if "source" not in CASES[n].traits],
+    ids=str,
+)  # fmt: skip
+@torch.no_grad()
+def test_a_continuation_does_not_depend_on_the_other_texts_of_its_batch(case):
+    texts, lengths = ids(3, 6), [6, 2, 4]
+    keep = torch.arange(6) >= 6 - torch.tensor(lengths)[:, None]  # padded on the left
+    together = finished_texts(case.network, texts, [8] * 3, keep=keep, sampling=GREEDY)
+    for row, length in enumerate(lengths):
+        alone = finished_texts(case.network, texts[row : row + 1, 6 - length :], [8],
+                               sampling=GREEDY)  # fmt: skip
+        assert alone[0] == together[row]
+
+
+def test_a_text_that_has_all_its_answers_gets_no_unfinished_ones():
+    """A network that ends at once or never: what ended is the answer, whatever the limit."""
+
+    class Ends(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network = CASES["gpt2"].network
+
+        def cache(self, capacity):
+            return self.network.cache(capacity)
+
+        def forward(self, ids, cache=None):
+            logits = torch.full((*ids.shape, 4), -5.0)
+            logits[..., 3] = 5.0  # the end
+            self.network(ids, cache=cache)
+            return logits
+
+    found = beam_search(Ends(), torch.ones(1, 1, dtype=torch.long), [5], end=3, width=2)
+    free = beam_search(Ends(), torch.ones(1, 1, dtype=torch.long), [50], end=3, width=2)
+    assert found == free
+    assert found[0][0][1] == []
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+def test_temperature_comes_before_the_choice_of_the_likeliest(temperature):
+    """What top-p, top-k and min-p leave is decided by the probabilities at that temperature."""
+    logits = CHANCES.log().expand(20_000, 5)
+    heated = CHANCES[0] ** (1 / temperature) / (CHANCES[0] ** (1 / temperature)).sum()
+    for sampling in (
+        Sampling(temperature, top_p=0.7), Sampling(temperature, min_p=0.45),
+        Sampling(temperature, top_k=2), Sampling(temperature, top_p=0.9, min_p=0.2),
+    ):  # fmt: skip
+        expected, total = torch.zeros(5), 0.0
+        for rank, i in enumerate(heated.argsort(descending=True).tolist()):
+            near = heated[i] >= sampling.min_p * heated.max()
+            if total < sampling.top_p and near and rank < (sampling.top_k or 5):
+                expected[i] = heated[i]
+            total += float(heated[i])
+        generator = torch.Generator().manual_seed(0)
+        chosen = choose(logits, logits[:, :0].long(), sampling, generator)
+        share = chosen.bincount(minlength=5) / 20_000
+        torch.testing.assert_close(share, expected / expected.sum(), atol=0.015, rtol=0)
+
+
+def test_scores_that_are_not_finite_are_an_error_and_not_a_token():
+    with pytest.raises(GlassError, match="scores are not finite"):
+        choose(torch.full((1, 5), float("nan")), torch.empty(1, 0).long(), Sampling(0.8))

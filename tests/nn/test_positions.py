@@ -7,6 +7,7 @@ import torch
 from torch.autograd import gradcheck
 
 from glassformer.nn.positions import (
+    STEEPER,
     Alibi,
     Learned,
     Position,
@@ -123,3 +124,16 @@ def test_gradients_match_differences():
     assert gradcheck(lambda q: Rotary(4).rotate(q, q, span), (q,))
     relative = Relative(2, 4).double()
     assert gradcheck(lambda q: relative.bias(q, span), (q,))
+
+
+def test_heads_of_two_sides_look_back_and_ahead_in_turn():
+    """Head 0 and 2 look back, 1 and 3 ahead: what is on the other side is duller by far."""
+    bias = Alibi(4, sided=True).bias(torch.ones(1, 4, 5, 4), Span(5, 5))
+    plain = Alibi(4).bias(torch.ones(1, 4, 5, 4), Span(5, 5))
+    for head in range(4):
+        back, ahead = bias[..., head, 4, 0].item(), bias[..., head, 0, 4].item()
+        near, far = (back, ahead) if head % 2 == 0 else (ahead, back)
+        assert near == pytest.approx(-4 * slopes(4)[head])
+        assert far == pytest.approx(STEEPER * near)
+        assert near == pytest.approx(plain[..., head, 4, 0].item())
+    assert STEEPER > 1

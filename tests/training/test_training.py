@@ -149,13 +149,13 @@ def test_the_gradient_is_clipped(tmp_path, book):
 
 def test_averaged_weights_follow_slowly():
     network = copy.deepcopy(CASES["gpt2"].network)
-    average = Average(network, 0.5)
+    average = Average(network, 0.9)
     before = weights_of(network)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(1.0)
     average.update(network, 1000)
-    torch.testing.assert_close(weights_of(average.network), before + 0.5)
+    torch.testing.assert_close(weights_of(average.network), before + 0.1)
 
 
 # --- settings -------------------------------------------------------------------------------------

@@ -1,0 +1,428 @@
+"""Each task against its definition: its split, its batches, its loss, its metrics."""
+
+import csv
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from glassformer import MODELS
+from glassformer.data.files import Bad
+from glassformer.live import Silent
+from glassformer.tasks import TASKS
+from glassformer.tasks.classify import encode_pair, macro_f1, scores, separator, shortened
+from glassformer.tasks.fill_mask import HIDDEN, MASKED, RANDOM, encode_masked
+from glassformer.tasks.task import Given
+from glassformer.tasks.translate import LONGEST, limits_for
+from glassformer.text.plain import Words
+from glassformer.text.subword import WordPiece
+
+close = torch.testing.assert_close
+SMALL = {"dim": 16, "depth": 1, "heads": 2, "dropout": 0.0}
+
+
+@pytest.fixture
+def home(tmp_path):
+    book = "the cat sat on the mat and the dog sat on the log while two birds sang. " * 60
+    (tmp_path / "book.txt").write_text(book)
+    with (tmp_path / "labels.csv").open("w") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label"])
+        for i in range(120):
+            word, label = (("awful", "neg"), ("lovely", "pos"), ("plain", "mid"))[i % 3]
+            rows.writerow([f"{word} film " + "very " * (i % 11) + str(i), label])
+    pairs = [f"one {i} " + "a " * (i % 6) + f"\teins {i} " + "x " * (i % 4) for i in range(90)]
+    (tmp_path / "pairs.tsv").write_text("\n".join(pairs))
+    return tmp_path
+
+
+FILES = {"generate": "book.txt", "fill-mask": "book.txt", "classify": "labels.csv",
+         "translate": "pairs.tsv"}  # fmt: skip
+MODEL = {"generate": "gpt2", "fill-mask": "bert", "classify": "classifier",
+         "translate": "translator"}  # fmt: skip
+
+
+def prepared(home, name, context=32, **more):
+    given = Given(files=(home / FILES[name],), **more)
+    task = TASKS[name].prepare(given, home, Silent())
+    task.start(1, context, 0)
+    return task
+
+
+def network_for(task, context=32, **more):
+    torch.manual_seed(1)
+    kind = MODELS[MODEL[task.name]]
+    wanted = {**SMALL, "context": context, "hidden": 32, **task.sizes(), **more}
+    known = kind.Config.__dataclass_fields__
+    network = kind(kind.Config(**{n: v for n, v in wanted.items() if n in known})).eval()
+    with torch.no_grad():  # so that its guesses differ
+        for parameter in network.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
+    return network
+
+
+# --- loss -----------------------------------------------------------------------------------------
+
+
+def smoothed(logits, answers, smoothing):
+    """(1 - e) of the loss of the answer and e of the mean loss of all, summed over predictions."""
+    losses = -logits.double().log_softmax(dim=-1)
+    answer = losses.gather(1, answers[:, None])[:, 0]
+    return float(((1 - smoothing) * answer + smoothing * losses.mean(dim=1)).sum())
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("name", ["generate", "classify", "translate"])
+@torch.no_grad()
+def test_the_loss_is_its_formula(home, name, smoothing):
+    task = prepared(home, name)
+    network, batch = network_for(task), task.batch(3)
+    if name == "generate":
+        logits, answers = network(batch["ids"][:, :-1]), batch["ids"][:, 1:]
+    elif name == "classify":
+        logits, answers = network(batch["ids"], keep=batch["keep"]), batch["answers"]
+    else:
+        logits = network(batch["ids"], batch["source"], source_keep=batch["source_keep"])
+        logits, answers = logits[batch["answers"] >= 0], batch["answers"][batch["answers"] >= 0]
+    expected = smoothed(logits.reshape(-1, logits.shape[-1]), answers.flatten(), smoothing)
+    assert float(task.loss(network, batch, smoothing)) == pytest.approx(expected, rel=1e-4)
+    assert task.count(batch) == answers.numel()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@torch.no_grad()
+def test_the_loss_of_masks_is_its_formula(home, smoothing):
+    task = prepared(home, "fill-mask")
+    network, batch = network_for(task, masked=True, pooled=True, classes=2), task.batch(3)
+    reading = network.read(batch["ids"], segments=batch["segments"])
+    asked = batch["answers"] >= 0
+    tokens = smoothed(reading.tokens[asked], batch["answers"][asked], smoothing)
+    pairs = smoothed(reading.classes, batch["follows"], 0.0) * HIDDEN * task.length
+    assert float(task.loss(network, batch, smoothing)) == pytest.approx(tokens + pairs, rel=1e-4)
+    assert task.count(batch) == int(asked.sum())
+
+
+# --- generate -------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_bits_per_byte_count_every_token_of_the_text_once(home):
+    task = prepared(home, "generate", context=8)
+    network, ids = network_for(task, context=8), task.valid.read(0, task.valid.size)
+    total = math.log(task.tokenizer.vocab)  # the first token is a guess among all
+    for start in range(0, len(ids) - 1, 8):
+        part = torch.from_numpy(ids[start : start + 9])
+        logits = network(part[None, :-1])[0]
+        total += float(F.cross_entropy(logits, part[1:], reduction="sum"))
+    found = task.evaluate(network)
+    size = len(task.tokenizer.decode(ids.tolist()).encode())
+    assert found["bytes"] == size
+    assert found["tokens"] == len(ids)
+    assert found["bits_per_byte"] == pytest.approx(total / math.log(2) / size, rel=1e-4)
+    assert found["loss"] == pytest.approx(total / len(ids), rel=1e-4)
+    assert found["perplexity"] == pytest.approx(math.exp(total / len(ids)), rel=1e-3)
+
+
+def test_windows_are_stretches_of_the_text_that_depend_on_seed_and_step_alone(home):
+    task = prepared(home, "generate", context=8)
+    whole = task.train.read(0, task.train.size).tolist()
+    task.start(4, 8, 0)
+    batch = task.batch(5)["ids"]
+    assert batch.shape == (4, 9)
+    text = ",".join(map(str, whole))
+    assert all(",".join(map(str, row)) in text for row in batch.tolist())
+    assert torch.equal(batch, task.batch(5)["ids"])
+    assert not torch.equal(batch, task.batch(6)["ids"])
+    task.start(4, 8, 1)
+    assert not torch.equal(batch, task.batch(5)["ids"])
+
+
+def test_the_end_of_a_text_is_kept_to_validate_on(home):
+    task = prepared(home, "generate", share=0.25)
+    text = (home / "book.txt").read_text()
+    cut = round(len(text) * 0.75)
+    decode = task.tokenizer.decode
+    assert decode(task.train.read(0, task.train.size).tolist()) == text[:cut]
+    assert decode(task.valid.read(0, task.valid.size).tolist()) == text[cut:]
+
+
+# --- classify -------------------------------------------------------------------------------------
+
+
+def test_equal_texts_stay_on_one_side_of_the_split(home):
+    with (home / "labels.csv").open("w") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label"])
+        rows.writerows([f"text number {i % 60}", "ab"[i % 2]] for i in range(600))
+    task = prepared(home, "classify")
+    sides = [
+        {tuple(task.parts[part][i]) for i in range(len(task.parts[part]))}
+        for part in ("train", "valid")
+    ]
+    assert len(sides[0]) + len(sides[1]) == 60
+    assert not sides[0] & sides[1]
+    assert all(len(task.parts[part]) == 10 * len(side) for part, side in
+               zip(("train", "valid"), sides, strict=True))  # fmt: skip
+
+
+def test_rows_of_a_group_stay_on_one_side_of_the_split(home):
+    with (home / "labels.csv").open("w") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label", "who"])
+        rows.writerows([f"text {i}", "ab"[i % 2], f"person {i % 40}"] for i in range(400))
+    task = prepared(home, "classify", group="who")
+    whose = {
+        part: {
+            int(task.tokenizer.decode(task.parts[part][i]).split()[1]) % 40
+            for i in range(len(task.parts[part]))
+        }
+        for part in ("train", "valid")
+    }
+    assert not whose["train"] & whose["valid"]
+    assert len(whose["train"] | whose["valid"]) == 40
+
+
+def test_every_text_is_learnt_from_once_an_epoch_with_its_own_label(home):
+    task = prepared(home, "classify")
+    right = {
+        tuple(task.parts["train"][i]): int(task.answers["train"][i])
+        for i in range(len(task.parts["train"]))
+    }
+    seen = Counter()
+    for step in range(task.epoch()):
+        batch = task.batch(step)
+        for row, keep, answer in zip(*batch.values(), strict=True):
+            text = tuple(row[keep].tolist())
+            assert right[text] == int(answer)
+            seen[text] += 1
+    assert seen == Counter(right.keys())
+
+
+@torch.no_grad()
+def test_the_metrics_of_labels_are_those_counted_by_hand(home):
+    task = prepared(home, "classify")
+    network = network_for(task)
+    total, pairs = 0.0, []
+    for i in range(len(task.parts["valid"])):
+        ids = torch.from_numpy(task.parts["valid"][i])[None]
+        logits = network(ids)[0]
+        answer = int(task.answers["valid"][i])
+        total -= float(logits.log_softmax(-1)[answer])
+        pairs.append((answer, int(logits.argmax())))
+    found = task.evaluate(network)
+    assert found["examples"] == len(pairs) > 5
+    assert found["loss"] == pytest.approx(total / len(pairs), rel=1e-4)
+    assert found["accuracy"] == pytest.approx(sum(a == b for a, b in pairs) / len(pairs))
+    f1 = []
+    for label in range(3):
+        true, said = (sum(pair[side] == label for pair in pairs) for side in (0, 1))
+        if true + said:
+            f1.append(2 * pairs.count((label, label)) / (true + said))
+    assert found["f1"] == pytest.approx(sum(f1) / len(f1))
+    for (true, said), count in Counter(pairs).items():
+        assert task.confusion[true, said] == count
+    assert macro_f1(np.array([[3, 1], [0, 0]])) == pytest.approx((6 / 7 + 0) / 2)
+
+
+def test_a_text_that_is_too_long_loses_its_end():
+    ids = np.arange(10, 20)
+    assert shortened(ids, 99, 5).tolist() == list(range(10, 20))
+    assert shortened(ids, 4, 5).tolist() == [10, 11, 12, 13]
+    one = np.array([1, 10, 11, 12, 13, 14, 2])  # [CLS] text [SEP]
+    assert shortened(one, 5, 2).tolist() == [1, 10, 11, 12, 2]
+    pair = np.array([1, 10, 11, 12, 13, 2, 20, 21, 2])  # [CLS] text [SEP] text [SEP]
+    assert shortened(pair, 8, 2).tolist() == [1, 10, 11, 12, 2, 20, 21, 2]
+    assert shortened(pair, 7, 2).tolist() == [1, 10, 11, 2, 20, 21, 2]
+    late = np.array([1, 10, 2, 20, 21, 22, 23, 24, 2])
+    assert shortened(late, 6, 2).tolist() == [1, 10, 2, 20, 21, 2]
+    plain = np.array([10, 11, 7, 20, 21, 22])  # text <sep> text
+    assert shortened(plain, 4, 7).tolist() == [10, 11, 7, 20]
+
+
+def test_pairs_are_marked_as_each_model_expects_it():
+    words = Words.train(["a b c"], specials=("<unk>", "<sep>"))
+    a, b, mark = words.encode("a")[0], words.encode("b")[0], words.specials["<sep>"]
+    assert encode_pair(words, ("a",)) == [a]
+    assert encode_pair(words, ("a", "b")) == [a, mark, b]
+    assert separator(words) == mark
+    pieces = WordPiece.train(["a b c"] * 3, vocab=30)
+    first, last = (pieces.specials[m] for m in ("[CLS]", "[SEP]"))
+    a, b = pieces.encode("a")[0], pieces.encode("b")[0]
+    assert encode_pair(pieces, ("a",)) == [first, a, last]
+    assert encode_pair(pieces, ("a", "b")) == [first, a, last, b, last]
+
+
+@torch.no_grad()
+def test_a_bert_is_told_which_text_is_the_second():
+    pieces = WordPiece.train(["a b c"] * 3, vocab=30)
+    kind = MODELS["bert"]
+    torch.manual_seed(0)
+    shape = kind.Config(vocab=30, context=16, **SMALL, masked=False, classes=2)
+    network = kind(shape).eval()
+    ids = torch.tensor([encode_pair(pieces, ("a b", "c"))])
+    keep = torch.ones_like(ids, dtype=torch.bool)
+    segments = torch.tensor([[0, 0, 0, 0, 1, 1]])
+    close(scores(network, pieces, ids, keep), network(ids, segments=segments, keep=keep))
+
+
+# --- translate ------------------------------------------------------------------------------------
+
+
+def test_a_target_starts_with_a_mark_and_its_answers_end_with_another(home):
+    task = prepared(home, "translate")
+    batch = task.batch(0)
+    right = {
+        tuple(task.parts["train"][0][i]): task.parts["train"][1][i].tolist()
+        for i in range(len(task.parts["train"][0]))
+    }
+    for i in range(len(batch["ids"])):
+        read = tuple(batch["source"][i][batch["source_keep"][i]].tolist())
+        target = right[read]
+        answers = batch["answers"][i][batch["answers"][i] >= 0].tolist()
+        given = batch["ids"][i][: len(answers)].tolist()
+        assert given == [task.begin, *target]
+        assert answers == [*target, task.end]
+
+
+class Fixed(torch.nn.Module):
+    """Says the same of every source: what a list of answers holds for it."""
+
+    def __init__(self, answers, vocab, end):
+        super().__init__()
+        self.answers, self.vocab, self.end = answers, vocab, end
+        self.nothing = torch.nn.Parameter(torch.zeros(1))
+        self.config = type("Config", (), {})()
+
+    def cache(self, capacity):
+        return type("Cache", (), {"length": 0, "said": None})()
+
+    def forward(self, ids, source=None, *, keep=None, source_keep=None, cache=None):
+        if source is not None:
+            rows = [tuple(s[k].tolist()) for s, k in zip(source, source_keep, strict=True)]
+            said = [[*self.answers[row], self.end] for row in rows]
+            if cache is not None:
+                cache.said, cache.at = said, 0
+        if cache is None:
+            wanted = [(row + [self.end] * ids.shape[1])[: ids.shape[1]] for row in said]
+            return F.one_hot(torch.tensor(wanted), self.vocab).float() * 9
+        step = [(row + [self.end] * 400)[cache.at] for row in cache.said]
+        cache.at += 1
+        return F.one_hot(torch.tensor(step), self.vocab)[:, None].float() * 9
+
+
+def test_translations_are_scored_as_sacrebleu_scores_them(home):
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    task = prepared(home, "translate", share=0.5)
+    source, target = task.parts["valid"]
+    decode, encode = task.tokenizer.decode, task.tokenizer.encode
+    texts = [decode(target[i].tolist()) for i in range(len(target))]
+    ours = [t.upper() if i % 3 == 0 else t + " y" if i % 3 == 1 else t for i, t in enumerate(texts)]
+    answers = {tuple(source[i]): encode(ours[i]) for i in range(len(source))}
+    found = task.evaluate(Fixed(answers, task.tokenizer.vocab, task.end))
+    assert found["bleu"] == pytest.approx(BLEU().corpus_score(ours, [texts]).score, abs=0.5)
+    assert found["chrf"] == pytest.approx(CHRF().corpus_score(ours, [texts]).score, abs=0.5)
+    assert "case:mixed" in found["bleu_signature"]
+    right = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(texts)
+    assert found["exact"] == pytest.approx(right)
+    lower = {row: encode(decode(said).lower()) for row, said in answers.items()}
+    better = task.evaluate(Fixed(lower, task.tokenizer.vocab, task.end))
+    assert better["bleu"] > found["bleu"] + 5  # case counts
+
+
+def test_a_long_translation_is_not_cut_short():
+    """Of 37,373 in Chinese, nine characters, the English has 46."""
+    keep = torch.arange(12)[None] < torch.tensor([[11], [1], [12]])
+    assert limits_for(keep) == [74, 34, 78]
+    assert limits_for(torch.ones(1, 200, dtype=torch.bool)) == [LONGEST]
+
+
+def test_pairs_that_are_too_long_are_bad_rows(home):
+    (home / "pairs.tsv").write_text(
+        "\n".join([f"a {i}\tb {i}" for i in range(40)] + ["a " * 900 + "\tb"])
+    )
+    bad = Bad(home / "skipped.jsonl")
+    task = prepared(home, "translate", bad=bad)
+    assert bad.count == 1
+    assert sum(len(task.parts[part][0]) for part in ("train", "valid")) == 40
+
+
+# --- fill-mask ------------------------------------------------------------------------------------
+
+
+def test_tokens_are_hidden_as_often_and_in_the_ways_that_bert_does_it(home):
+    task = prepared(home, "fill-mask")
+    counts = Counter()
+    for step in range(400):
+        ids = torch.from_numpy(task.train.read(0, task.length))[None].repeat(4, 1)
+        random = np.random.default_rng(step)
+        pair = task.pair(ids, ids, random)
+        batch = task.hide(*pair, random)
+        asked = batch["answers"] >= 0
+        assert torch.equal(batch["answers"][asked], pair[0][asked])
+        assert not asked[(pair[0] == task.first) | (pair[0] == task.last)].any()
+        assert torch.equal(batch["ids"][~asked], pair[0][~asked])
+        assert asked.any(dim=1).all()
+        counts["all"] += 4 * task.length
+        counts["asked"] += int(asked.sum())
+        counts["masked"] += int((batch["ids"][asked] == task.mask).sum())
+        counts["same"] += int((batch["ids"][asked] == pair[0][asked]).sum())
+    assert counts["asked"] / counts["all"] == pytest.approx(HIDDEN, abs=0.01)
+    assert counts["masked"] / counts["asked"] == pytest.approx(MASKED, abs=0.02)
+    random_is_same = RANDOM / task.tokenizer.vocab
+    rest = 1 - MASKED - RANDOM + random_is_same
+    assert counts["same"] / counts["asked"] == pytest.approx(rest, abs=0.02)
+
+
+def test_half_of_the_second_texts_are_what_followed(home):
+    task = prepared(home, "fill-mask")
+    ids = torch.arange(1000, 1000 + task.length)[None].repeat(400, 1)
+    others = ids + 5000
+    mixed, segments, follows = task.pair(ids, others, np.random.default_rng(0))
+    assert 0.4 < float(follows.float().mean()) < 0.6
+    for row, segment, follow in zip(mixed, segments, follows, strict=True):
+        first, second = row[segment == 0], row[segment == 1]
+        assert (int(first[0]), int(first[-1]), int(second[-1])) == (
+            task.first,
+            task.last,
+            task.last,
+        )
+        cut = len(first) - 2
+        assert first[1:-1].tolist() == list(range(1000, 1000 + cut))
+        start = 1000 + cut + (0 if follow else 5000)
+        assert second[:-1].tolist() == list(range(start, start + task.length - cut))
+
+
+@torch.no_grad()
+def test_the_metrics_of_masks_are_those_counted_by_hand(home):
+    task = prepared(home, "fill-mask", share=0.4)
+    network = network_for(task, masked=True, pooled=True, classes=2)
+    found = task.evaluate(network)
+    total, right, count = 0.0, 0, 0
+    whole = torch.from_numpy(task.valid.read(0, task.valid.size // task.length * task.length))
+    whole = whole.reshape(-1, task.length)
+    others = whole.roll(len(whole) // 2, dims=0)
+    pieces = torch.arange(len(whole)).tensor_split(max(len(whole) // 16, 1))
+    for i, rows in enumerate(pieces):
+        random = np.random.default_rng((0, i, 2))
+        batch = task.hide(*task.pair(whole[rows], others[rows], random), random)
+        logits = network.read(batch["ids"], segments=batch["segments"]).tokens
+        for row, column in (batch["answers"] >= 0).nonzero().tolist():
+            answer = int(batch["answers"][row, column])
+            total -= float(logits[row, column].log_softmax(-1)[answer])
+            right += int(logits[row, column].argmax()) == answer
+            count += 1
+    assert found["tokens"] == count
+    assert found["loss"] == pytest.approx(total / count, rel=1e-3)
+    assert found["accuracy"] == pytest.approx(right / count)
+
+
+def test_a_text_with_masks_is_marked_as_in_training():
+    pieces = WordPiece.train(["the cat sat"] * 3, vocab=40)
+    first, last, mask = (pieces.specials[m] for m in ("[CLS]", "[SEP]", "[MASK]"))
+    the, sat = pieces.encode("the"), pieces.encode("sat")
+    assert encode_masked(pieces, "the [MASK] sat [MASK]") == [first, *the, mask, *sat, mask, last]
