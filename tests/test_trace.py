@@ -1,8 +1,6 @@
 """Tracing: names, edits, budget, threads, exceptions, the compiler, and what it costs."""
 
 import threading
-import time
-import timeit
 
 import pytest
 import torch
@@ -241,30 +239,13 @@ def test_without_a_trace_a_tap_gives_back_its_argument():
     assert not watched("x")
 
 
-def test_a_closed_trace_costs_less_than_a_hundredth_of_a_pass(monkeypatch):
-    kind = MODELS["gpt2"]
-    network = kind(kind.Config(vocab=512, context=128, dim=384, depth=6, heads=6)).eval()
-    text = torch.randint(0, 512, (1, 128))
-    calls = 0
-    visit = Trace.visit
-
-    def counted(self, name, value):
-        nonlocal calls
-        calls += bool(name)
-        return visit(self, name, value)
-
-    with torch.inference_mode():
-        monkeypatch.setattr(Trace, "visit", counted)
-        with Trace(network):
-            network(text)
-        passes = []
-        for _ in range(5):
-            start = time.perf_counter()
-            network(text)
-            passes.append(time.perf_counter() - start)
-    value, layers = torch.ones(1), 6
-    one_tap = min(timeit.repeat(lambda: tap("x", value), number=10_000, repeat=5)) / 10_000
-    one_ask = min(timeit.repeat(lambda: watched("x"), number=10_000, repeat=5)) / 10_000
-    asked = 3 * layers + 1  # attention and two norms in each block, and the last norm
-    assert calls > 6 * layers
-    assert calls * one_tap + asked * one_ask < 0.01 * min(passes)
+def test_a_closed_trace_leaves_nothing_behind(monkeypatch):
+    """No hook on any module, and no tap that does more than give back its value."""
+    network = CASES["gpt2"].network
+    with Trace(network, "*", edit={"blocks.0": lambda x: x}):
+        network(ids())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
+    visits = []
+    monkeypatch.setattr(Trace, "visit", lambda *args: visits.append(args))
+    network(ids())
+    assert visits == []

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from matplotlib.text import Text
 
 from cases import CASES
-from glassformer import GlassError, Model
+from glassformer import GlassError, Model, picture
 from glassformer.inspection import draw, sketches
 from glassformer.inspection.alignment import Alignment, align
 from glassformer.inspection.reading import read
@@ -169,7 +170,11 @@ def test_what_cannot_be_drawn_is_said():
 @pytest.mark.parametrize("name", draw.OF_A_TEXT)
 def test_a_model_draws_by_name(name):
     model = Model(CROSS if name in ("alignment", "unfolding") else NETWORK, TOKENIZER)
-    chart = model.draw(name, TEXT, layer=1, head=1)
+    if name == "unfolding":  # one picture for each token that it writes
+        words = model.translate("the")[:3]
+        chart = draw.unfolding(model.align("the", words))
+    else:
+        chart = model.draw(name, TEXT, layer=1, head=1)
     if name == "unfolding":
         assert chart._repr_html_().startswith("<img")
     else:
@@ -178,3 +183,31 @@ def test_a_model_draws_by_name(name):
         GlassError, match="there is no picture 'attentoin'; did you mean 'attention"
     ):
         model.draw("attentoin", TEXT)
+
+
+def test_a_character_that_no_font_has_is_shown_by_its_number(tmp_path, monkeypatch):
+    monkeypatch.setattr(picture, "FONTS", ())
+    picture.installed_fonts.cache_clear()
+    picture.chart_kind.cache_clear()
+    try:
+        chart, axes = picture.subplots(figsize=(3, 2))
+        axes.set_title("三 a $x")
+        axes.set_yscale("log")
+        axes.plot([1, 1000])
+        drawn = []
+        set_text = Text.set_text
+        monkeypatch.setattr(Text, "set_text", lambda t, s: (drawn.append(s), set_text(t, s))[1])
+        for name in ("a.png", "a.pdf"):
+            with pytest.warns(UserWarning, match="no installed font has 三"):
+                draw.save(chart, tmp_path / name)
+        assert "⟨4e09⟩ a $x" in drawn
+        assert axes.get_title() == "三 a $x"
+        drawn.clear()
+        chart.missing.clear()
+        draw.save(chart, tmp_path / "a.svg")  # a text stays a text
+        assert "三 a $x" in (tmp_path / "a.svg").read_text()
+        assert not any("⟨4e09⟩" in str(text) for text in drawn)
+        assert any("mathdefault" in t.get_text() for t in axes.get_yticklabels())
+    finally:
+        picture.installed_fonts.cache_clear()
+        picture.chart_kind.cache_clear()
