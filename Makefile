@@ -5,8 +5,9 @@ BIN := .venv/bin
 
 demo: .venv/core
 	$(BIN)/glass demo
-	$(BIN)/glass train translate --steps 400 --run runs/demo --overwrite
-	$(BIN)/glass translate runs/demo 三百二十一 二零一九年三月五日
+	$(BIN)/glass train --config recipes/demo.toml --run runs/demo --overwrite
+	$(BIN)/glass translate runs/demo 三百二十一 二零一九年三月五日 --alignment
+	$(BIN)/glass evaluate runs/demo
 
 test: check
 	$(BIN)/pytest -n 2
