@@ -1,13 +1,18 @@
 """Settings from files and the command line."""
 
+import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args, get_type_hints
 
 import pytest
 
 from glassformer import MODELS, GlassError, config
+from glassformer.bounds import BOUNDS, check_bounds
+from glassformer.generate.sampling import Sampling
 from glassformer.models import build, gpt2, llama
 from glassformer.nn.positions import Stretch
+from glassformer.tasks.task import Data
+from glassformer.training.settings import Training
 
 
 @dataclass(frozen=True)
@@ -115,8 +120,10 @@ def test_widths_that_waves_cannot_have_are_refused():
     ):
         with pytest.raises(GlassError, match="even"):
             build(name, settings)
-    with pytest.raises(GlassError, match="stretches nothing"):
+    with pytest.raises(GlassError, match="factor must be above 0"):
         Stretch(factor=0)
+    with pytest.raises(GlassError, match="stretches nothing"):
+        Stretch(low=4.0, high=4.0)
     with pytest.raises(GlassError, match="base must be above 0"):
         llama.Config(base=0.0)
 
@@ -124,3 +131,34 @@ def test_widths_that_waves_cannot_have_are_refused():
 def test_a_llama_needs_heads_that_share_keys_equally():
     with pytest.raises(GlassError, match="3 key_heads cannot serve 8 heads"):
         llama.Config(key_heads=3)
+
+
+SETTINGS = [Training, Data, Sampling, Stretch, *(model.Config for model in MODELS.values())]
+
+
+@pytest.mark.parametrize("kind", SETTINGS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+def test_every_number_that_can_be_set_has_bounds(kind):
+    """And its default lies between them."""
+    numbers = [
+        name
+        for name, hint in get_type_hints(kind).items()
+        if {int, float} & {hint, *get_args(hint)}
+    ]
+    assert numbers
+    for name in numbers:
+        low, high = BOUNDS[name]
+        value = getattr(kind(), name)
+        assert value is None or low <= value <= high
+        for wrong in (low - 1, high + 1 if high < 1e15 else high * 2, math.nan, math.inf, "x"):
+            with pytest.raises(GlassError, match=name):
+                check_bounds({name: wrong})
+        check_bounds({name: low})
+        check_bounds({name: high})
+
+
+def test_whole_numbers_and_others_are_told_apart():
+    with pytest.raises(GlassError, match=r"beam must be a whole number, not 2.0"):
+        check_bounds({"beam": 2.0})
+    with pytest.raises(GlassError, match="beam must be a whole number, not True"):
+        check_bounds({"beam": True})
+    check_bounds({"penalty": 1, "beam": None, "something else": "anything"})

@@ -34,6 +34,10 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "base": (TINY, 1e30),
     "eps": (TINY, 1.0),
     "dropout": (0.0, 0.99),
+    "factor": (TINY, 1e9),
+    "low": (TINY, 1e9),
+    "high": (TINY, 1e9),
+    "original": (1, SIZE),
     # training
     "steps": (1, 10**12),
     "epochs": (TINY, 1e9),

@@ -323,7 +323,7 @@ def parse_json(content: str | bytes) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    return str(error).splitlines()[0][:100]
+    return (str(error).splitlines() or [type(error).__name__])[0][:100]
 
 
 def as_row(place: str, record: object, bad: Bad) -> Iterator[Row]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from glassformer.bounds import check_bounds
 from glassformer.errors import GlassError
 from glassformer.nn.span import Span
 
@@ -58,10 +59,9 @@ class Stretch:
     original: int = 8192
 
     def __post_init__(self) -> None:
-        if min(self.factor, self.low, self.original) <= 0 or self.high <= self.low:
-            raise GlassError(
-                f"{self} stretches nothing: its numbers must be above 0, high above low"
-            )
+        check_bounds(vars(self))
+        if self.high <= self.low:
+            raise GlassError(f"{self} stretches nothing: high must be above low")
 
     def __call__(self, rates: Tensor) -> Tensor:
         turns = self.original * rates / (2 * math.pi)  # in the context it was first trained with
