@@ -5,7 +5,7 @@ BIN := .venv/bin
 
 demo: .venv/core
 	$(BIN)/glass demo
-	$(BIN)/glass train --config recipes/demo.toml --run runs/demo --overwrite
+	$(BIN)/glass train --config recipes/demo.toml --minutes 1 --run runs/demo --overwrite
 	$(BIN)/glass translate runs/demo 三百二十一 二零一九年三月五日 --alignment
 	$(BIN)/glass evaluate runs/demo
 

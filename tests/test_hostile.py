@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cases import CASES
-from glassformer import GlassError, Model, folder, load, text
+from glassformer import MODELS, GlassError, Model, folder, load, text
 from glassformer.folder import inside, reading, subfolder, write_manifest
-from glassformer.text.components import MOST_GROWTH, REGEXES, check_components
+from glassformer.text.components import MOST_GROWTH, REGEXES, check_components, is_linear
 from glassformer.text.plain import Bytes, Characters
 from glassformer.text.scored import Scored
 from glassformer.text.subword import BERT_SPECIALS, BPE, WordPiece
@@ -193,6 +193,11 @@ SPLIT = {"type": "Split", "pattern": {"Regex": "(a|aa)+b"}, "behavior": "Isolate
         ({"pre_tokenizer": SPLIT}, "is not one that is known to be harmless"),
         ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}}, "not supported"),
         ({"pre_tokenizer": {"type": "Unheard"}}, "'Unheard', which is not supported"),
+        (
+            {"pre_tokenizer": {"type": "Sequence", "normalizers": [], "pretokenizers": [SPLIT]}},
+            "is not one that is known to be harmless",
+        ),
+        ({"pre_tokenizer": {"type": "Sequence", "normalizers": []}}, "pretokenizers"),
         ({"decoder": {"type": "Strip", "content": "a", "start": 2**40, "stop": 0}}, "strips"),
         ({"model__vocab__a": 2**33}, "the id of 'a' is 8589934592"),
         ({"model__vocab__a": -1}, "the id of 'a' is -1"),
@@ -253,6 +258,33 @@ def test_the_tokenizers_of_gpt2_bert_and_llama_are_allowed():
     check_components(json.loads(BPE.train(SAMPLE, vocab=280).to_json()))
     check_components(json.loads(WordPiece.train(SAMPLE, vocab=80).to_json()))
     assert MOST_GROWTH > 2
+
+
+@pytest.mark.parametrize(
+    ("regex", "harmless"),
+    [
+        ("[\\r\\n]", True), (r"\s?\p{L}+", True), (r"\s?\p{P}+", True), ("[一-龥가-힣]+", True),
+        (r"\p{N}+|\s+", True), (r"[^\s]", True), ("a?b+", True),
+        ("(a+)+$", False), ("a+b", False), ("a*a*b", False), ("(a|aa)+b", False), ("[a", False),
+        (r"\s+(?!\S)", False), ("a{2,}b", False), ("^a+$", False),
+    ],
+)  # fmt: skip
+def test_a_regular_expression_is_allowed_if_it_cannot_go_back(regex, harmless):
+    assert is_linear(regex) is harmless
+
+
+def test_a_special_token_that_the_network_does_not_know_is_left_out(tmp_path):
+    """As in models whose padding was added to the tokenizer alone."""
+    tokenizer = BPE.train(SAMPLE, vocab=280, specials=("<s>", "<pad>"))
+    kind = MODELS["gpt2"]
+    network = kind(kind.Config(vocab=tokenizer.vocab - 1, context=16, dim=16, depth=1, heads=2))
+    Model(network, tokenizer).save(tmp_path / "m")
+    model = load(tmp_path / "m")
+    assert "<pad>" not in model.tokenizer.specials
+    assert model.generate("the", new=3, temperature=0.0)
+    small = kind(kind.Config(vocab=200, context=16, dim=16, depth=1, heads=2))
+    Model(small, tokenizer).save(tmp_path / "small")
+    refused(tmp_path / "small", "the network only 200")
 
 
 def test_merges_with_an_empty_half_are_refused(tmp_path):

@@ -85,6 +85,7 @@ def test_a_text_stops_before_a_word(home):
     assert cut == whole[: whole.index(word)]
     assert "".join(model.stream("the", new=60, temperature=0.0, stop=["never said"])) == whole
     assert overlap("abcde", "dex") == 2
+    assert overlap("a\n\n", "\n\n\n") == 2  # the longest one
     assert overlap("abc", "xyz") == 0
 
 
@@ -481,13 +482,28 @@ def test_a_bert_without_the_head_for_it_does_not_fill_masks(tmp_path, heads):
         (lambda m: m["translate"].translate("a", beam=0), "beam must be at least 1"),
         (lambda m: m["translate"].translate("a", beam=10**7), "beam must be at least 1"),
         (lambda m: m["fill-mask"].fill_mask("[MASK]", top=-1), "top must be at least 1"),
-        (lambda m: m["translate"].translate("one " * 5000), "text 1 has .* reads at most 256"),
+        (lambda m: m["translate"].translate("one " * 5000), "at most 256 tokens, and .* 5,001"),
     ],
 )
 def test_options_out_of_range_are_named(home, call, message):
     models = {name: load(home / name) for name in ("generate", "translate", "fill-mask")}
     with pytest.raises(GlassError, match=message):
         call(models)
+
+
+def test_numbers_of_numpy_are_numbers(home):
+    model = load(home / "generate")
+    options = {"new": np.int64(4), "temperature": np.float64(0.0), "seed": np.int32(1)}
+    assert model.generate("the", **options) == model.generate("the", new=4, temperature=0.0)
+
+
+def test_a_file_of_texts_may_be_a_pipe(home):
+    script = f"{sys.executable} -c 'from glassformer.cli import main; main()' classify"
+    line = f"{script} {home / 'classify'} --file <(printf 'a lovely film\\nan awful one\\n')"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert [row.split("\t")[2] for row in done.stdout.splitlines()] == [
+        "a lovely film", "an awful one",
+    ], done.stderr  # fmt: skip
 
 
 def test_options_of_commands_out_of_range_are_one_line(home):
@@ -506,6 +522,18 @@ def test_a_temperature_of_almost_nothing_takes_the_best(home, temperature):
     assert model.generate("the", new=9, temperature=temperature) == model.generate(
         "the", new=9, temperature=0.0
     )
+
+
+def test_the_options_of_a_translation_reach_the_search(home, monkeypatch):
+    asked = {}
+
+    def search(network, first, limits, *, end, width, penalty, **_more):
+        asked.update(width=width, penalty=penalty)
+        return [[(0.0, [])] for _ in limits]
+
+    monkeypatch.setattr("glassformer.use.beam_search", search)
+    load(home / "translate").translate(["one", "two"], beam=3, penalty=1.5)
+    assert asked == {"width": 3, "penalty": 1.5}
 
 
 # --- the token before a text ----------------------------------------------------------------------
@@ -566,6 +594,17 @@ def test_a_text_ends_where_the_model_says(tmp_path):
     model.save(tmp_path / "again", format="huggingface")
     written = json.loads((tmp_path / "again" / "config.json").read_text())
     assert (written["bos_token_id"], written["eos_token_id"]) == (model.tokenizer.prefix[0], end)
+
+
+def test_what_ends_a_text_stays_so_when_a_model_is_trained_on(tmp_path, home):
+    folder = llama_folder(tmp_path / "llama")
+    train(
+        "generate", home / "book.txt", base=folder, run=tmp_path / "run", steps=1, device="cpu",
+        baseline=False,
+    )  # fmt: skip
+    model = load(tmp_path / "run")
+    assert model.task["eos"] == [5]
+    assert model.tokenizer.prefix == load(folder).tokenizer.prefix != []
 
 
 def test_a_context_of_one_token_can_be_written_with(tmp_path, home):

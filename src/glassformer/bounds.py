@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Integral, Real
 
 from glassformer.errors import GlassError
 
@@ -81,12 +82,11 @@ def check_bounds(values: Mapping[str, object]) -> None:
             continue
         low, high = BOUNDS[name]
         whole = isinstance(low, int) and isinstance(high, int)
-        kinds = int if whole else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds):
+        if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
             kind = "a whole number" if whole else "a number"
             raise GlassError(f"{name} must be {kind}, not {value!r}")
         if not math.isfinite(value):
             raise GlassError(f"{name} must be finite, not {value}")
-        if not low <= value <= high:
+        if not low <= value <= high:  # type: ignore[operator]
             least = "above 0" if low == TINY else f"at least {low:,}"
             raise GlassError(f"{name} must be {least} and at most {high:,}, not {value}")

@@ -116,9 +116,13 @@ def check_opened(
     c: Any = network.config
     rows = min(c.vocab, getattr(c, "source_vocab", None) or c.vocab)
     if tokenizer is not None and tokenizer.vocab > rows:
-        raise GlassError(
-            f"{path}: the tokenizer has {tokenizer.vocab:,} tokens, the network only {rows:,}"
-        )
+        marks = {id for id in tokenizer.specials.values() if id >= rows}
+        if len(marks) < tokenizer.vocab - rows or marks.intersection(tokenizer.prefix):
+            raise GlassError(
+                f"{path}: the tokenizer has {tokenizer.vocab:,} tokens, the network only {rows:,}"
+            )
+        for name in [name for name, id in tokenizer.specials.items() if id >= rows]:
+            del tokenizer.specials[name]  # no text becomes one, and the network does not know it
     eos = task.get("eos", [])
     if not isinstance(eos, list) or not all(isinstance(id, int) for id in eos):
         raise GlassError(f"{path}: eos must be a list of ids, not {eos!r}")
@@ -126,8 +130,7 @@ def check_opened(
         return network, tokenizer, task
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise GlassError(f"{path}: labels must be a list of texts")
-    if len(labels) != getattr(c, "classes", 0):
-        classes = getattr(c, "classes", 0)
+    if len(labels) != (classes := getattr(c, "classes", 0)):
         raise GlassError(f"{path}: there are {len(labels)} labels, and {classes} classes")
     return network, tokenizer, task
 

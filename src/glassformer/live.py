@@ -46,23 +46,25 @@ class Live:
         if self.stream is None:
             return
         try:
-            self.stream.write(text)
+            try:
+                self.stream.write(text)
+            except UnicodeError:  # a log that cannot hold every character
+                self.stream.write(text.encode("ascii", "replace").decode())
             self.stream.flush()
         except (OSError, ValueError):  # a broken pipe, a lost terminal, a closed file
-            discard_output(self.stream)
             self.stream = None
 
 
 def is_terminal(stream: TextIO | None) -> bool:
     try:
         return stream is not None and stream.isatty()
-    except ValueError:  # it is closed
+    except (ValueError, AttributeError):  # it is closed, or is not quite a stream
         return False
 
 
 def discard_output(stream: TextIO) -> None:
     """Point a stream that nobody reads at the null device, so that what it still holds is lost
-    without an error when the process ends."""
+    without an error when the process ends. For the end of a command: the stream is not ours."""
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), stream.fileno())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -63,8 +63,12 @@ def chart_kind() -> Any:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
     from matplotlib.text import Text
+    from matplotlib.ticker import FuncFormatter
 
     family, drawable = installed_fonts()
+
+    def write_legibly(write: Callable[[float, int], str], x: float, at: int) -> str:
+        return legible(write(x, at))
 
     def legible(text: str) -> str:
         return "".join(c if ord(c) in drawable or c.isspace() else f"⟨{ord(c):x}⟩" for c in text)
@@ -77,18 +81,32 @@ def chart_kind() -> Any:
 
         def draw(self, renderer: Any) -> None:
             with rc_context({"font.family": family, "svg.fonttype": "none"}):
-                hidden: dict[Text, str] = {}
                 for text in self.findobj(Text):
-                    written = text.get_text()
                     text.set_fontfamily(family)
-                    text.set_parse_math("\\mathdefault" in written)  # a power on an axis
-                    if legible(written) != written and not isinstance(self.canvas, FigureCanvasSVG):
-                        hidden[text] = written
-                        self.missing.update(set(written) - set(legible(written)))
-                        text.set_text(legible(written))
-                super().draw(renderer)
-                for text, written in hidden.items():
-                    text.set_text(written)
+                    text.set_parse_math("\\mathdefault" in text.get_text())  # a power on an axis
+                restore = [] if isinstance(self.canvas, FigureCanvasSVG) else self.make_legible()
+                try:
+                    super().draw(renderer)
+                finally:
+                    for undo in restore:
+                        undo()
+
+        def make_legible(self) -> list[Callable[[], None]]:
+            """Exchange the characters that no font has; what takes each of them back."""
+            restore: list[Callable[[], None]] = []
+            for text in self.findobj(Text):
+                written = text.get_text()
+                if legible(written) != written:
+                    self.missing.update(set(written) - set(legible(written)))
+                    text.set_text(legible(written))
+                    restore.append(partial(text.set_text, written))
+            for axes in self.get_axes():
+                for axis in (axes.xaxis, axes.yaxis):
+                    formatter = axis.get_major_formatter()
+                    if isinstance(formatter, FuncFormatter):  # it writes the labels anew each time
+                        restore.append(partial(setattr, formatter, "func", formatter.func))
+                        formatter.func = partial(write_legibly, formatter.func)
+            return restore
 
         def _repr_png_(self) -> bytes:
             file = BytesIO()

@@ -91,13 +91,7 @@ def translated(
 ) -> list[str]:
     """The best translation of each text; of nothing, nothing."""
     begin, end = start_and_end(tokenizer)
-    rows = [tokenizer.encode(text) or [end] for text in texts]
-    for number, row in enumerate(rows, start=1):
-        if len(row) > LONGEST:
-            raise GlassError(
-                f"text {number} has {len(row):,} tokens, and a translator reads at most {LONGEST}: "
-                f"split it into sentences ({texts[number - 1][:40]!r} ...)"
-            )
+    rows = [encode_source(tokenizer, text) or [end] for text in texts]
     out: list[str] = []
     for at in range(0, len(texts), BATCH // 2):
         some = slice(at, at + BATCH // 2)
@@ -105,6 +99,17 @@ def translated(
         pairs = zip(said, texts[some], strict=True)
         out += [tokenizer.decode(ids) if text.strip() else "" for ids, text in pairs]
     return out
+
+
+def encode_source(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of a text to translate; an error if it is longer than any that was learnt from."""
+    ids = tokenizer.encode(text)
+    if len(ids) > LONGEST:
+        raise GlassError(
+            f"a translator reads at most {LONGEST} tokens, and {text[:40]!r} ... has {len(ids):,}: "
+            "split it into sentences"
+        )
+    return ids
 
 
 def written(

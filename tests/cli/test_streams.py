@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -123,7 +124,18 @@ def test_progress_never_raises(monkeypatch, tmp_path):
         live.clear()
         Bar(live, "bar", 3).add(1)
         if stream is not None:
-            discard_output(stream)
             assert live.stream is None
+            discard_output(stream)
     assert not is_terminal(unwritable)
+    assert not is_terminal(SimpleNamespace(write=print))
+
+
+def test_a_log_that_cannot_hold_every_character_is_written_on(monkeypatch, tmp_path):
+    with (tmp_path / "log").open("w", encoding="ascii") as log:
+        monkeypatch.setattr("sys.stderr", log)
+        live = Live()
+        live("三百 done")
+        live("more")
+        log.write("and the user's own\n")
+    assert (tmp_path / "log").read_text() == "?? done\nmore\nand the user's own\n"
     assert not is_terminal(None)

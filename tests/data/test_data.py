@@ -41,7 +41,7 @@ def test_marks_and_line_ends_of_windows_are_taken_away(tmp_path):
     [
         (b"good\nb\xffd\n", r"a.txt:2: not UTF-8; mend it"),
         (b"good\nb\0d\n", r"a.txt:2: a NUL character"),
-        (b"x" * (LONGEST + 5) + b"\ngood\n", r"a.txt:1: the line is longer than 10 MB"),
+        (b"x" * (LONGEST + 5) + b"\ngood\n", r"a.txt:1: the line is longer than 10 million"),
     ],
 )
 def test_bad_lines_are_named_or_noted(tmp_path, content, message):

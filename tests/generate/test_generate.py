@@ -256,19 +256,10 @@ def test_a_continuation_does_not_depend_on_the_other_texts_of_its_batch(case):
 def test_a_text_that_has_all_its_answers_gets_no_unfinished_ones():
     """A network that ends at once or never: what ended is the answer, whatever the limit."""
 
-    class Ends(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.network = CASES["gpt2"].network
-
-        def cache(self, capacity):
-            return self.network.cache(capacity)
-
+    class Ends(Tiny):
         def forward(self, ids, cache=None):
-            logits = torch.full((*ids.shape, 4), -5.0)
-            logits[..., 3] = 5.0  # the end
-            self.network(ids, cache=cache)
-            return logits
+            super().forward(ids, cache=cache)
+            return torch.tensor([-5.0, -5.0, -5.0, 5.0]).expand(*ids.shape, 4)
 
     found = beam_search(Ends(), torch.ones(1, 1, dtype=torch.long), [5], end=3, width=2)
     free = beam_search(Ends(), torch.ones(1, 1, dtype=torch.long), [50], end=3, width=2)
@@ -300,3 +291,17 @@ def test_temperature_comes_before_the_choice_of_the_likeliest(temperature):
 def test_scores_that_are_not_finite_are_an_error_and_not_a_token():
     with pytest.raises(GlassError, match="scores are not finite"):
         choose(torch.full((1, 5), float("nan")), torch.empty(1, 0).long(), Sampling(0.8))
+
+
+@torch.no_grad()
+def test_every_token_so_far_becomes_less_likely_not_only_the_last():
+    network, text = CASES["gpt2"].network, ids(2, 5)
+    sampling = Sampling(temperature=0.0, repetition=1.7)
+    found = torch.stack(list(stream(network, text, 12, sampling=sampling)), dim=1)
+    said = text
+    for step in range(12):
+        token = penalise(network(said)[:, -1], said, 1.7).argmax(dim=-1)
+        assert torch.equal(token, found[:, step])
+        said = torch.cat((said, token[:, None]), dim=1)
+    plain = torch.stack(list(stream(network, text, 12, sampling=GREEDY)), dim=1)
+    assert not torch.equal(plain, found)

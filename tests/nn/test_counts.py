@@ -8,7 +8,7 @@ import torch
 
 from glassformer import MODELS, GlassError
 from glassformer.models.bag import Incidence, separate, sum_rows
-from glassformer.models.phrases import links_of, phrases_of
+from glassformer.models.phrases import DIAGONAL, ROUNDS, links_of, phrases_of, share
 from glassformer.nn.counts import Counts, Sequences, Tables, before, refuse_unless, rises, table
 
 close = torch.testing.assert_close
@@ -214,6 +214,38 @@ def test_words_that_occur_together_are_linked():
     target = [[id + 4 for id in line] for line in source]
     flat = [torch.tensor([i for t in x for i in (*t, -1)][:-1]) for x in (source, target)]
     assert links_of(*flat, 9) == [[(0, 0), (1, 1)]] * 4
+
+
+def test_shares_are_those_of_ibms_first_model_by_dictionaries():
+    """What share of each word of a text each word of the other explains, after rounds of EM."""
+    texts = [([1, 2, 1], [5, 6]), ([2, 3], [6, 7, 5]), ([3, 1], [7, 5])]
+    chance, vocab = defaultdict(lambda: 1.0), 9
+    for _ in range(ROUNDS):
+        counts, totals, parts = defaultdict(float), defaultdict(float), []
+        for source, target in texts:
+            for i, s in enumerate(source):
+                for j, t in enumerate(target):
+                    near = lambda i: math.exp(
+                        -DIAGONAL * abs((i + 0.5) / len(source) - (j + 0.5) / len(target))  # noqa: B023
+                    )
+                    whole = sum(chance[other, t] * near(k) for k, other in enumerate(source))
+                    parts.append(chance[s, t] * near(i) / whole)
+                    counts[s, t] += parts[-1]
+                    totals[s] += parts[-1]
+        chance = {pair: count / totals[pair[0]] for pair, count in counts.items()}
+    given, asked, pairs, near = [], [], [], []
+    at_s = at_t = 0
+    for source, target in texts:
+        for i, s in enumerate(source):
+            for j, t in enumerate(target):
+                given.append(at_s + i)
+                asked.append(at_t + j)
+                pairs.append(s * vocab + t)
+                far = abs((i + 0.5) / len(source) - (j + 0.5) / len(target))
+                near.append(math.exp(-DIAGONAL * far))
+        at_s, at_t = at_s + len(source), at_t + len(target)
+    tensors = (torch.tensor(x) for x in (given, asked, pairs, near))
+    close(share(*tensors, vocab), torch.tensor(parts), atol=1e-5, rtol=1e-4)
 
 
 def test_phrases_are_what_links_hold_together():

@@ -126,6 +126,16 @@ def test_bits_per_byte_count_every_token_of_the_text_once(home):
     assert found["perplexity"] == pytest.approx(math.exp(total / len(ids)), rel=1e-3)
 
 
+def test_a_part_of_the_text_is_measured_by_its_own_bytes(home):
+    task = prepared(home, "generate", context=8, share=0.5)
+    network = network_for(task, context=8)
+    part, whole = task.evaluate(network, 200), task.evaluate(network)
+    assert part["tokens"] == 201
+    assert part["bytes"] == 201  # a byte for each character of this text
+    assert part["bits_per_byte"] == pytest.approx(part["loss"] / math.log(2), rel=1e-3)
+    assert whole["bytes"] > 1000
+
+
 def test_windows_are_stretches_of_the_text_that_depend_on_seed_and_step_alone(home):
     task = prepared(home, "generate", context=8)
     whole = task.train.read(0, task.train.size).tolist()
@@ -402,7 +412,7 @@ def test_the_metrics_of_masks_are_those_counted_by_hand(home):
     task = prepared(home, "fill-mask", share=0.4)
     network = network_for(task, masked=True, pooled=True, classes=2)
     found = task.evaluate(network)
-    total, right, count = 0.0, 0, 0
+    total, right, count, together = 0.0, 0, 0, 0
     whole = torch.from_numpy(task.valid.read(0, task.valid.size // task.length * task.length))
     whole = whole.reshape(-1, task.length)
     others = whole.roll(len(whole) // 2, dims=0)
@@ -410,7 +420,9 @@ def test_the_metrics_of_masks_are_those_counted_by_hand(home):
     for i, rows in enumerate(pieces):
         random = np.random.default_rng((0, i, 2))
         batch = task.hide(*task.pair(whole[rows], others[rows], random), random)
-        logits = network.read(batch["ids"], segments=batch["segments"]).tokens
+        reading = network.read(batch["ids"], segments=batch["segments"])
+        logits = reading.tokens
+        together += int((reading.classes.argmax(-1) == batch["follows"]).sum())
         for row, column in (batch["answers"] >= 0).nonzero().tolist():
             answer = int(batch["answers"][row, column])
             total -= float(logits[row, column].log_softmax(-1)[answer])
@@ -419,6 +431,7 @@ def test_the_metrics_of_masks_are_those_counted_by_hand(home):
     assert found["tokens"] == count
     assert found["loss"] == pytest.approx(total / count, rel=1e-3)
     assert found["accuracy"] == pytest.approx(right / count)
+    assert found["next_accuracy"] == pytest.approx(together / len(whole))
 
 
 def test_a_text_with_masks_is_marked_as_in_training():

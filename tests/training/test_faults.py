@@ -29,6 +29,7 @@ from glassformer.tasks.generate import Generate
 from glassformer.training import begin, start
 from glassformer.training.loop import Trainer
 from glassformer.training.run import Run, damage
+from glassformer.training.settings import Training
 
 TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
 EXACT = {"device": "cpu", "precision": "float32", "threads": 1}
@@ -518,39 +519,36 @@ class Heavy:
     """Stands for the tensors of a pass."""
 
 
-def test_what_did_not_fit_is_let_go_before_less_is_tried(tmp_path, book, monkeypatch):
+def count_what_is_held(monkeypatch, too_much):
+    """Let passes run out of memory; how many that are over are still held when one begins."""
     loss, alive, held = Generate.loss, weakref.WeakSet(), []
 
     def limited(self, network, batch, smoothing=0.0):
         held.append(len(alive))
         heavy = Heavy()
         alive.add(heavy)
-        if batch["ids"].numel() > 8:
+        if too_much(batch["ids"].numel(), len(held)):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
         return loss(self, network, batch, smoothing)
 
     monkeypatch.setattr(Generate, "loss", limited)
+    return held
+
+
+def test_what_did_not_fit_is_let_go_before_less_is_tried(tmp_path, book, monkeypatch):
+    held = count_what_is_held(monkeypatch, lambda tokens, _passes: tokens > 8)
     told = Told()
     train(book, tmp_path / "run", fit=True, tell=told)
     assert sum("fits into memory" in line for line in told.lines) == 2
     assert load(tmp_path / "run").config.context == 4
+    assert len(held) > 12
     assert not any(held)
     counted = [line for line in told.lines if line.startswith("counting n-grams")]
     assert len(counted) == 1  # the baseline does not depend on the context
 
 
 def test_memory_that_runs_out_on_the_way_lets_go_of_what_did_not_fit(tmp_path, book, monkeypatch):
-    loss, alive, held = Generate.loss, weakref.WeakSet(), []
-
-    def limited(self, network, batch, smoothing=0.0):
-        held.append(len(alive))
-        heavy = Heavy()
-        alive.add(heavy)
-        if batch["ids"].numel() > 80 and len(held) > 20:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
-        return loss(self, network, batch, smoothing)
-
-    monkeypatch.setattr(Generate, "loss", limited)
+    held = count_what_is_held(monkeypatch, lambda tokens, passes: tokens > 80 and passes > 20)
     train(book, tmp_path / "run", fit=True, steps=30)
     assert len(held) > 20
     assert not any(held)
@@ -588,6 +586,26 @@ def test_a_wide_and_deep_network_is_refused_before_it_is_allocated(tmp_path, boo
             "generate", book, run=tmp_path / "run", settings=settings, steps=3, tell=Silent()
         )
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
+
+
+def test_weights_that_do_not_learn_need_no_room_for_it(monkeypatch):
+    monkeypatch.setattr(begin, "total_memory", lambda: 0.0005)  # GB
+    shape = MODELS["gpt2"].Config(vocab=100, context=16, dim=48, depth=2, heads=4)
+    count = begin.count_parameters("gpt2", shape)
+    assert 4 * count < 0.0005e9 < 16 * count
+    for fits in ({"lora": 2}, {"freeze": ("token.*",)}, {"device": "cuda"}):
+        begin.check_memory("gpt2", shape, Training(**{"device": "cpu", **fits}))
+    with pytest.raises(GlassError, match="GB to be trained"):
+        begin.check_memory("gpt2", shape, Training(device="cpu"))
+
+
+def test_a_run_in_which_some_weights_get_no_gradient_goes_on(tmp_path, book):
+    """A BERT that is pooled but has nothing to sort: its pooler never learns."""
+    settings = [*TINY, "model.classes=0"]
+    start.train(
+        "fill-mask", book, run=tmp_path / "run", settings=settings, steps=2, tell=Silent(), **EXACT
+    )
+    assert start.resume(tmp_path / "run", Silent(), steps=4)["steps"] == 4
 
 
 @pytest.mark.parametrize("parameters", [20_000, 500_000])

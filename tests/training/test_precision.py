@@ -15,7 +15,8 @@ from glassformer.tasks import TASKS
 from glassformer.tasks.check import Told
 from glassformer.training import decide
 from glassformer.training.loop import PATIENCE
-from glassformer.training.start import train
+from glassformer.training.run import Run
+from glassformer.training.start import resume, train
 from training.test_training import small_trainer, weights_of
 
 SMALL = {"dim": 16, "depth": 1, "heads": 2, "context": 16, "hidden": 16}
@@ -85,7 +86,7 @@ def test_a_precision_that_was_asked_for_and_cannot_run_is_refused(
     files, tmp_path, monkeypatch, precision
 ):
     without_half_precision(monkeypatch)
-    match = f"recurrent cannot be trained in {precision} on this machine .*precision=float32"
+    match = f"recurrent cannot be trained in {precision} on this machine.*precision=float32"
     with pytest.raises(GlassError, match=match) as error:
         train(
             "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
@@ -107,6 +108,21 @@ def test_memory_that_runs_out_in_half_precision_is_not_a_missing_kernel(
             "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
             device="cpu", settings=settings_for("recurrent"), precision="bfloat16", tell=Silent(),
         )  # fmt: skip
+
+
+def test_a_run_goes_on_in_float32_where_its_precision_cannot_run(files, tmp_path, monkeypatch):
+    options = {"model": "recurrent", "device": "cpu", "settings": settings_for("recurrent")}
+    train(
+        "generate", files["generate"], run=tmp_path / "run", steps=2, precision="float32",
+        tell=Silent(), **options,
+    )  # fmt: skip
+    file = tmp_path / "run" / "config.toml"  # as if it had been trained on another machine
+    file.write_text(file.read_text().replace('"float32"', '"bfloat16"'))
+    Run(tmp_path / "run").seal()
+    without_half_precision(monkeypatch)
+    told = Told()
+    assert resume(tmp_path / "run", told, steps=4)["steps"] == 4
+    assert any("it goes on in float32" in line for line in told.lines)
 
 
 # --- float16 --------------------------------------------------------------------------------------
@@ -136,6 +152,14 @@ def test_a_gradient_that_is_infinite_at_any_scale_is_a_step_that_is_not_taken(tm
     lines = trainer.run.metrics()
     assert len(lines) == PATIENCE
     assert all("query.weight" in line["skipped"] for line in lines)
+
+
+def test_a_norm_that_overflows_though_no_gradient_does_is_a_step_that_is_not_taken(tmp_path, book):
+    trainer = small_trainer(tmp_path, book, precision="float16")
+    for parameter in trainer.network.parameters():
+        parameter.register_hook(lambda gradient: gradient * 0 + 1e38)
+    trainer.step()
+    assert (trainer.state.step, trainer.state.skipped) == (1, 1)
 
 
 def test_float16_that_diverges_ends_with_an_error(tmp_path, book):

@@ -159,6 +159,65 @@ def test_averaged_weights_follow_slowly():
     torch.testing.assert_close(weights_of(average.network), before + 0.1)
 
 
+def test_averaged_weights_follow_quickly_at_first():
+    """After so few steps that the mean would be of what a network started as."""
+    network = copy.deepcopy(CASES["gpt2"].network)
+    average, before = Average(network, 0.999), weights_of(network)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(1.0)
+    average.update(network, 1)
+    torch.testing.assert_close(weights_of(average.network), before + 1 - 2 / 11)
+
+
+def test_going_back_keeps_what_was_found_and_spent(tmp_path, book):
+    trainer = small_trainer(tmp_path, book)
+    trainer.step()
+    trainer.save()
+    trainer.step()
+    trainer.state.best, trainer.state.seconds = 1.25, 7.5
+    trainer.reload()
+    assert (trainer.state.step, trainer.state.best, trainer.state.seconds) == (1, 1.25, 7.5)
+
+
+def test_a_run_that_patience_ended_goes_on_when_asked(tmp_path, book):
+    options = {"rate": 0.0, "patience": 1, "evaluate_every": 4, "device": "cpu", "steps": 40}
+    done = train("generate", book, run=tmp_path / "run", settings=TINY, tell=Silent(), **options)
+    assert done["steps"] == 8
+    assert resume(tmp_path / "run", Silent(), steps=60)["steps"] > 8
+
+
+def test_validation_is_without_dropout_and_learning_goes_on_with_it(tmp_path, book, monkeypatch):
+    trainer, seen = small_trainer(tmp_path, book, average=0.5), []
+    monkeypatch.setattr(
+        trainer.task, "evaluate",
+        lambda network, _most: (seen.append(network.training), {"bits_per_byte": 1.0})[1],
+    )  # fmt: skip
+    trainer.network.train()
+    trainer.judge()
+    assert seen == [False]
+    assert trainer.network.training
+    trainer.average = None
+    trainer.judge()
+    assert seen == [False, False]
+
+
+def test_trial_steps_leave_no_trace(tmp_path, book):
+    """Neither in the weights nor in the stream of random numbers."""
+    trainer = small_trainer(tmp_path, book)
+    weights, random = weights_of(trainer.network).clone(), torch.get_rng_state()
+    network, task = trainer.network, trainer.task
+
+    def drops(*args):
+        torch.rand(3)  # as dropout does
+        return loss(*args)
+
+    loss, task.loss = task.loss, drops
+    assert decide.pace(network, task, trainer.settings, trainer.run, rounds=2) > 0
+    assert torch.equal(torch.get_rng_state(), random)
+    assert torch.equal(weights_of(network), weights)
+
+
 # --- settings -------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -78,16 +79,23 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows question marks
     try:
+        run_command()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):  # whoever read it has gone
+                discard_output(stream)
+
+
+def run_command() -> None:
+    try:
         glass.main(standalone_mode=False)
-        sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:  # whoever read the output has read enough
-        discard_output(sys.stdout)
-        sys.exit(1)  # as click does it
     except (GlassError, OSError) as error:
         fail(str(error))
     except (RuntimeError, MemoryError) as error:
@@ -97,7 +105,8 @@ def main() -> None:
 
 
 def fail(message: str) -> NoReturn:
-    click.echo(f"glass: {message}", err=True)
+    with contextlib.suppress(OSError):
+        click.echo(f"glass: {message}", err=True)
     sys.exit(1)
 
 

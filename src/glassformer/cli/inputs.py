@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -24,9 +25,7 @@ def inputs(command: F) -> F:
 
 def given_texts(texts: tuple[str, ...], file: Path | None, text: tuple[str, ...] = ()) -> list[Any]:
     """What to work on: texts, or pairs of texts where two columns are named."""
-    from glassformer.data.corpus import guess_column
-    from glassformer.data.files import TABLES, Bad, kind_of, lines, rows
-    from glassformer.errors import GlassError
+    from glassformer.data.files import kept_input
 
     if file is None:
         for name in texts:
@@ -35,6 +34,17 @@ def given_texts(texts: tuple[str, ...], file: Path | None, text: tuple[str, ...]
         return list(texts) or [line.rstrip("\n") for line in sys.stdin]
     if texts:
         raise click.UsageError("give texts or --file, not both")
+    with TemporaryDirectory() as scratch:
+        (file,) = kept_input((file,), Path(scratch), table=False)
+        return texts_of(file, text)
+
+
+def texts_of(file: Path, text: tuple[str, ...]) -> list[Any]:
+    """The lines of a file, or what stands in columns of a table."""
+    from glassformer.data.corpus import guess_column
+    from glassformer.data.files import TABLES, Bad, kind_of, lines, rows
+    from glassformer.errors import GlassError
+
     if kind_of(file) not in TABLES:
         return [line.rstrip("\n") for _, line in lines(file, Bad())]
     columns = text or (guess_column([file]) or "",)

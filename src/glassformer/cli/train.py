@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import click
 
 from glassformer.cli.columns import columns
-from glassformer.live import discard_output
 
 
 @click.command()
@@ -90,9 +90,7 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
 
     The exit code is 130 if training was stopped.
     """
-    try:
+    with contextlib.suppress(OSError):
         click.echo(json.dumps(result) if as_json else result["run"])
-    except BrokenPipeError:
-        discard_output(sys.stdout)
     if "seconds" not in result:
         sys.exit(130)

@@ -10,6 +10,7 @@ import gzip
 import io
 import json
 import lzma
+import math
 import os
 import shutil
 import sys
@@ -18,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import BinaryIO
 
 from glassformer.errors import GlassError
 from glassformer.folder import reading
@@ -26,6 +27,7 @@ from glassformer.folder import reading
 LONGEST = 10_000_000  # characters in a line; more is hardly text
 PATIENCE = 10.0  # seconds until a pipe through which nothing comes is given up
 QUOTED_LINES = 2_000  # that one cell of a table may have
+FEW = 100  # values of a column that are remembered
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
 csv.field_size_limit(LONGEST)
 
@@ -72,6 +74,8 @@ def kind_of(path: Path) -> str:
 
 def open_bytes(path: Path) -> BinaryIO:
     """A file, packed or not. Pipes and devices are refused: data is read more than once."""
+    if not path.exists():
+        raise GlassError(f"there is no file {path}")
     if not path.is_file():
         raise GlassError(
             f"{path} is a folder, a pipe or a device, which cannot be read again and again: save "
@@ -104,12 +108,12 @@ def kept_input(
 
 
 def copy_pipe(path: Path, out: BinaryIO) -> None:
-    """Copy all that comes through a pipe; an error if nothing comes for a while."""
+    """Copy all that comes through a pipe; an error if nobody writes to it for a while."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with open(handle, "rb", buffering=0) as pipe:  # noqa: PTH123
         give_up = time.monotonic() + PATIENCE
-        while not (block := pipe.read(1 << 16)):  # nobody writes yet, or nothing is there
-            if time.monotonic() > give_up:
+        while not (block := pipe.read(1 << 16)):  # None: somebody writes, but has not yet
+            if block is not None and time.monotonic() > give_up:
                 raise GlassError(f"{path} is a pipe, and nothing came through it in {PATIENCE:g} s")
             time.sleep(0.01)
         os.set_blocking(handle, True)
@@ -128,18 +132,22 @@ def guess_ending(file: Path) -> str:
 def lines(path: Path, bad: Bad) -> Iterator[tuple[str, str]]:
     """Each line with its place, ending in a newline where the file has one.
 
-    Lines may end as on Unix, Windows or the first Macs.
+    Lines may end as on Unix, Windows or the first Macs, whose files have no other line ends.
     """
     with reading(path), open_bytes(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape")
+        start = file.peek(1 << 16)[: 1 << 16]  # type: ignore[attr-defined]
+        end = "\r" if b"\r" in start and b"\n" not in start else "\n"
+        text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline=end)
         number = 0
         while line := text.readline(LONGEST):
             number += 1
+            if line.endswith(end):
+                line = line.removesuffix(end).removesuffix("\r") + "\n"
             place = f"{path}:{number}"
             if len(line) == LONGEST and not line.endswith("\n"):
                 while (rest := text.readline(LONGEST)) and not rest.endswith("\n"):
                     pass
-                bad(place, f"the line is longer than {LONGEST // 1_000_000} MB")
+                bad(place, f"the line is longer than {LONGEST // 1_000_000} million characters")
             elif is_text(line, place, bad):
                 yield place, line
 
@@ -176,9 +184,9 @@ def separated(path: Path, bad: Bad, separator: str) -> Iterator[Row]:
     for place, cells in records(path, bad, separator):
         if header is None:
             named = looks_like_header(cells)
-            header = (
-                [c.strip() for c in cells] if named else [str(i + 1) for i in range(len(cells))]
-            )
+            numbers = [str(i + 1) for i in range(len(cells))]
+            header = [c.strip() or i for c, i in zip(cells, numbers, strict=True)]
+            header = header if named else numbers
             refuse_repeated(path, header)
             if named:
                 continue
@@ -197,11 +205,11 @@ def refuse_repeated(path: Path, header: list[str]) -> None:
 def records(path: Path, bad: Bad, separator: str) -> Iterator[tuple[str, list[str]]]:
     """The cells of each record with the place where it starts; empty lines are left out.
 
-    A quotation mark that is opened and never closed, or closed only many rows further on, spoils
+    A quotation mark that is opened and never closed, or closed only some rows further on, spoils
     the line where it stands and no other.
     """
     source, ahead = lines(path, bad), deque[tuple[str, str]]()  # read, but of a later record
-    columns = 0
+    seen: list[set[str]] = []  # values of each column, while they are few: labels, for one
 
     def next_line() -> tuple[str, str] | None:
         return ahead.popleft() if ahead else next(source, None)
@@ -211,29 +219,32 @@ def records(path: Path, bad: Bad, separator: str) -> Iterator[tuple[str, list[st
         if separator == "\t" or '"' not in text:  # between tabs a quotation mark is text
             cells: list[str] | None = text.rstrip("\n").split(separator) if text.strip("\n") else []
         else:
-            held = [first]
-            cells = quoted_cells(held, next_line, separator, columns)
-            ahead.extendleft(reversed(held[1:]))
+            cells, unread = quoted_cells(first, next_line, separator, seen)
+            ahead.extendleft(reversed(unread))
         if cells is None:
             bad(place, "a quotation mark is opened here and not closed as it should be", text)
         elif cells:
-            columns = columns or len(cells)
+            seen = seen or [set() for _ in cells]
+            for values, cell in zip(seen, cells, strict=False):
+                if len(values) < FEW:
+                    values.add(cell.strip())
             yield place, cells
 
 
 def quoted_cells(
-    held: list[tuple[str, str]],
+    first: tuple[str, str],
     next_line: Callable[[], tuple[str, str] | None],
     separator: str,
-    columns: int,
-) -> list[str] | None:
-    """The cells of a record that starts with the line `held`; None if a quotation mark is astray.
+    seen: list[set[str]],
+) -> tuple[list[str] | None, list[tuple[str, str]]]:
+    """The cells of a record that starts with a line, and lines that were read but are not in it.
 
-    Further lines are read as needed; those that are not part of the record are left in `held`.
+    The cells are None if a quotation mark is astray.
     """
+    held = [first]
 
     def content() -> Iterator[str]:
-        yield held[0][1]
+        yield first[1]
         while len(held) < QUOTED_LINES and (line := next_line()) is not None:
             held.append(line)
             yield line[1]
@@ -242,29 +253,31 @@ def quoted_cells(
         cells = next(csv.reader(content(), delimiter=separator, strict=True), [])
     except csv.Error:
         cells = None
-    if cells is not None and not swallows_rows(held, separator, columns, cells):
-        del held[1:]
-        return cells
-    alone = next(csv.reader([held[0][1]], delimiter=separator), [])
-    return alone if len(alone) == columns else None  # marks inside a text, none of them special
+    if cells is not None and not swallows_rows([text for _, text in held], separator, cells, seen):
+        return cells, []
+    alone = next(csv.reader([first[1]], delimiter=separator), [])
+    sound = not seen or len(alone) == len(seen)  # marks inside a text, none of them special
+    return alone if sound else None, held[1:]
 
 
-def swallows_rows(
-    held: list[tuple[str, str]], separator: str, columns: int, cells: list[str]
-) -> bool:
+def swallows_rows(held: list[str], separator: str, cells: list[str], seen: list[set[str]]) -> bool:
     """Whether a record of several lines is rather a stray quotation mark and the rows behind it.
 
-    So it is where the record has another number of columns than the rows before it, or where most
-    of more than five lines inside it have just that number.
+    So it is where it has another number of columns than the rows before it, or where each of its
+    lines alone would be a row, with a value in some column that other rows have there too.
     """
-    if len(held) == 1:
+    columns = len(seen)
+    if len(held) == 1 or not columns:
         return False
-    if columns and len(cells) != columns:
+    if len(cells) != columns:
         return True
-    inner = [line for _, line in held[1:-1]]
-    if len(inner) <= 5 or not columns:
+    rows = [[cell.strip(' "\n') for cell in line.split(separator)] for line in held]
+    if columns < 2 or any(len(row) != columns for row in rows):
         return False
-    return sum(line.count(separator) == columns - 1 for line in inner) > 0.8 * len(inner)
+    for known, column in zip(seen, zip(*rows, strict=True), strict=True):
+        if all(value in known or column.count(value) > 1 for value in column):
+            return True
+    return False
 
 
 NAMES = frozenset(
@@ -293,7 +306,7 @@ def json_lines(path: Path, bad: Bad) -> Iterator[Row]:
         if not text.strip():
             continue
         try:
-            record = parse_json(text)
+            record = json.loads(text)
         except (ValueError, RecursionError) as error:
             bad(place, f"not JSON ({first_line(error)})", text)
             continue
@@ -304,7 +317,7 @@ def json_records(path: Path, bad: Bad) -> Iterator[Row]:
     with reading(path), open_bytes(path) as file:
         content = file.read()
     try:
-        found = parse_json(content)
+        found = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise GlassError(f"{path} is not JSON: {first_line(error)}") from None
     if not isinstance(found, list):
@@ -313,24 +326,21 @@ def json_records(path: Path, bad: Bad) -> Iterator[Row]:
         yield from as_row(f"{path}, record {number}", record, bad)
 
 
-def parse_json(content: str | bytes) -> Any:
-    """What JSON says; NaN and Infinity, which Python's reader would take, are no JSON."""
-
-    def refuse(word: str) -> NoReturn:
-        raise ValueError(f"{word} is no value")
-
-    return json.loads(content, parse_constant=refuse)
-
-
 def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:100]
 
 
 def as_row(place: str, record: object, bad: Bad) -> Iterator[Row]:
     if isinstance(record, dict):
-        yield Row(place, {str(k): "" if v is None else str(v) for k, v in record.items()})
+        yield Row(place, {str(name): as_text(value) for name, value in record.items()})
     else:
         bad(place, "not a record with named values", str(record))
+
+
+def as_text(value: object) -> str:
+    """A value of a record; nothing for one that is missing or no number (NaN)."""
+    missing = value is None or (isinstance(value, float) and not math.isfinite(value))
+    return "" if missing else str(value)
 
 
 def parquet_records(path: Path) -> Iterator[Row]:
@@ -345,7 +355,7 @@ def parquet_records(path: Path) -> Iterator[Row]:
             for batch in parquet.ParquetFile(path).iter_batches():
                 for record in batch.to_pylist():
                     number += 1
-                    values = {str(k): "" if v is None else str(v) for k, v in record.items()}
+                    values = {str(k): as_text(v) for k, v in record.items()}
                     yield Row(f"{path}, record {number}", values)
     except arrow.ArrowException as error:
         raise GlassError(f"{path} is damaged: {first_line(error)}") from None

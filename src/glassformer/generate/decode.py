@@ -26,7 +26,7 @@ def stream(
     When the context is full, its later half is read again and the text goes on from there.
     """
     sampling = sampling or Sampling()
-    generator = None if seed is None else torch.Generator(ids.device).manual_seed(seed)
+    generator = None if seed is None else torch.Generator(ids.device).manual_seed(int(seed))
     context = getattr(network.config, "context", None)
     said, read, cache = ids, ids, None
     for _ in range(new):

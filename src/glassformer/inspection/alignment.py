@@ -13,7 +13,7 @@ from glassformer.inspection.shown import Shown
 from glassformer.tasks.translate import start_and_end
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
-from glassformer.use import rows_of
+from glassformer.use import encode_source, rows_of
 from glassformer.words import say
 
 
@@ -42,7 +42,7 @@ def align(network: nn.Module, tokenizer: Tokenizer, text: str, translation: str)
     2019), or of the only block.
     """
     begin, end = start_and_end(tokenizer)
-    source = tokenizer.encode(text) or [end]
+    source = encode_source(tokenizer, text) or [end]
     target = [*tokenizer.encode(translation), end]
     written, read = (rows_of(network, [ids])[0] for ids in ([begin, *target[:-1]], source))
     with Trace(network, "*cross.pattern") as trace:

@@ -18,7 +18,7 @@ from glassformer.tasks.generate import Generate
 from glassformer.tasks.translate import Translate, start_and_end
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
-from glassformer.use import encode_prompt, rows_of, written
+from glassformer.use import encode_prompt, encode_source, rows_of, written
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def inputs_for(
     """A text as the network takes it in use; for a translator also a translation, or its own."""
     specials, name = tokenizer.specials, name_of(network)
     if name in Translate.models:
-        ids = tokenizer.encode(text)
+        ids = encode_source(tokenizer, text)
     elif name in Generate.models:
         ids = encode_prompt(tokenizer, text) if text else []
     elif "[MASK]" in text and "[MASK]" in specials:

@@ -55,6 +55,8 @@ def load(path: Path) -> Tokenizer:
                 return subwords
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
+    except GlassError as error:
+        raise GlassError(f"{path}: {error}") from None
     except BaseException as error:  # the library raises bare Exception, and panics with less
         what = " ".join(str(error).split())[:200]
         raise GlassError(f"{path} is damaged: {what}") from None

@@ -7,6 +7,7 @@ not listed here is refused by name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,7 +31,12 @@ COMPONENTS = {
         "Sequence ByteLevel WordPiece Metaspace BPEDecoder ByteFallback Fuse Strip Replace".split()
     ),
 }
-INSIDE = ("normalizers", "pretokenizers", "processors", "decoders")  # of a Sequence
+INSIDE = {  # where a Sequence of such components has them
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "post_processor": "processors",
+    "decoder": "decoders",
+}
 REGEXES = frozenset(  # those of GPT-2, Llama 3 and Qwen 2, and runs of spaces
     [
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
@@ -48,7 +54,7 @@ def check_components(content: dict[str, Any]) -> None:
     """Refuse a tokenizer with a component, a size or an id that is not allowed."""
     check_model(content["model"])
     for name, allowed in COMPONENTS.items():
-        found = list(flatten(content.get(name)))
+        found = list(flatten(content.get(name), INSIDE[name]))
         if len(found) > MOST_COMPONENTS:
             raise GlassError(f"it has {len(found)} components of the kind {name}")
         growth = 1.0
@@ -62,18 +68,17 @@ def check_components(content: dict[str, Any]) -> None:
         check_token(token["content"], token["id"])
 
 
-def flatten(part: Any, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """A component, or those inside a sequence of components."""
+def flatten(part: Any, inside: str, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """A component, or those inside a sequence of components, which has them under that name."""
     if part is None:
         return
     if not isinstance(part, dict) or depth > MOST_COMPONENTS:
         raise GlassError("one of its components is not a table with a type")
-    inner = next((part[name] for name in INSIDE if name in part), None)
-    if part.get("type") != "Sequence" or not isinstance(inner, list):
+    if part.get("type") != "Sequence":
         yield part
         return
-    for one in inner:
-        yield from flatten(one, depth + 1)
+    for one in part[inside]:
+        yield from flatten(one, inside, depth + 1)
 
 
 def growth_of(part: dict[str, Any]) -> float:
@@ -85,13 +90,22 @@ def growth_of(part: dict[str, Any]) -> float:
     if part["type"] not in ("Replace", "Split"):
         return 1.0
     match part["pattern"]:
-        case {"Regex": str(regex)} if regex in REGEXES:
+        case {"Regex": str(regex)} if regex in REGEXES or is_linear(regex):
             length = 1
         case {"String": str(text)} if text:
             length = len(text)
         case pattern:
             raise GlassError(f"its pattern {pattern!r} is not one that is known to be harmless")
     return max(len(part["content"]) / length, 1.0) if part["type"] == "Replace" else 1.0
+
+
+def is_linear(regex: str) -> bool:
+    """Whether a regular expression looks at each character once, whatever the text.
+
+    So it is without groups, if nothing comes after what may be repeated without end.
+    """
+    regex = re.sub(r"\[\^?(\\.|[^\]\\])+\]|\\[pP]\{\w+\}|\\.", "x", regex)  # one character each
+    return all(re.fullmatch(r"([^][(){}+*?^$\\|]\??)*[+*]?", part) for part in regex.split("|"))
 
 
 def check_model(model: dict[str, Any]) -> None:
@@ -101,8 +115,9 @@ def check_model(model: dict[str, Any]) -> None:
             check_token(token, 0)
             if not isinstance(score, int | float):
                 raise GlassError(f"the score of {token!r} is {score!r}, not a number")
-        if not 0 <= model["unk_id"] < len(vocabulary):
-            raise GlassError(f"unk_id is {model['unk_id']}, which is no token")
+        unknown = model.get("unk_id")
+        if unknown is not None and not 0 <= unknown < len(vocabulary):
+            raise GlassError(f"unk_id is {unknown}, which is no token")
         return
     for token, id in vocabulary.items():
         check_token(token, id, empty=True)

@@ -49,7 +49,7 @@ class Subwords:
         return [id for id, _ in takewhile(lambda pair: pair[1], marks)]
 
     def with_prefix(self, token: str | None) -> Subwords:
-        """The same tokenizer with this special token, or none, before a text to continue."""
+        """A tokenizer on the same engine, with this special token, or none, before each text."""
         template, marks = ("$A", []) if token is None else (f"{token} $A", [token])
         self.engine.post_processor = processors.TemplateProcessing(
             single=template, special_tokens=[(mark, self.specials[mark]) for mark in marks]
@@ -57,7 +57,10 @@ class Subwords:
         return Subwords(self.engine)
 
     def encode(self, text: str) -> list[int]:
-        ids: list[int] = self.engine.encode(clean(text), add_special_tokens=False).ids
+        try:
+            ids: list[int] = self.engine.encode(clean(text), add_special_tokens=False).ids
+        except Exception as error:  # so the library says that it has no token for something
+            raise GlassError(f"the tokenizer cannot encode {text[:40]!r}: {error}") from None
         return ids
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:

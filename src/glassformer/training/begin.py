@@ -112,6 +112,8 @@ def begin(start: Start, task: Task, learning: Training, run: Run, tell: Live) ->
     if cut := getattr(task, "cut", 0):
         way = f"--set model.context={2 * context} reads more of them"
         tell(f"{cut:,} texts are longer than the context of {context} and are cut; {way}")
+    if "eos" in start.facts and task.name == "generate":  # how a text ends stays as it was
+        task.facts["eos"] = start.facts["eos"]
     baseline: dict[str, Any] = {}
     if learning.baseline and start.architecture != task.counted:
         baseline = count_baseline(task, run, learning, tell)
@@ -217,14 +219,19 @@ def count_parameters(architecture: str, shape: Any) -> int:
 
 
 def check_memory(architecture: str, shape: Any, learning: Training) -> None:
-    """Refuse a network that cannot be trained here, before it is allocated."""
+    """Refuse a network that cannot be trained in this machine's memory, before it is allocated.
+
+    Weights that learn have a gradient and two moments; beside an adapter, or frozen, they do not.
+    """
+    if learning.device != "cpu":
+        return
     count = count_parameters(architecture, shape)
-    copies = 4 + (learning.average > 0)  # weights, gradients, two moments, and averaged weights
+    copies = 1 if learning.lora or learning.freeze else 4 + (learning.average > 0)
     needed, there = 4 * count * copies / 1e9, total_memory()
     if needed > there:
         raise GlassError(
             f"{count:,} parameters need about {needed:,.0f} GB to be trained, and this machine has "
-            f"{there:,.0f} GB: a smaller --set model.dim, model.depth or model.vocab"
+            f"{there:,.0f} GB: take a smaller model"
         )
 
 

@@ -110,8 +110,8 @@ def pace(network: nn.Module, task: Task, settings: Training, run: Run, rounds: i
             raise
         what = " ".join(str(error).split())[:100]
         raise CannotRunError(
-            f"{name_of(network)} cannot be trained in {settings.precision} on this machine "
-            f"({what}): --set train.precision=float32"
+            f"{name_of(network)} cannot be trained in {settings.precision} on this machine, but in "
+            f"float32 (--set train.precision=float32): {what}"
         ) from None
     finally:
         network.load_state_dict(state)

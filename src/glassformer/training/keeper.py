@@ -94,7 +94,7 @@ class Keeper(Learner):
                 part, _, rest = name.partition(".")
                 parts[part][rest] = value
             torch.set_rng_state(parts["random"]["cpu"])
-            if self.device.type != "cpu":
+            if self.device.type != "cpu" and self.device.type in parts["random"]:
                 module = torch.get_device_module(self.device)
                 module.set_rng_state(parts["random"][self.device.type])
             restore_optimiser(self.optimiser, parts["optimiser"])

@@ -96,7 +96,7 @@ class Learner:
         where that cannot be the reason, because there is no such scale or it is 1 already."""
         if not self.scaler.is_enabled() or self.scaler.get_scale() <= 1:
             return False
-        self.scaler.update()  # it knows of the gradient that was not finite
+        self.scaler.update(max(self.scaler.get_scale() / 2, 1.0))
         self.optimiser.zero_grad(set_to_none=True)
         return True
 

@@ -77,12 +77,12 @@ def restore_optimiser(optimiser: torch.optim.Optimizer, tensors: dict[str, Tenso
         i, _, name = key.partition(".")
         state.setdefault(int(i), {})[name] = value
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    if state and state.keys() != set(range(len(parameters))):
+    if not state.keys() <= set(range(len(parameters))):  # without a gradient there are none
         raise ValueError(f"moments of {len(state)} tensors where {len(parameters)} learn")
     for number, found in state.items():
         size = tuple(parameters[number].shape)
         shapes = {name: tuple(value.shape) for name, value in found.items()}
-        whole = not all(value.is_floating_point() for value in found.values())
-        if whole or shapes != {"step": (), "exp_avg": size, "exp_avg_sq": size}:
+        floats = all(value.is_floating_point() for value in found.values())
+        if not floats or shapes != {"step": (), "exp_avg": size, "exp_avg_sq": size}:
             raise ValueError(f"the moments of tensor {number} are not those of AdamW")
     optimiser.load_state_dict({**optimiser.state_dict(), "state": state})

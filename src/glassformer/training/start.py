@@ -23,6 +23,7 @@ from glassformer.tasks.classify import Classify
 from glassformer.tasks.task import Given, Task
 from glassformer.training.begin import Start, begin
 from glassformer.training.counting import beats, known_baseline, sentence
+from glassformer.training.decide import CannotRunError, pace
 from glassformer.training.loop import Trainer
 from glassformer.training.request import (
     BUDGETS,
@@ -153,6 +154,12 @@ def continued(run: Run, tell: Live) -> Trainer:
     task.start(learning.batch, getattr(network.config, "context", 0), learning.seed)
     if learning.tensorboard:
         run.open_board()
+    if learning.precision != "float32":
+        try:
+            pace(network, task, learning, run, rounds=1)
+        except CannotRunError as error:
+            tell(f"{error}; it goes on in float32")
+            learning = replace(learning, precision="float32")
     trainer = Trainer(network, task, learning, run, tell)
     trainer.adapter = checkpoint.adapter_of(last)
     trainer.baseline = known_baseline(run, task)
@@ -197,8 +204,11 @@ def finish(trainer: Trainer, tell: Live) -> dict[str, Any]:
     figures = trainer.train()
     if not figures:  # it was stopped
         return {"run": str(run.path), "task": task.name, "steps": trainer.state.step}
-    with reading(run.path / METRICS):
-        plot(run.metrics(), task, baseline.get(task.verdict), run.path / "plots")
+    try:
+        with reading(run.path / METRICS):
+            plot(run.metrics(), task, baseline.get(task.verdict), run.path / "plots")
+    except GlassError as error:
+        tell(f"the plots could not be drawn: {error}")
     if isinstance(task, Classify):
         plot_confusion(task.confusion, task.labels, run.path / "plots" / "confusion.png")
     result = {
