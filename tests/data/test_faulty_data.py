@@ -20,6 +20,7 @@ from glassformer.live import Silent
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import check
 from glassformer.tasks.task import Data, Given
+from glassformer.training.request import Request
 
 
 def write(path, content):
@@ -247,3 +248,10 @@ def test_training_and_checking_read_what_another_command_writes(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "9,180 tokens to learn from" in done.stderr
     assert "10,200 bytes" in done.stdout
+
+
+def test_standard_input_is_read_once(tmp_path):
+    book = write(tmp_path / "book.txt", "text")
+    Request.of("generate", [book], None, (), {"valid": ["-"]}).check(anew=True)
+    with pytest.raises(GlassError, match="standard input can be read only once"):
+        Request.of("generate", ["-"], None, (), {"valid": ["-"]}).check(anew=True)

@@ -81,8 +81,8 @@ class Request:
             raise GlassError("a model to start from has a tokenizer: no --tokenizer and no --vocab")
         if given.group and name != "classify":
             raise GlassError(f"{name} has no groups of rows: leave out --group")
-        if Path("-") in given.valid:
-            raise GlassError("what is validated on is read again and again: name a file, not -")
+        if (*given.files, *given.valid).count(Path("-")) > 1:
+            raise GlassError("standard input can be read only once: name a file beside -")
 
 
 def sort_options(
