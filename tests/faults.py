@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import random
 import shutil
 import subprocess
@@ -70,6 +71,20 @@ def patient(line: list[str], folder: Path, seconds: float | None) -> bool:
         said.seek(0)
         assert process.returncode == 0, said.read()
     return True
+
+
+def wait_for_steps(run: Path, process: subprocess.Popen) -> None:
+    """Wait until a run has learnt from a step and saved it, however long that takes."""
+    while saved_step(run) == 0:
+        assert process.poll() is None
+        time.sleep(0.05)
+
+
+def saved_step(run: Path) -> int:
+    """The step of the last checkpoint; 0 where there is none, or it is being exchanged."""
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads((run / LAST / "training.json").read_text())["step"]
+    return 0
 
 
 # --- a disk that is full --------------------------------------------------------------------------

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
 from cases import CASES
+from faults import wait_for_steps
 from glassformer import MODELS, GlassError, Model, load
 from glassformer.cli import glass
 from glassformer.folder import MANIFEST, write_manifest
@@ -175,16 +175,13 @@ def test_ctrl_c_lets_a_contender_save(book, tmp_path):
     command = [sys.executable, "-c", "from glassformer.cli import main; main()", "compare",
                "generate", str(book), "--models", "gpt2:heads=2,markov", "--steps", "100000",
                "--run", "both", "--threads", "1", "--set", "train.batch=4",
-               "--set", "train.save_every=1000000"]  # fmt: skip
+               "--set", "train.save_every=1"]  # fmt: skip
     process = subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    seen = ""
-    while "100,000 steps" not in seen:
-        seen += process.stderr.readline()
-    time.sleep(2)
+    wait_for_steps(tmp_path / "both" / "gpt2-heads=2", process)
     os.killpg(process.pid, signal.SIGINT)
-    rest = process.communicate(timeout=60)[1]
+    rest = process.communicate(timeout=600)[1]
     assert "stopped and saved" in rest
     assert "the same command goes on with it" in rest
     assert process.returncode == 1

@@ -18,7 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from faults import COMMAND, full_at_every, hashes, killed_until_done
+from faults import COMMAND, full_at_every, hashes, killed_until_done, wait_for_steps
 from glassformer import MODELS, GlassError, Trace, folder, load
 from glassformer.checkpoint import BEST, LAST
 from glassformer.errors import is_memory_error
@@ -119,13 +119,11 @@ def test_a_second_interrupt_leaves_at_once_and_breaks_nothing(tmp_path, book):
          "--save-every", "1", "--threads", "1", *settings],
         cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
     )  # fmt: skip
-    while not (tmp_path / "run" / "config.toml").exists():
-        time.sleep(0.05)
-    time.sleep(1)
+    wait_for_steps(tmp_path / "run", process)
     process.send_signal(signal.SIGTERM)
     time.sleep(0.003)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "Traceback" not in said
     assert load(tmp_path / "run" / LAST)

@@ -5,8 +5,6 @@ import json
 import math
 import signal
 import subprocess
-import sys
-import time
 from collections import Counter
 from types import SimpleNamespace
 
@@ -17,6 +15,7 @@ import torch.nn.functional as F
 from torch.optim import lr_scheduler as schedulers
 
 from cases import CASES, ids
+from faults import COMMAND, saved_step, wait_for_steps
 from glassformer import MODELS, GlassError, load
 from glassformer.live import Silent, clock
 from glassformer.nn.block import checkpointed
@@ -381,21 +380,16 @@ def test_minutes_are_a_clock(tmp_path, book, monkeypatch, seconds):
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, book):
-    command = [sys.executable, "-c", "from glassformer.cli import main; main()"]
     process = subprocess.Popen(
-        [*command, "train", "generate", str(book), "--run", "run", "--steps", "100000",
-         "--threads", "1", *[x for s in TINY for x in ("--set", s)]],
+        [*COMMAND, "train", "generate", str(book), "--run", "run", "--steps", "100000",
+         "--save-every", "5", "--threads", "1", *[x for s in TINY for x in ("--set", s)]],
         cwd=tmp_path, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    seen = ""
-    while "step " not in seen:
-        seen += process.stderr.readline()
-        assert process.poll() is None, seen
-    time.sleep(1)
+    wait_for_steps(tmp_path / "run", process)
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=60)
-    assert "glass resume run" in rest
-    assert json.loads((tmp_path / "run/last/training.json").read_text())["step"] > 1
+    _, said = process.communicate(timeout=600)
+    assert "glass resume run" in said
+    assert saved_step(tmp_path / "run") >= 5
     load(tmp_path / "run" / "last")
 
 
