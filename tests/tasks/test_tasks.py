@@ -57,11 +57,16 @@ def network_for(task, context=32, **more):
     kind = MODELS[MODEL[task.name]]
     wanted = {**SMALL, "context": context, "hidden": 32, **task.sizes(), **more}
     known = kind.Config.__dataclass_fields__
-    network = kind(kind.Config(**{n: v for n, v in wanted.items() if n in known})).eval()
-    with torch.no_grad():  # so that its guesses differ
+    return shaken(kind(kind.Config(**{n: v for n, v in wanted.items() if n in known})))
+
+
+def shaken(network):
+    """The network with larger weights, so that what it says of two inputs differs."""
+    torch.manual_seed(1)
+    with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
-    return network
+    return network.eval()
 
 
 # --- loss -----------------------------------------------------------------------------------------
@@ -269,13 +274,13 @@ def test_pairs_are_marked_as_each_model_expects_it():
 def test_a_bert_is_told_which_text_is_the_second():
     pieces = WordPiece.train(["a b c"] * 3, vocab=30)
     kind = MODELS["bert"]
-    torch.manual_seed(0)
-    shape = kind.Config(vocab=30, context=16, **SMALL, masked=False, classes=2)
-    network = kind(shape).eval()
+    network = shaken(kind(kind.Config(vocab=30, context=16, **SMALL, masked=False, classes=2)))
     ids = torch.tensor([encode_pair(pieces, ("a b", "c"))])
     keep = torch.ones_like(ids, dtype=torch.bool)
-    segments = torch.tensor([[0, 0, 0, 0, 1, 1]])
-    close(scores(network, pieces, ids, keep), network(ids, segments=segments, keep=keep))
+    found = scores(network, pieces, ids, keep)
+    close(found, network(ids, segments=torch.tensor([[0, 0, 0, 0, 1, 1]]), keep=keep))
+    other = network(ids, segments=torch.tensor([[0, 0, 0, 1, 1, 1]]), keep=keep)
+    assert not torch.allclose(found, other, atol=1e-3)
 
 
 # --- translate ------------------------------------------------------------------------------------

@@ -171,6 +171,23 @@ def test_a_comparison_that_was_stopped_goes_on(book, tmp_path, monkeypatch):
     assert module.folder_for({**asked, "seed": 4}, Path("runs")) == Path("runs/compare-2")
 
 
+def test_a_models_own_settings_win_over_common_ones(tmp_path, monkeypatch):
+    from glassformer.training import compare as module
+
+    asked = []
+
+    def answer(request):
+        asked.append(json.loads(request))
+        return 0, json.dumps({"seconds": 1})
+
+    monkeypatch.setattr(module, "in_a_process", answer)
+    (tmp_path / "one").mkdir()
+    common = {"task": "generate", "data": [], "settings": ["model.depth=9", "train.batch=4"]}
+    module.contend(Contender("gpt2:depth=2"), tmp_path / "one", common)
+    assert asked[0]["settings"] == ["model.depth=9", "train.batch=4", "model.depth=2"]
+    assert asked[0]["model"] == "gpt2"
+
+
 def test_ctrl_c_lets_a_contender_save(book, tmp_path):
     command = [sys.executable, "-c", "from glassformer.cli import main; main()", "compare",
                "generate", str(book), "--models", "gpt2:heads=2,markov", "--steps", "100000",
