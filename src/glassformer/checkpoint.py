@@ -132,6 +132,10 @@ def check_opened(
         raise GlassError(f"{path}: labels must be a list of texts")
     if len(labels) != (classes := getattr(c, "classes", 0)):
         raise GlassError(f"{path}: there are {len(labels)} labels, and {classes} classes")
+    if models.fills_masks(network):
+        raise GlassError(
+            f"{path}: it has labels, but the head of its network guesses hidden tokens"
+        )
     return network, tokenizer, task
 
 
