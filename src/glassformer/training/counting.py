@@ -74,7 +74,7 @@ def known_baseline(run: Run, task: Task) -> dict[str, Any]:
     if not file.exists():
         return {}
     figures: dict[str, Any] = read_json(file)
-    if not isinstance(figures, dict) or not isinstance(figures.get(task.verdict), float):
+    if not isinstance(figures, dict) or not isinstance(figures.get(task.verdict), int | float):
         raise GlassError(f"{file} is damaged: it does not say {task.verdict}")
     return figures
 
