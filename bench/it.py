@@ -30,7 +30,7 @@ from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Learned
 from glassformer.nn.span import Span
-from glassformer.picture import subplots
+from glassformer.core.picture import subplots
 
 BEINGS = (
     "animal dog cat horse child farmer driver nurse bird cow sheep goat rabbit teacher dancer "

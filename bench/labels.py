@@ -17,7 +17,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from glassformer.folder import read_json
+from glassformer.core.folder import read_json
 from glassformer.training.start import train
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "masked.toml"

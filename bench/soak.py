@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from glassformer.data.sample import documentation
-from glassformer.live import Silent
+from glassformer.core.reporter import NullReporter
 from glassformer.training.start import train
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -73,7 +73,7 @@ def soak_full_disk(folder: Path) -> None:
     def small(run: Path) -> None:
         train(
             "generate", text, run=run, settings=sizes, steps=12, save_every=3, evaluate_every=4,
-            device="cpu", precision="float32", threads=1, tell=Silent(),
+            device="cpu", precision="float32", threads=1, tell=NullReporter(),
         )  # fmt: skip
 
     print(f"the disk full from each of {full_at_every(folder, small)} writes on: nothing is lost")

@@ -23,11 +23,11 @@ import labels
 import torch
 
 from glassformer import MODELS, load
-from glassformer.errors import GlassError
-from glassformer.folder import read_json
+from glassformer.core.errors import GlassError
+from glassformer.core.folder import read_json
 from glassformer.inspection.draw import heat_map
-from glassformer.live import Live
-from glassformer.picture import subplots
+from glassformer.core.reporter import Reporter
+from glassformer.core.picture import subplots
 from glassformer.training.compare import PICTURE, REPORT, compare
 from glassformer.training.measure import measure
 from glassformer.training.recipe import read_recipe
@@ -43,7 +43,7 @@ SAID = ("你好。", "我爱你。", "今天天气很好。", "你叫什么名�
 
 def compared(runs: Path, name: str, task: str, *data: Path, **options: Any) -> str:
     """A comparison's table, picture and data line, as its report has them."""
-    run, _ = compare(task, *data, run=runs / name, tell=Live(), **options)
+    run, _ = compare(task, *data, run=runs / name, tell=Reporter(), **options)
     shutil.copy(run / PICTURE, PICTURES / f"{name}.png")
     _, body = (run / REPORT).read_text().split("\n\n", 1)
     return body.replace(f"]({PICTURE})", f"](pictures/{name}.png)")
@@ -107,7 +107,7 @@ def positions(runs: Path, data: Path) -> str:
     kinds = ("learned", "sinusoidal", "rotary", "alibi", "none")
     names = [f"decoder:position={kind}" for kind in kinds]
     run, _ = compare(
-        "generate", text(data), run=runs / "positions", tell=Live(), models=names, steps=1000,
+        "generate", text(data), run=runs / "positions", tell=Reporter(), models=names, steps=1000,
         settings=SMALL,
     )  # fmt: skip
 

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from glassformer import GlassError, folder, load
+from glassformer import GlassError, load
+from glassformer.core import folder
 from glassformer.checkpoint import BEST, LAST
-from glassformer.live import Silent
+from glassformer.core.reporter import NullReporter
 from glassformer.training import start
 from glassformer.training.run import Run, damage
 
@@ -159,7 +160,7 @@ def full_at_every(home: Path, train: Callable, every: int = 1) -> int:
         load(run / LAST)
         if (run / BEST).exists():
             load(run / BEST)
-        start.resume(run, Silent())
+        start.resume(run, NullReporter())
         assert hashes(run) == hashes(home / "whole"), n
         assert damage(run) == []
         shutil.rmtree(run)

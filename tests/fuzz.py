@@ -32,7 +32,7 @@ import glassformer
 from fuzzing.damage import damage_file, sign
 from fuzzing.specimens import Specimen, Specimens, build_specimens
 from glassformer import GlassError
-from glassformer.folder import MANIFEST
+from glassformer.core.folder import MANIFEST
 from glassformer.training.run import CHECKSUMS
 
 PACKAGE = Path(glassformer.__file__).parent

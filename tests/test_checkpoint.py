@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from cases import CASES, ids
 from glassformer import GlassError, load
 from glassformer.api import Model
-from glassformer.folder import exchange, inside, new_folder, recover, verify
+from glassformer.core.folder import exchange, inside, new_folder, recover, verify
 from glassformer.text.plain import Characters
 
 FILES = {"config.toml", "tokenizer.json", "model.safetensors", "manifest.json"}
@@ -80,9 +80,9 @@ def test_an_interrupted_exchange_loses_nothing(folder, monkeypatch, swap):
 
     model = load(folder)
     if swap:
-        monkeypatch.setattr("glassformer.folder.exchange", interrupted)
+        monkeypatch.setattr("glassformer.core.folder.exchange", interrupted)
     else:
-        monkeypatch.setattr("glassformer.folder.ctypes.CDLL", lambda *_args, **_more: object())
+        monkeypatch.setattr("glassformer.core.folder.ctypes.CDLL", lambda *_args, **_more: object())
         monkeypatch.setattr(Path, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.save(folder, overwrite=True)
@@ -94,7 +94,7 @@ def test_an_interrupted_exchange_loses_nothing(folder, monkeypatch, swap):
 @pytest.mark.parametrize("swap", [True, False])
 def test_folders_change_places(tmp_path, monkeypatch, swap):
     if not swap:
-        monkeypatch.setattr("glassformer.folder.ctypes.CDLL", lambda *_args, **_more: object())
+        monkeypatch.setattr("glassformer.core.folder.ctypes.CDLL", lambda *_args, **_more: object())
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x").write_text(name)
@@ -166,7 +166,7 @@ def test_files_are_on_the_disk_before_the_folder_appears(tmp_path, monkeypatch):
     assert events == ["fsync"] * (files + 1) + ["rename", "fsync"]
     events.clear()
     swap = lambda a, b: (events.append("exchange"), exchange(a, b))
-    monkeypatch.setattr("glassformer.folder.exchange", swap)
+    monkeypatch.setattr("glassformer.core.folder.exchange", swap)
     Model(CASES["generator"].network).save(tmp_path / "model", overwrite=True)
     assert events == ["fsync"] * (files + 1) + ["exchange", "fsync"]
 
@@ -202,7 +202,7 @@ def test_a_missing_empty_or_cut_file_is_named(folder, name):
 
 def sign(folder):
     """Make the manifest agree with files that were changed on purpose."""
-    from glassformer.folder import write_manifest
+    from glassformer.core.folder import write_manifest
 
     (folder / "manifest.json").unlink()
     write_manifest(folder)

@@ -6,8 +6,9 @@ from typing import Literal, get_args, get_type_hints
 
 import pytest
 
-from glassformer import MODELS, GlassError, config
-from glassformer.bounds import BOUNDS, check_bounds
+from glassformer import MODELS, GlassError
+from glassformer.core import config
+from glassformer.core.bounds import BOUNDS, check_bounds
 from glassformer.generate.sampling import Sampling
 from glassformer.models import build, gpt2, llama
 from glassformer.nn.positions import Stretch

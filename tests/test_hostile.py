@@ -8,8 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cases import CASES
-from glassformer import MODELS, GlassError, Model, folder, load, text
-from glassformer.folder import inside, reading, subfolder, write_manifest
+from glassformer import MODELS, GlassError, Model, load, text
+from glassformer.core import folder
+from glassformer.core.folder import inside, reading, subfolder, write_manifest
 from glassformer.text.components import MOST_GROWTH, REGEXES, check_components, is_linear
 from glassformer.text.plain import Bytes, Characters
 from glassformer.text.scored import Scored

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from glassformer.api import Model, load, train
-    from glassformer.errors import GlassError
-    from glassformer.models import MODELS
+    from glassformer.core.errors import GlassError
+    from glassformer.registry import MODELS
     from glassformer.text import TOKENIZERS
     from glassformer.trace import Trace
 
@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 _HOME = {
-    "MODELS": "models",
+    "MODELS": "registry",
     "TOKENIZERS": "text",
     "GlassError": "errors",
     "Model": "api",

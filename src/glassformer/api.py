@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from glassformer import checkpoint, config, models, use
-from glassformer.bounds import check_bounds
-from glassformer.convert import huggingface
-from glassformer.errors import GlassError
+from glassformer.core.bounds import check_bounds
+from glassformer.formats import huggingface
+from glassformer.core.errors import GlassError
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection import draw as pictures
 from glassformer.inspection.alignment import Alignment, align
@@ -27,7 +27,7 @@ from glassformer.inspection.shown import Sheet
 from glassformer.inspection.sketches import ALONE
 from glassformer.inspection.why import Pass, Why
 from glassformer.inspection.worksheet import worksheet
-from glassformer.live import Live
+from glassformer.core.reporter import Reporter
 from glassformer.tasks.classify import Classify, context_of
 from glassformer.tasks.translate import Translate
 from glassformer.text.tokenizer import Tokenizer
@@ -202,7 +202,7 @@ class Model:
         inputs = inputs_for(self.network, self.words(), text, target)
         return Pass(self.network, inputs, self.words()).at(name)
 
-    def heads(self, text: str | None = None, *, tell: Live | None = None) -> Roles:
+    def heads(self, text: str | None = None, *, tell: Reporter | None = None) -> Roles:
         """Where each head looks, and what its silence costs; without a text, on chance said twice.
 
         >>> role = load("runs/generate-1").heads("the cat sat")[0]
@@ -216,7 +216,7 @@ class Model:
         ids = repeated(self.config.vocab, context_of(self.network))
         return roles(self.network, {"ids": ids.to(next(self.network.parameters()).device)}, tell)
 
-    def patch(self, clean: str, corrupt: str, *, tell: Live | None = None) -> Patched:
+    def patch(self, clean: str, corrupt: str, *, tell: Reporter | None = None) -> Patched:
         """Which values carry the difference between two texts.
 
         >>> found = load("runs/generate-1").patch("the cat", "the dog")

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from glassformer import config, models, text, weights
-from glassformer.convert import huggingface, llama2c
-from glassformer.errors import GlassError
-from glassformer.folder import (
+from glassformer import registry, text, weights
+from glassformer.core import config
+from glassformer.formats import huggingface, llama2c
+from glassformer.core.errors import GlassError
+from glassformer.core.folder import (
     digest,
     inside,
     new_folder,
@@ -26,18 +26,15 @@ from glassformer.folder import (
     verify,
     write_manifest,
 )
+from glassformer.models.network import Network, Trait
 from glassformer.nn.lora import add_lora, merge_lora
 from glassformer.text.tokenizer import Tokenizer
 
 CONFIG, TOKENIZER, ADAPTER = "config.toml", "tokenizer.json", "adapter.safetensors"
 BEST, LAST = "best", "last"  # of a run: the weights to use, and those to go on from
 DEEPEST = 8  # adapters on adapters
-TABLES = (  # tensors with a row for each token or place
-    *("token.weight", "source_token.weight", "position.weight"),
-    *("masked.offset", "head.weight", "head.bias"),
-)
 
-Opened = tuple[nn.Module, Tokenizer | None, dict[str, Any]]
+Opened = tuple[Network, Tokenizer | None, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Adapter:
 
 def save(
     path: Path,
-    network: nn.Module,
+    network: Network,
     tokenizer: Tokenizer | None,
     *,
     task: dict[str, Any] | None = None,
@@ -63,7 +60,7 @@ def save(
 
     Of a network with an adapter only the named tensors are written.
     """
-    settings = {"name": models.name_of(network), **config.to_dict(network.config)}
+    settings = {"name": registry.name_of(network), **config.to_dict(network.config)}
     tables: dict[str, Any] = {"model": settings} | ({"task": task} if task else {})
     state, file = network.state_dict(), weights.FILE
     if adapter is not None:
@@ -104,18 +101,16 @@ def load(path: Path, *, merged: bool = True, depth: int = 0) -> Opened:
             if merged:
                 merge_lora(network)
         else:
-            network = weights.fill(lambda: models.build(name, settings), state, path / weights.FILE)
+            network = weights.fill(lambda: registry.build(name, settings), state, path / weights.FILE)
         tokenizer = text.load(inside(path, TOKENIZER)) if TOKENIZER in names else None
     return check_opened(path, network, tokenizer, task)
 
 
 def check_opened(
-    path: Path, network: nn.Module, tokenizer: Tokenizer | None, task: dict[str, Any]
+    path: Path, network: Network, tokenizer: Tokenizer | None, task: dict[str, Any]
 ) -> Opened:
     """The three as they are; an error where one of them does not fit another."""
-    c: Any = network.config
-    rows = min(c.vocab, getattr(c, "source_vocab", None) or c.vocab)
-    if tokenizer is not None and tokenizer.vocab > rows:
+    if tokenizer is not None and tokenizer.vocab > (rows := network.vocab):
         marks = {id for id in tokenizer.specials.values() if id >= rows}
         if len(marks) < tokenizer.vocab - rows or marks.intersection(tokenizer.prefix):
             raise GlassError(
@@ -130,12 +125,10 @@ def check_opened(
         return network, tokenizer, task
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise GlassError(f"{path}: labels must be a list of texts")
-    if len(labels) != (classes := getattr(c, "classes", 0)):
+    if not network.has(Trait.CLASSIFIER):
+        raise GlassError(f"{path}: it has labels, but its network is not a classifier")
+    if len(labels) != (classes := network.config.classes):
         raise GlassError(f"{path}: there are {len(labels)} labels, and {classes} classes")
-    if models.fills_masks(network):
-        raise GlassError(
-            f"{path}: it has labels, but the head of its network guesses hidden tokens"
-        )
     return network, tokenizer, task
 
 
@@ -144,10 +137,10 @@ def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> Non
     opened = [load(subfolder(path, LAST) or path) for path in paths]
     network, tokenizer, task = opened[0]
     first = network.state_dict()
-    if models.counts(network):
+    if network.has(Trait.FITTED):
         raise GlassError(f"{paths[0]} learnt in one go: counts have no mean")
     for path, (other, words, found) in zip(paths, opened, strict=True):
-        if other.config != network.config or models.name_of(other) != models.name_of(network):
+        if other.config != network.config or registry.name_of(other) != registry.name_of(network):
             raise GlassError(f"{path} holds another model than {paths[0]}: they have no mean")
         if found.get("labels") != task.get("labels"):
             raise GlassError(f"{path} has other labels than {paths[0]}: they have no mean")
@@ -172,7 +165,7 @@ def on_base(
     state: weights.State,
     path: Path,
     depth: int,
-) -> nn.Module:
+) -> Network:
     """The network that an adapter was trained for, with the adapter beside its weights."""
     base = Path(adapter.base)
     if not 0 < adapter.rank <= 4096 or base.resolve() == path.resolve():
@@ -183,9 +176,9 @@ def on_base(
         raise GlassError(f"{path} is an adapter for the model in {base}, which is not there")
     if fingerprint(base) != adapter.sha256:
         raise GlassError(f"{path} is an adapter for the model that was in {base}, which changed")
-    network = models.build(name, settings)
+    network = registry.build(name, settings)
     inherit(network, open_folder(base, depth=depth + 1)[0].state_dict())
-    add_lora(network, adapter.rank)
+    add_lora(network, network.stacks, adapter.rank)
     wanted = network.state_dict()
     for key, value in state.items():
         if key not in wanted or wanted[key].shape != value.shape:
@@ -203,18 +196,24 @@ def fingerprint(path: Path) -> str:
 
 
 @torch.no_grad()
-def inherit(network: nn.Module, state: weights.State, *, but: Sequence[str] = ()) -> list[str]:
-    """Take over every tensor that fits, `but` some; give back the names of those that start anew.
+def inherit(
+    network: Network, state: weights.State, *, but: Sequence[str] = ()
+) -> list[str]:
+    """Take over every tensor that fits, except those of the modules `but`; returns the names of
+    those that start anew.
 
-    Of tables of tokens and places the common rows are taken over; further rows start from their
-    mean.
+    A classifier takes its body from a language model. Of tables of tokens and positions the common
+    rows are taken over; further rows start from their mean.
     """
     anew = []
+    tables = tuple(f"{name}." for name in (*network.embeddings, *network.heads))
     for name, value in network.state_dict().items():
-        old = None if name in but else state.get(name)
+        old = state.get(name, state.get(name.removeprefix("body.")))
+        if name.startswith(tuple(f"{module}." for module in but)):
+            old = None
         if old is not None and old.shape == value.shape:
             value.copy_(old)
-        elif old is not None and name in TABLES and old.shape[1:] == value.shape[1:]:
+        elif old is not None and name.startswith(tables) and old.shape[1:] == value.shape[1:]:
             value.copy_(old.mean(dim=0).expand_as(value))
             common = min(len(old), len(value))
             value[:common] = old[:common]

@@ -23,7 +23,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import nearest
+from glassformer.core.config import nearest
 
 Edit = Callable[[Tensor], Tensor] | Tensor  # a function of the value, or what to put in its place
 

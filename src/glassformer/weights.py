@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -12,11 +12,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from glassformer.errors import GlassError
-from glassformer.folder import reading
+from glassformer.core.errors import GlassError
+from glassformer.core.folder import reading
 
 State = dict[str, Tensor]
 FILE = "model.safetensors"
+N = TypeVar("N", bound=nn.Module)
 
 
 def read(path: Path) -> State:
@@ -42,7 +43,7 @@ def write(state: State, path: Path) -> None:
     path.chmod(path.parent.stat().st_mode & 0o666)
 
 
-def fill(make: Callable[[], nn.Module], state: State, where: object) -> nn.Module:
+def fill(make: Callable[[], N], state: State, where: object) -> N:
     """A network with these weights. It is built without memory first, to compare the shapes."""
     with torch.device("meta"), Unfilled():
         network = make()

@@ -14,7 +14,7 @@ from cases import CASES
 from glassformer import Model
 from glassformer.cli import glass
 from glassformer.inspection.walks import WALKS
-from glassformer.words import language
+from glassformer.core.i18n import language
 from inspection.test_worksheet import TOKENIZER
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from faults import COMMAND, saved_step, wait_for_steps
-from glassformer.live import Bar, Live, discard_output, is_terminal
+from glassformer.core.reporter import Bar, Reporter, discard_output, is_terminal
 
 TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.context=16", "train.batch=4"]
 TRAIN = [
@@ -103,7 +103,7 @@ def test_progress_never_raises(monkeypatch, tmp_path):
     unwritable.close()
     for stream in (None, Broken(), unwritable):
         monkeypatch.setattr("sys.stderr", stream)
-        live = Live(every=0.0)
+        live = Reporter(every=0.0)
         live("a line")
         live.line("another")
         live.clear()
@@ -118,7 +118,7 @@ def test_progress_never_raises(monkeypatch, tmp_path):
 def test_a_log_that_cannot_hold_every_character_is_written_on(monkeypatch, tmp_path):
     with (tmp_path / "log").open("w", encoding="ascii") as log:
         monkeypatch.setattr("sys.stderr", log)
-        live = Live()
+        live = Reporter()
         live("三百 done")
         live("more")
         log.write("and the user's own\n")

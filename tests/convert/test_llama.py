@@ -10,7 +10,7 @@ import torch
 from convert import parity
 from convert.parity import close
 from glassformer import GlassError, Trace, load
-from glassformer.convert import llama2c
+from glassformer.formats import llama2c
 
 transformers = pytest.importorskip("transformers")
 STRETCHED = {

@@ -15,7 +15,7 @@ from glassformer.data.files import LONGEST, Bad, Quiet, guess_separator, kind_of
 from glassformer.data.labelled import aligned, check_labels, first_rows, guess_columns, table_rows
 from glassformer.data.split import Overlap, held_out
 from glassformer.data.store import Store, Writer
-from glassformer.live import Bar, Silent
+from glassformer.core.reporter import Bar, NullReporter
 from glassformer.text.plain import Bytes
 
 
@@ -240,7 +240,7 @@ def test_the_last_tenth_is_kept_and_no_character_is_cut(tmp_path):
     assert extent.bytes == len(text.encode())
     tokenizer = Bytes()
     parts = corpus.cut_at(content(), round(extent.bytes * 0.9))
-    facts = corpus.encode_corpus(parts, tokenizer, tmp_path, Bar(Silent(), "", extent.bytes))
+    facts = corpus.encode_corpus(parts, tokenizer, tmp_path, Bar(NullReporter(), "", extent.bytes))
     train, valid = (Store(tmp_path / f"{name}.ids", 256) for name in ("train", "valid"))
     both = [tokenizer.decode(store.flat.tolist()) for store in (train, valid)]
     assert "".join(both) == text

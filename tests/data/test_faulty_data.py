@@ -16,7 +16,7 @@ from glassformer import GlassError
 from glassformer.data import files
 from glassformer.data.files import Bad, Quiet, guess_separator, kept_input, lines, rows
 from glassformer.data.labelled import guess_columns
-from glassformer.live import Silent
+from glassformer.core.reporter import NullReporter
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import check
 from glassformer.tasks.task import Data, Given
@@ -188,9 +188,9 @@ def test_empty_texts_are_bad_rows(tmp_path):
     body = "".join(f"a {i},x\nc {i},y\n" for i in range(20))
     file = write(tmp_path / "a.csv", f"text,label\n{body}  ,x\n")
     with pytest.raises(GlassError, match=r"a\.csv:42: the text is empty"):
-        TASKS["classify"].prepare(Given(files=(file,)), tmp_path, Silent())
+        TASKS["classify"].prepare(Given(files=(file,)), tmp_path, NullReporter())
     given = Given(files=(file,), bad=Bad(tmp_path / "skipped.jsonl"))
-    task = TASKS["classify"].prepare(given, tmp_path, Silent())
+    task = TASKS["classify"].prepare(given, tmp_path, NullReporter())
     assert len(task.parts["train"]) + len(task.parts["valid"]) == 40
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import tomli_w
 
 from fuzzing.specimens import PACK
-from glassformer.folder import MANIFEST, write_manifest
+from glassformer.core.folder import MANIFEST, write_manifest
 from glassformer.training.run import CHECKSUMS, Run
 
 UNPACK: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}

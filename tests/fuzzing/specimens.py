@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from cases import CASES, VOCAB
 from glassformer import MODELS, GlassError, Model, load
-from glassformer.live import Silent
+from glassformer.core.reporter import NullReporter
 from glassformer.tasks.check import check
 from glassformer.tasks.task import Given
 from glassformer.text.plain import Characters
@@ -116,7 +116,7 @@ def train_runs(home: Path) -> list[Path]:
         train(
             TASKS[name.split(".")[0]], home / "data" / name.replace(".", "-") / name,
             run=home / "runs" / run, steps=4, save_every=2, device="cpu", precision="float32",
-            threads=1, tell=Silent(), **more,
+            threads=1, tell=NullReporter(), **more,
         )  # fmt: skip
     return [home / "runs" / run for run in options]
 
@@ -199,7 +199,7 @@ def ask(model: Model) -> None:
 def use_run(path: Path) -> None:
     with contextlib.suppress(GlassError):
         use_model(path)
-    resume(path, Silent(), steps=6)
+    resume(path, NullReporter(), steps=6)
 
 
 def use_recipe(path: Path) -> None:

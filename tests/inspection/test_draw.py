@@ -5,7 +5,8 @@ import torch
 from matplotlib.text import Text
 
 from cases import CASES
-from glassformer import GlassError, Model, picture
+from glassformer import GlassError, Model
+from glassformer.core import picture
 from glassformer.inspection import draw, sketches
 from glassformer.inspection.alignment import Alignment, align
 from glassformer.inspection.reading import read

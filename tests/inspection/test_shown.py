@@ -15,8 +15,8 @@ from glassformer.inspection.reading import inputs_for
 from glassformer.inspection.sheet import BLANK, Step, Table, blanked
 from glassformer.inspection.why import Pass
 from glassformer.inspection.worksheet import worksheet
-from glassformer.picture import moving, subplots
-from glassformer.words import visible
+from glassformer.core.picture import moving, subplots
+from glassformer.core.i18n import visible
 from inspection.test_worksheet import TEXT, TOKENIZER
 
 MODEL = Model(CASES["gpt2"].network, TOKENIZER)

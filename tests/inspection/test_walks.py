@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import glassformer
-from glassformer.chinese import CHINESE
+from glassformer.core.chinese import CHINESE
 from glassformer.inspection import write
 from glassformer.inspection.heads import LOOKS
 from glassformer.inspection.sheet import BLANK, Step, Table, agree, blanked, number
 from glassformer.inspection.walks import WALKS, by_hand, decoding, masked, printed, thrones
-from glassformer.words import language, say
+from glassformer.core.i18n import language, say
 
 PACKAGE = Path(glassformer.__file__).parent
 THRONES = {step.title: step for step in thrones.walk()}

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from glassformer import MODELS
 from glassformer.data.files import Bad
-from glassformer.live import Silent
+from glassformer.core.reporter import NullReporter
 from glassformer.tasks import TASKS
 from glassformer.tasks.classify import encode_pair, macro_f1, scores, separator, shortened
 from glassformer.tasks.fill_mask import HIDDEN, MASKED, RANDOM, encode_masked
@@ -47,7 +47,7 @@ MODEL = {"generate": "gpt2", "fill-mask": "bert", "classify": "classifier",
 
 def prepared(home, name, context=32, **more):
     given = Given(files=(home / FILES[name],), **more)
-    task = TASKS[name].prepare(given, home, Silent())
+    task = TASKS[name].prepare(given, home, NullReporter())
     task.start(1, context, 0)
     return task
 

@@ -15,8 +15,8 @@ from cases import CASES
 from faults import wait_for_steps
 from glassformer import MODELS, GlassError, Model, load
 from glassformer.cli import glass
-from glassformer.folder import MANIFEST, write_manifest
-from glassformer.live import Silent
+from glassformer.core.folder import MANIFEST, write_manifest
+from glassformer.core.reporter import NullReporter
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import Told
 from glassformer.tasks.task import Given
@@ -31,7 +31,7 @@ TINY = ["model.dim=32", "model.depth=1", "model.context=32", "train.batch=4"]
 def both(book, folder, *models, **options):
     settings = [s for s in TINY if "gpt2" in models[0] or "train" in s]
     return compare(
-        "generate", book, models=models, run=folder, tell=Silent(), steps=12, threads=1,
+        "generate", book, models=models, run=folder, tell=NullReporter(), steps=12, threads=1,
         settings=settings, device="cpu", **options,
     )  # fmt: skip
 
@@ -122,8 +122,8 @@ def test_every_task_can_be_learnt_by_counting(name, book, tmp_path):
         guesses = dict(model.fill_mask("sat on the [MASK] and")[0])
         assert max(guesses, key=guesses.get) in ("mat", "m", "##at")
     with pytest.raises(GlassError, match="learnt in one go"):
-        resume(tmp_path / "run", Silent(), minutes=1)
-    assert resume(tmp_path / "run", Silent())["steps"] == 0
+        resume(tmp_path / "run", NullReporter(), minutes=1)
+    assert resume(tmp_path / "run", NullReporter())["steps"] == 0
 
 
 def test_the_baseline_stands_beside_the_figures(tmp_path):
@@ -138,7 +138,7 @@ def test_the_baseline_stands_beside_the_figures(tmp_path):
     figures = measure(tmp_path / "run", (data,))
     assert figures["baseline"]["accuracy"] > 0.9
     assert load(tmp_path / "run" / "baseline").name == "bag"
-    assert "baseline" in resume(tmp_path / "run", Silent(), steps=6)
+    assert "baseline" in resume(tmp_path / "run", NullReporter(), steps=6)
 
     none = train("classify", data, run=tmp_path / "no", steps=4, settings=settings, baseline=False)
     assert "baseline" not in none
@@ -221,7 +221,7 @@ def test_a_share_of_sorted_data_has_all_labels(tmp_path):
     (tmp_path / "sorted.csv").write_text("text,label\n" + "\n".join(rows))
     data = Given(files=(tmp_path / "sorted.csv",))
     (tmp_path / "cache").mkdir()
-    task = TASKS["classify"].prepare(data, tmp_path / "cache", Silent())
+    task = TASKS["classify"].prepare(data, tmp_path / "cache", NullReporter())
     heard = []
 
     class Ear:

@@ -19,11 +19,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from faults import COMMAND, full_at_every, hashes, killed_until_done, wait_for_steps
-from glassformer import MODELS, GlassError, Trace, folder, load
+from glassformer import MODELS, GlassError, Trace, load
+from glassformer.core import folder
 from glassformer.checkpoint import BEST, LAST
-from glassformer.errors import is_memory_error
-from glassformer.folder import write_manifest
-from glassformer.live import Silent
+from glassformer.core.errors import is_memory_error
+from glassformer.core.folder import write_manifest
+from glassformer.core.reporter import NullReporter
 from glassformer.tasks.check import Told
 from glassformer.tasks.generate import Generate
 from glassformer.training import begin, start
@@ -36,7 +37,7 @@ EXACT = {"device": "cpu", "precision": "float32", "threads": 1}
 
 
 def train(book, run, **options):
-    usual = {"steps": 12, "save_every": 3, "evaluate_every": 4, "tell": Silent(), **EXACT}
+    usual = {"steps": 12, "save_every": 3, "evaluate_every": 4, "tell": NullReporter(), **EXACT}
     return start.train("generate", book, run=run, settings=TINY, **{**usual, **options})
 
 
@@ -66,7 +67,7 @@ def test_a_run_in_five_pieces_equals_one_run(tmp_path, book, monkeypatch, more):
     for following in (*stops, 99):
         assert json.loads((tmp_path / "pieces/last/training.json").read_text())["step"] == at
         at = following
-        start.resume(tmp_path / "pieces", Silent())
+        start.resume(tmp_path / "pieces", NullReporter())
     assert hashes(tmp_path / "pieces") == hashes(tmp_path / "whole")
     figures = [
         [{k: v for k, v in line.items() if k != "seconds"} for line in Run(tmp_path / n).metrics()]
@@ -129,8 +130,8 @@ def test_a_second_interrupt_leaves_at_once_and_breaks_nothing(tmp_path, book):
     assert load(tmp_path / "run" / LAST)
     done = json.loads((tmp_path / "run/last/training.json").read_text())["step"]
     with pytest.raises(GlassError, match="steps are done already"):
-        start.resume(tmp_path / "run", Silent(), steps=1)
-    assert start.resume(tmp_path / "run", Silent(), steps=done + 3)["steps"] == done + 3
+        start.resume(tmp_path / "run", NullReporter(), steps=1)
+    assert start.resume(tmp_path / "run", NullReporter(), steps=done + 3)["steps"] == done + 3
 
 
 def test_a_clock_that_was_moved_makes_no_run_younger_than_now(tmp_path, book):
@@ -147,7 +148,7 @@ def test_two_at_once_are_refused(tmp_path, book):
     train(book, tmp_path / "run")
     with Run(tmp_path / "run").held():
         for attempt in (
-            lambda: start.resume(tmp_path / "run", Silent()),
+            lambda: start.resume(tmp_path / "run", NullReporter()),
             lambda: train(book, tmp_path / "run", overwrite=True),
         ):
             with pytest.raises(GlassError, match="another process is training in"):
@@ -156,7 +157,7 @@ def test_two_at_once_are_refused(tmp_path, book):
         line = [sys.executable, "-c", code, "resume", str(tmp_path / "run")]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         assert (done.returncode, "another process" in done.stderr) == (1, True)
-    start.resume(tmp_path / "run", Silent())
+    start.resume(tmp_path / "run", NullReporter())
 
 
 # --- the disk -------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ def test_a_file_that_may_not_grow_is_told_with_what_is_left(tmp_path, book):
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert "the checkpoint of step 6 is whole: glass resume run" in done.stderr
-    start.resume(tmp_path / "run", Silent(), steps=9)
+    start.resume(tmp_path / "run", NullReporter(), steps=9)
     assert json.loads((tmp_path / "run/last/training.json").read_text())["step"] == 9
 
 
@@ -238,7 +239,7 @@ def test_a_damaged_checkpoint_points_to_the_other(tmp_path, book):
     with (run / "cache" / "train.ids").open("r+b") as store:
         store.write(b"xx")
     with pytest.raises(GlassError, match=r"train\.ids is damaged"):
-        start.resume(run, Silent())
+        start.resume(run, NullReporter())
 
 
 # --- numbers --------------------------------------------------------------------------------------
@@ -446,16 +447,16 @@ def test_a_new_end_survives_a_kill(tmp_path, book, monkeypatch):
     process = os.fork()
     if process == 0:
         monkeypatch.setattr(Trainer, "loop", lambda _self: os._exit(9))
-        start.resume(tmp_path / "run", Silent(), steps=20)
+        start.resume(tmp_path / "run", NullReporter(), steps=20)
     os.waitpid(process, 0)
-    assert start.resume(tmp_path / "run", Silent())["steps"] == 20
+    assert start.resume(tmp_path / "run", NullReporter())["steps"] == 20
 
 
 def test_a_run_that_learns_no_more_stays_where_it_is(tmp_path, book):
     options = {"rate": 0.0, "patience": 1, "steps": 40}
     done = train(book, tmp_path / "run", **options)
     assert done["steps"] == 8
-    assert start.resume(tmp_path / "run", Silent())["steps"] == 8
+    assert start.resume(tmp_path / "run", NullReporter())["steps"] == 8
 
 
 def test_a_folder_that_is_gone_is_not_made_again(tmp_path, book, monkeypatch):
@@ -570,7 +571,7 @@ def test_sizes_that_no_machine_has_are_refused_at_once(
     before = torch.get_num_threads()
     with pytest.raises(GlassError, match=message):
         start.train(
-            "generate", book, run=tmp_path / "run", settings=[setting], steps=3, tell=Silent()
+            "generate", book, run=tmp_path / "run", settings=[setting], steps=3, tell=NullReporter()
         )
     assert not (tmp_path / "run").exists()
     assert torch.get_num_threads() == before
@@ -581,7 +582,7 @@ def test_a_wide_and_deep_network_is_refused_before_it_is_allocated(tmp_path, boo
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(GlassError, match=r"3,2.* parameters need about .* GB"):
         start.train(
-            "generate", book, run=tmp_path / "run", settings=settings, steps=3, tell=Silent()
+            "generate", book, run=tmp_path / "run", settings=settings, steps=3, tell=NullReporter()
         )
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
 
@@ -601,9 +602,9 @@ def test_a_run_in_which_some_weights_get_no_gradient_goes_on(tmp_path, book):
     """A BERT that is pooled but has nothing to sort: its pooler never learns."""
     settings = [*TINY, "model.classes=0"]
     start.train(
-        "fill-mask", book, run=tmp_path / "run", settings=settings, steps=2, tell=Silent(), **EXACT
+        "fill-mask", book, run=tmp_path / "run", settings=settings, steps=2, tell=NullReporter(), **EXACT
     )
-    assert start.resume(tmp_path / "run", Silent(), steps=4)["steps"] == 4
+    assert start.resume(tmp_path / "run", NullReporter(), steps=4)["steps"] == 4
 
 
 @pytest.mark.parametrize("parameters", [20_000, 500_000])
@@ -636,7 +637,7 @@ def test_a_full_disk_is_told_with_the_file(tmp_path, book, monkeypatch):
 
     monkeypatch.setattr(folder, "sync", full)
     with pytest.raises(GlassError, match=r"metrics\.jsonl.*No space left on device"):
-        start.resume(tmp_path / "run", Silent(), steps=6)
+        start.resume(tmp_path / "run", NullReporter(), steps=6)
 
 
 def test_a_run_of_more_threads_than_there_may_be_goes_on_with_fewer(tmp_path, book, monkeypatch):
@@ -647,7 +648,7 @@ def test_a_run_of_more_threads_than_there_may_be_goes_on_with_fewer(tmp_path, bo
     asked = []
     monkeypatch.setattr(torch, "set_num_threads", asked.append)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert start.resume(tmp_path / "run", Silent(), steps=3)["steps"] == 3
+    assert start.resume(tmp_path / "run", NullReporter(), steps=3)["steps"] == 3
     assert asked == [64]
 
 
@@ -688,7 +689,7 @@ def test_a_run_folder_that_was_tampered_with_is_refused_in_one_line(tmp_path, bo
         write_manifest(manifest.parent)
     Run(run).seal()
     with pytest.raises(GlassError) as error:
-        start.resume(run, Silent(), steps=4)
+        start.resume(run, NullReporter(), steps=4)
     assert "\n" not in str(error.value)
     assert str(run) in str(error.value)
 
@@ -698,7 +699,7 @@ def test_a_request_that_was_tampered_with_is_refused(tmp_path, content):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "request.json").write_text(content)
     with pytest.raises(GlassError, match=r"request\.json"):
-        start.resume(tmp_path / "run", Silent())
+        start.resume(tmp_path / "run", NullReporter())
 
 
 def test_moments_of_another_network_are_refused(tmp_path, book):
@@ -717,4 +718,4 @@ def test_moments_of_another_network_are_refused(tmp_path, book):
         (file.parent / "manifest.json").unlink()
         write_manifest(file.parent)
         with pytest.raises(GlassError, match=r"training\.safetensors is damaged"):
-            start.resume(tmp_path / "run", Silent(), steps=4)
+            start.resume(tmp_path / "run", NullReporter(), steps=4)

@@ -8,8 +8,8 @@ import torch
 from cases import CASES, ids, source
 from glassformer import MODELS, GlassError, Model, load
 from glassformer.checkpoint import ADAPTER, BEST, average, inherit
-from glassformer.folder import MANIFEST, write_manifest
-from glassformer.live import Silent
+from glassformer.core.folder import MANIFEST, write_manifest
+from glassformer.core.reporter import NullReporter
 from glassformer.nn.lora import LoRA, add_lora, merge_lora
 from glassformer.tasks.check import Told
 from glassformer.text.plain import Characters, Words
@@ -23,7 +23,7 @@ SMALL = [*TINY, "model.context=32", "train.batch=4"]
 
 
 def go(task, *data, **options):
-    return start.train(task, *data, **{"steps": 20, "tell": Silent(), **EXACT, **options})
+    return start.train(task, *data, **{"steps": 20, "tell": NullReporter(), **EXACT, **options})
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_an_adapter_is_small_and_stands_on_its_base(home, tmp_path):
     model.save(tmp_path / "merged")
     assert load(tmp_path / "merged").classify(["the cat"]) == model.classify(["the cat"])
 
-    assert start.resume(run, Silent(), steps=66)["steps"] == 66
+    assert start.resume(run, NullReporter(), steps=66)["steps"] == 66
 
     base.rename(tmp_path / "moved")
     with pytest.raises(GlassError, match=r"adapter for the model in .*base, which is not there"):

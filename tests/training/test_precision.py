@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from glassformer import GlassError, load
-from glassformer.live import Silent
+from glassformer.core.reporter import NullReporter
 from glassformer.models import MODELS
 from glassformer.nn.recurrence import Recurrence
 from glassformer.tasks import TASKS
@@ -51,7 +51,7 @@ def test_every_model_takes_its_first_steps_in_the_precision_that_is_chosen(
     monkeypatch.setattr(decide, "bfloat16_may_pay", lambda _network: True)  # so that it is tried
     result = train(
         task, files[task], run=tmp_path / "run", model=model, steps=3, device="cpu",
-        baseline=False, settings=[*settings_for(model), "train.batch=1"], tell=Silent(),
+        baseline=False, settings=[*settings_for(model), "train.batch=1"], tell=NullReporter(),
     )  # fmt: skip
     assert result["steps"] == (0 if hasattr(MODELS[model], "learn") else 3)
     assert load(tmp_path / "run").name == model
@@ -90,7 +90,7 @@ def test_a_precision_that_was_asked_for_and_cannot_run_is_refused(
     with pytest.raises(GlassError, match=match) as error:
         train(
             "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
-            device="cpu", settings=settings_for("recurrent"), precision=precision, tell=Silent(),
+            device="cpu", settings=settings_for("recurrent"), precision=precision, tell=NullReporter(),
         )  # fmt: skip
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
@@ -106,7 +106,7 @@ def test_memory_that_runs_out_in_half_precision_is_not_a_missing_kernel(
     with pytest.raises(GlassError, match="needs more memory than there is"):
         train(
             "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
-            device="cpu", settings=settings_for("recurrent"), precision="bfloat16", tell=Silent(),
+            device="cpu", settings=settings_for("recurrent"), precision="bfloat16", tell=NullReporter(),
         )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_a_run_goes_on_in_float32_where_its_precision_cannot_run(files, tmp_path
     options = {"model": "recurrent", "device": "cpu", "settings": settings_for("recurrent")}
     train(
         "generate", files["generate"], run=tmp_path / "run", steps=2, precision="float32",
-        tell=Silent(), **options,
+        tell=NullReporter(), **options,
     )  # fmt: skip
     file = tmp_path / "run" / "config.toml"  # as if it had been trained on another machine
     file.write_text(file.read_text().replace('"float32"', '"bfloat16"'))
@@ -166,7 +166,7 @@ def test_float16_that_diverges_ends_with_an_error(tmp_path, book):
     options = {"rate": 1e6, "precision": "float16", "baseline": False, "device": "cpu"}
     with pytest.raises(GlassError, match="steps in a row were not finite"):
         train(
-            "generate", book, run=tmp_path / "run", steps=60, tell=Silent(),
+            "generate", book, run=tmp_path / "run", steps=60, tell=NullReporter(),
             settings=[*settings_for("gpt2"), "train.warmup=0.0"], **options,
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ from torch.optim import lr_scheduler as schedulers
 from cases import CASES, ids
 from faults import COMMAND, saved_step, wait_for_steps
 from glassformer import MODELS, GlassError, load
-from glassformer.live import Silent, clock
+from glassformer.core.reporter import NullReporter, clock
 from glassformer.nn.block import checkpointed
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import Told
@@ -37,14 +37,14 @@ TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "t
 
 def small_trainer(tmp_path, book, **settings):
     run = Run.create(tmp_path / f"run{len(list(tmp_path.iterdir()))}")
-    task = TASKS["generate"].prepare(Given(files=(book,)), run.cache, Silent())
+    task = TASKS["generate"].prepare(Given(files=(book,)), run.cache, NullReporter())
     options = Training(**{"steps": 20, "device": "cpu", "precision": "float32", **settings})
     task.start(options.batch, 16, options.seed)
     torch.manual_seed(0)
     from glassformer.models.gpt2 import GPT2, Config
 
     shape = Config(vocab=task.tokenizer.vocab, context=16, dim=32, depth=2, heads=2, dropout=0.0)
-    return Trainer(GPT2(shape), task, options, run, Silent())
+    return Trainer(GPT2(shape), task, options, run, NullReporter())
 
 
 def weights_of(network):
@@ -72,14 +72,14 @@ def test_pieces_count_by_their_predictions(tmp_path):
     kind = MODELS["translator"]
     for pieces in (1, 3):
         run = Run.create(tmp_path / f"run{pieces}")
-        task = TASKS["translate"].prepare(Given(files=(file,)), run.cache, Silent())
+        task = TASKS["translate"].prepare(Given(files=(file,)), run.cache, NullReporter())
         task.start(1, 0, 0)
         torch.manual_seed(0)
         shape = kind.Config(
             vocab=task.tokenizer.vocab, dim=16, depth=1, heads=2, hidden=16, dropout=0.0
         )
         settings = Training(steps=9, device="cpu", precision="float32", accumulate=pieces)
-        trainer = Trainer(kind(shape), task, settings, run, Silent())
+        trainer = Trainer(kind(shape), task, settings, run, NullReporter())
         trainer.gradients(task.batch(0), pieces)
         learnt.append(torch.cat([p.grad.flatten() for p in trainer.network.parameters()]))
     torch.testing.assert_close(*learnt, atol=1e-7, rtol=1e-5)
@@ -181,9 +181,9 @@ def test_going_back_keeps_what_was_found_and_spent(tmp_path, book):
 
 def test_a_run_that_patience_ended_goes_on_when_asked(tmp_path, book):
     options = {"rate": 0.0, "patience": 1, "evaluate_every": 4, "device": "cpu", "steps": 40}
-    done = train("generate", book, run=tmp_path / "run", settings=TINY, tell=Silent(), **options)
+    done = train("generate", book, run=tmp_path / "run", settings=TINY, tell=NullReporter(), **options)
     assert done["steps"] == 8
-    assert resume(tmp_path / "run", Silent(), steps=60)["steps"] > 8
+    assert resume(tmp_path / "run", NullReporter(), steps=60)["steps"] > 8
 
 
 def test_validation_is_without_dropout_and_learning_goes_on_with_it(tmp_path, book, monkeypatch):
@@ -374,7 +374,7 @@ def test_minutes_are_a_clock(tmp_path, book, monkeypatch, seconds):
     assert result["seconds"] == pytest.approx(budget, abs=2 * seconds)
     assert result["steps"] == pytest.approx(budget / seconds, abs=2)
     assert "minutes = 0.2" in (tmp_path / "run" / "config.toml").read_text()
-    more = resume(tmp_path / "run", Silent(), minutes=0.1)
+    more = resume(tmp_path / "run", NullReporter(), minutes=0.1)
     assert more["steps"] > result["steps"]
     assert more["seconds"] - result["seconds"] == pytest.approx(budget / 2, abs=0.1 * budget)
 
@@ -418,7 +418,7 @@ def paired(tmp_path):
 def test_a_pass_asks_for_as_many_predictions_as_are_said(tmp_path):
     for name, file in (("classify", labelled(tmp_path)), ("translate", paired(tmp_path))):
         (tmp_path / name).mkdir()
-        task = TASKS[name].prepare(Given(files=(file,)), tmp_path / name, Silent())
+        task = TASKS[name].prepare(Given(files=(file,)), tmp_path / name, NullReporter())
         task.start(1, 0, 0)
         counts = [task.count(task.batch(step)) for step in range(task.epoch())]
         assert sum(counts) == task.predictions
@@ -438,12 +438,12 @@ def test_a_text_is_read_in_stretches_of_a_context():
 def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):
     file = tmp_path / "a.txt"
     file.write_text("ab" * 900 + "aZ" * 100)  # the Z stands only in the last tenth
-    task = TASKS["generate"].prepare(Given(files=(file,)), tmp_path, Silent())
+    task = TASKS["generate"].prepare(Given(files=(file,)), tmp_path, NullReporter())
     task.start(2, 8, 0)
     assert task.spelling(task.valid.flat) == 0  # the tokenizer has read all of the file
     fresh = Given(files=(file,), ready=Characters.train(["ab"]), share=1.0)
     (tmp_path / "fresh").mkdir()
-    task = TASKS["generate"].prepare(fresh, tmp_path / "fresh", Silent())
+    task = TASKS["generate"].prepare(fresh, tmp_path / "fresh", NullReporter())
     task.start(2, 8, 0)
     assert task.spelling(task.valid.flat) == pytest.approx(100 * math.log(0x110000))
 
@@ -511,7 +511,7 @@ def test_bert_learns_which_halves_belong_together(tmp_path):
 
 
 def test_halves_follow_or_come_from_elsewhere(tmp_path, book):
-    task = TASKS["fill-mask"].prepare(Given(files=(book,), vocab=80), tmp_path, Silent())
+    task = TASKS["fill-mask"].prepare(Given(files=(book,), vocab=80), tmp_path, NullReporter())
     task.start(64, 32, 0)
     follows = torch.cat([task.batch(step)["follows"] for step in range(60)])
     assert follows.float().mean() == pytest.approx(0.5, abs=0.02)
@@ -535,7 +535,7 @@ def test_only_hidden_tokens_are_guessed_and_the_guess_is_the_same():
 
 
 def test_tokens_are_hidden_as_bert_hides_them(tmp_path, book):
-    task = TASKS["fill-mask"].prepare(Given(files=(book,), vocab=80), tmp_path, Silent())
+    task = TASKS["fill-mask"].prepare(Given(files=(book,), vocab=80), tmp_path, NullReporter())
     task.start(64, 32, 0)
     shown, answers = [], []
     for step in range(60):

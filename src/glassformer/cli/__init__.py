@@ -32,8 +32,8 @@ from glassformer.cli.runs import runs
 from glassformer.cli.train import train
 from glassformer.cli.translate import translate
 from glassformer.cli.walk import walk
-from glassformer.errors import GlassError, is_memory_error
-from glassformer.live import discard_output
+from glassformer.core.errors import GlassError, is_memory_error
+from glassformer.core.reporter import discard_output
 
 GROUPS = {
     "Train": [check_data, train, resume, evaluate, compare, runs],

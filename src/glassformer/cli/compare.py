@@ -41,7 +41,7 @@ def compare(task: str, data: tuple[str, ...], **options: Any) -> None:
     glass compare generate book.txt --models decoder:position=rotary,decoder:position=alibi
     glass compare classify reviews.csv --models bag,classifier --params 1000000
     """
-    from glassformer.live import Live
+    from glassformer.core.reporter import Reporter
     from glassformer.tasks import TASKS
     from glassformer.training.compare import compare as run_all
     from glassformer.training.compare import table
@@ -55,7 +55,7 @@ def compare(task: str, data: tuple[str, ...], **options: Any) -> None:
     asked = {
         n: list(v) if isinstance(v, tuple) else v for n, v in options.items() if v not in (None, ())
     }
-    run, rows = run_all(task, *data, models=names, run=run, tell=Live(), **asked)
+    run, rows = run_all(task, *data, models=names, run=run, tell=Reporter(), **asked)
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))

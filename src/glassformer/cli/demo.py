@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from glassformer.words import visible
+from glassformer.core.i18n import visible
 
 if TYPE_CHECKING:
     from rich.console import Console

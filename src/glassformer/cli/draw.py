@@ -40,8 +40,8 @@ def draw(name: str, run: str | None, text: str | None, **options: Any) -> None:
     glass draw unfolding runs/translate-1 三百二十一
     """
     from glassformer.api import load
-    from glassformer.config import nearest
-    from glassformer.errors import GlassError
+    from glassformer.core.config import nearest
+    from glassformer.core.errors import GlassError
     from glassformer.inspection.draw import MOVING, OF_A_TEXT, STILL, save
     from glassformer.inspection.sketches import ALONE, sketch
 

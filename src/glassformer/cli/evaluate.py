@@ -29,7 +29,7 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **options: Any) -> 
     glass evaluate runs/classify-1 test.csv --json
     glass evaluate runs/generate-1 --context 256
     """
-    from glassformer.live import shown
+    from glassformer.core.reporter import shown
     from glassformer.training.measure import measure
 
     if options["plot"] and options["plot"].suffix not in (".png", ".svg", ".pdf"):

@@ -34,10 +34,10 @@ def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_jso
 
     from glassformer.api import load
     from glassformer.inspection.screen import show
-    from glassformer.live import Live
+    from glassformer.core.reporter import Reporter
 
     free(plot, overwrite=overwrite)
-    found = load(run).heads(text, tell=Live())
+    found = load(run).heads(text, tell=Reporter())
     if plot is not None:
         from glassformer.inspection.draw import role_map, save
 

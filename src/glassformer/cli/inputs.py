@@ -43,7 +43,7 @@ def texts_of(file: Path, text: tuple[str, ...]) -> list[Any]:
     """The lines of a file, or what stands in columns of a table."""
     from glassformer.data.corpus import guess_column
     from glassformer.data.files import TABLES, Bad, kind_of, lines, rows
-    from glassformer.errors import GlassError
+    from glassformer.core.errors import GlassError
 
     if kind_of(file) not in TABLES:
         return [line.rstrip("\n") for _, line in lines(file, Bad())]

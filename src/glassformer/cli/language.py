@@ -6,7 +6,7 @@ import click
 
 
 def choose(context: click.Context, option: click.Parameter, name: str) -> None:
-    from glassformer.words import language
+    from glassformer.core.i18n import language
 
     language.set(name)
 

@@ -17,7 +17,7 @@ def models(training: bool, as_json: bool) -> None:
     glass models --training
     glass models --json
     """
-    from glassformer.config import to_dict
+    from glassformer.core.config import to_dict
     from glassformer.models import MODELS
     from glassformer.tasks import TASKS
     from glassformer.training.settings import Training

@@ -35,10 +35,10 @@ def patch(
 
     from glassformer.api import load
     from glassformer.inspection.screen import show
-    from glassformer.live import Live
+    from glassformer.core.reporter import Reporter
 
     free(plot, overwrite=overwrite)
-    found = load(run).patch(clean, corrupt, tell=Live())
+    found = load(run).patch(clean, corrupt, tell=Reporter())
     if plot is not None:
         from glassformer.inspection.draw import patch_map, save
 

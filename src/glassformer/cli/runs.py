@@ -18,7 +18,7 @@ def runs(folder: str, as_json: bool) -> None:
     glass runs
     glass runs elsewhere --json
     """
-    from glassformer.config import read
+    from glassformer.core.config import read
     from glassformer.tasks import TASKS
     from glassformer.tasks.task import is_gain
     from glassformer.training.run import Run

@@ -51,11 +51,11 @@ def walk(what: str, text: str | None, **options: Any) -> None:
     """
     from rich.console import Console
 
-    from glassformer.folder import write_file
+    from glassformer.core.folder import write_file
     from glassformer.inspection import write
     from glassformer.inspection.screen import show
     from glassformer.inspection.sheet import blanked
-    from glassformer.words import say
+    from glassformer.core.i18n import say
 
     files = [options[name] for name in ("html", "latex", "folder")]
     free(*(f for f in files if f != SCREEN), overwrite=options["overwrite"])
@@ -86,7 +86,7 @@ def walk(what: str, text: str | None, **options: Any) -> None:
 
 def title_for(what: str, text: str | None, options: dict[str, Any]) -> str:
     from glassformer.inspection.walks import WALKS, title_of
-    from glassformer.words import say
+    from glassformer.core.i18n import say
 
     if what in WALKS:
         return title_of(what)
@@ -99,7 +99,7 @@ def title_for(what: str, text: str | None, options: dict[str, Any]) -> str:
 def turn(console: Console, steps: Sequence[Step]) -> None:
     """A step at a time, as keys say; at once where there is no one to press them."""
     from glassformer.inspection.screen import show_step
-    from glassformer.words import say
+    from glassformer.core.i18n import say
 
     asks, at = sys.stdin.isatty() and sys.stdout.isatty(), 0
     while at < len(steps):
@@ -117,8 +117,8 @@ def turn(console: Console, steps: Sequence[Step]) -> None:
 
 def steps_of(what: str, text: str | None, options: dict[str, Any]) -> Sequence[Step]:
     from glassformer.api import load
-    from glassformer.config import nearest
-    from glassformer.errors import GlassError
+    from glassformer.core.config import nearest
+    from glassformer.core.errors import GlassError
     from glassformer.inspection.walks import WALKS
 
     if what in WALKS:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.data.store import Store
-from glassformer.errors import GlassError
+from glassformer.core.errors import GlassError
 
 
 def windows(store: Store, seed: int, step: int, batch: int, length: int) -> Tensor:

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from glassformer.data.files import TABLES, Bad, Quiet, kind_of, lines, rows
 from glassformer.data.store import Writer
-from glassformer.errors import GlassError
-from glassformer.live import Bar, Live
+from glassformer.core.errors import GlassError
+from glassformer.core.reporter import Bar, Reporter
 from glassformer.text import TOKENIZERS
 from glassformer.text.plain import UNKNOWN, Listed
 from glassformer.text.subword import BERT_SPECIALS, Subwords
@@ -120,7 +120,7 @@ def learn_tokenizer(
 
 
 def ready_tokenizer(
-    tokenizer: Tokenizer, sample: list[str], *, extend: bool, tell: Live
+    tokenizer: Tokenizer, sample: list[str], *, extend: bool, tell: Reporter
 ) -> Tokenizer:
     """A tokenizer that there is, with what it does not know added if asked, or told."""
     if extend:

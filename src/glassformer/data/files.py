@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from glassformer.errors import GlassError
-from glassformer.folder import reading
+from glassformer.core.errors import GlassError
+from glassformer.core.folder import reading
 
 LONGEST = 10_000_000  # characters in a line; more is hardly text
 PATIENCE = 10.0  # seconds until a pipe through which nothing comes is given up

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from glassformer.errors import GlassError
-from glassformer.folder import reading
+from glassformer.core.errors import GlassError
+from glassformer.core.folder import reading
 
 BLOCK = 1 << 20  # ids that are looked at together
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from glassformer.bounds import check_bounds
-from glassformer.errors import GlassError
+from glassformer.core.bounds import check_bounds
+from glassformer.core.errors import GlassError
 
 
 @dataclass(frozen=True)

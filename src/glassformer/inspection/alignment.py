@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from glassformer.errors import GlassError
+from glassformer.core.errors import GlassError
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
 from glassformer.tasks.translate import start_and_end
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 from glassformer.use import encode_source, rows_of
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,16 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer.errors import GlassError
+from glassformer.core.errors import GlassError
 from glassformer.inspection.alignment import Alignment
 from glassformer.inspection.heads import LOOKS, Role
 from glassformer.inspection.patch import Patched
 from glassformer.inspection.reading import Reading, one_head, patterns_of
 from glassformer.models import writes
-from glassformer.picture import moving, subplots
+from glassformer.core.picture import moving, subplots
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
-from glassformer.words import visible
+from glassformer.core.i18n import visible
 
 OF_A_TEXT = (
     *("words", "attention", "lines", "heads", "residual", "norm", "lens", "alignment"),

@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.errors import GlassError
+from glassformer.core.errors import GlassError
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
-from glassformer.live import Bar, Live, Silent
+from glassformer.core.reporter import Bar, Reporter, NullReporter
 from glassformer.models import writes
 from glassformer.trace import Trace
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 LOOKS = ("previous", "first", "same", "duplicate", "induction", "distance")
 LENGTH = 24  # tokens of a text by chance, which is then said twice
@@ -105,9 +105,9 @@ def looks(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
 
 
 @torch.inference_mode()
-def roles(network: nn.Module, inputs: dict[str, Tensor], tell: Live | None = None) -> Roles:
+def roles(network: nn.Module, inputs: dict[str, Tensor], tell: Reporter | None = None) -> Roles:
     """Measure every head of a network on one text."""
-    tell = tell or Silent()
+    tell = tell or NullReporter()
     with Trace(network, "*pattern", "*scores") as trace:
         whole = network(**inputs)
     if not trace:

@@ -11,15 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.errors import GlassError
+from glassformer.core.errors import GlassError
 from glassformer.inspection.reading import asked_at, inputs_for
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
-from glassformer.live import Bar, Live, Silent
+from glassformer.core.reporter import Bar, Reporter, NullReporter
 from glassformer.models import writes
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 SMALL = 1e-6  # a change of a probability that explains nothing
 AT_ONCE = 50_000_000  # scores that are computed at once: memory
@@ -143,7 +143,7 @@ def patch(
     clean: str,
     corrupt: str,
     labels: Sequence[str] = (),
-    tell: Live | None = None,
+    tell: Reporter | None = None,
 ) -> Patched:
     """Run the corrupt text with one value at a time taken from the clean one."""
     question, texts = asked(network, tokenizer, clean, corrupt, masked=not labels)
@@ -157,7 +157,7 @@ def patch(
     values = [block + part for block in blocks for part in PARTS if block + part in kept]
     if not values:
         raise GlassError("this model has no blocks whose values could be put in")
-    tell, each = tell or Silent(), {}
+    tell, each = tell or NullReporter(), {}
     bar = Bar(tell, "values", len(values))
     for value in values:
         each[value] = contrast.restored(question.with_each(texts[1], value, kept[value]))

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer.config import nearest
-from glassformer.errors import GlassError
+from glassformer.core.config import nearest
+from glassformer.core.errors import GlassError
 from glassformer.models import name_of
 from glassformer.tasks.classify import encode_pair
 from glassformer.tasks.fill_mask import encode_masked

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from glassformer.inspection.sheet import Step, Table
-from glassformer.words import say, visible
+from glassformer.core.i18n import say, visible
 
 STYLES = {"printed": "default", "right": "green", "given": "cyan", "made": "default"}
 MANY = 32  # columns or rows, beyond which a terminal shows only the first

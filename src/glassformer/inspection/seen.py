@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from glassformer.inspection.reading import Reading
-from glassformer.words import say, visible
+from glassformer.core.i18n import say, visible
 
 SIDE, HEADS = 24, 8  # the most rows and columns of a small picture, and of those side by side
 STYLE = """

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer.errors import GlassError
+from glassformer.core.errors import GlassError
 from glassformer.inspection.walks.markov import SHOW, counted
 from glassformer.nn.masks import causal, everything, fixed, strided, window
 from glassformer.nn.positions import sinusoid
-from glassformer.picture import subplots
+from glassformer.core.picture import subplots
 
 PLACES, WIDTH, STEPS = 40, 32, 300
 AROUND = [i / 20 - 1 for i in range(41)]  # how far, in lengths of the weights

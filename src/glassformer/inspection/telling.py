@@ -14,7 +14,7 @@ from glassformer.nn.feedforward import ACTIVATIONS, Activation, FeedForward, Gat
 from glassformer.nn.heads import MaskedHead, Pooler
 from glassformer.nn.norms import LayerNorm, RMSNorm
 from glassformer.nn.positions import Alibi, Position, Relative, Rotary, Sinusoidal
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU_tanh", "silu": "SiLU"}
 

@@ -10,7 +10,7 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from glassformer.errors import GlassError
+from glassformer.core.errors import GlassError
 from glassformer.inspection.reading import (
     Reading,
     asked_at,
@@ -23,7 +23,7 @@ from glassformer.inspection.sheet import Kind, Step, Table
 from glassformer.inspection.telling import Told, tell
 from glassformer.models import name_of, writes
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 SAME = set("query key value out widen narrow dropout gate dense score".split())  # told by others
 WORKED = {"scores", "pattern", "heads", "mean", "deviation", "normal", "embedded", "pooled"}

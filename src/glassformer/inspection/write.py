@@ -9,9 +9,9 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from glassformer.folder import write_file
+from glassformer.core.folder import write_file
 from glassformer.inspection.sheet import Step, Table
-from glassformer.words import language, say, visible
+from glassformer.core.i18n import language, say, visible
 
 PAGE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem;

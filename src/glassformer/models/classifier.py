@@ -1,14 +1,12 @@
 """P. Bloem's text classifier: blocks over everything, then the mean."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.config import check_sizes
+from glassformer.models.network import TRANSFORMER, ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, post_norm
@@ -20,7 +18,7 @@ from glassformer.trace import tap
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelConfig):
     vocab: int = 50_000
     classes: int = 2
     context: int = 512  # the most tokens it can read at once
@@ -29,16 +27,17 @@ class Config:
     heads: int = 8
     dropout: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_sizes(self)
 
-
-class Classifier(nn.Module):
+class Classifier(Network):
     Config: TypeAlias = Config
+    traits = TRANSFORMER | {Trait.CLASSIFIER, Trait.POSITIONLESS}
+    embeddings = ("token", "position")
+    stacks = ("blocks",)
+    heads = ("head",)
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config)
+        c = config
         self.token, self.position = nn.Embedding(c.vocab, c.dim), Learned(c.context, c.dim)
         self.blocks = nn.ModuleList(
             Block(
@@ -54,9 +53,13 @@ class Classifier(nn.Module):
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
         """Scores for the classes of each text: b t -> b c."""
+        logits: Tensor = self.head(mean_pool(self.features(ids, keep), keep))
+        return logits
+
+    def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        """What the last block knows of each token: b t -> b t d."""
         span = Span.of(ids, keep)
         x = tap("embedded", self.token(ids) + self.position(span))  # b t d
         for block in self.blocks:
             x = block(x, span)
-        logits: Tensor = self.head(mean_pool(x, keep))
-        return logits
+        return x

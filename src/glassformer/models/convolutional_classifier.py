@@ -1,13 +1,11 @@
 """A convolutional network that sorts: windows that widen on both sides (seeds 001, 003)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from torch import Tensor, nn
 
-from glassformer.config import check_sizes
+from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.convolution import convolutions
 from glassformer.nn.heads import mean_pool
@@ -16,7 +14,7 @@ from glassformer.nn.span import Span
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelConfig):
     vocab: int = 50_000
     classes: int = 2
     context: int = 512  # the most tokens that it is given; it could read more
@@ -25,16 +23,17 @@ class Config:
     width: int = 3  # tokens that a layer sees at once
     dropout: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_sizes(self)
 
-
-class ConvolutionalClassifier(nn.Module):
+class ConvolutionalClassifier(Network):
     Config: TypeAlias = Config
+    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED, Trait.COMPILED})
+    embeddings = ("token",)
+    stacks = ("layers",)
+    heads = ("head",)
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config)
+        c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         self.layers = convolutions(c.dim, c.depth, c.width, causal=False, dropout=c.dropout)
         self.norm, self.head = LayerNorm(c.dim), nn.Linear(c.dim, c.classes)
@@ -42,9 +41,14 @@ class ConvolutionalClassifier(nn.Module):
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
         """Scores for the classes of each text: b t -> b c."""
+        logits: Tensor = self.head(mean_pool(self.features(ids, keep), keep))
+        return logits
+
+    def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        """What the last layer knows of each token: b t -> b t d."""
         span = Span.of(ids, keep)
         x = self.token(ids)  # b t d
         for layer in self.layers:
             x = layer(x, span)
-        logits: Tensor = self.head(mean_pool(self.norm(x), keep))
-        return logits
+        features: Tensor = self.norm(x)
+        return features

@@ -3,16 +3,14 @@
 Everything else stays as it is, so that what differs between two of them is that part alone.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.config import check_sizes
-from glassformer.errors import GlassError
+from glassformer.core.errors import GlassError
+from glassformer.models.network import DECODER, ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import Additive, Attention, PlainAttention, dot, scaled_dot
 from glassformer.nn.block import Block
@@ -28,7 +26,7 @@ WAVES = 0.03  # the size of waves, beside embeddings that start no larger
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelConfig):
     vocab: int = 256
     context: int = 256  # the tokens that it learns from at once; only learned places end there
     dim: int = 256
@@ -39,17 +37,20 @@ class Config:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check_sizes(self)
+        super().__post_init__()
         if self.score == "plain" and self.position in ("rotary", "alibi"):
             raise GlassError(f"plain attention has no queries for {self.position} positions")
 
 
-class Decoder(nn.Module):
+class Decoder(Network):
     Config: TypeAlias = Config
+    traits = DECODER | {Trait.CAUSAL_LM}
+    embeddings = ("token", "position")
+    stacks = ("blocks",)
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config)
+        c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         self.position = self.added()
         self.size = WAVES if c.position == "sinusoidal" else 1.0
@@ -92,13 +93,21 @@ class Decoder(nn.Module):
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """Scores for the token after each of ids: b t -> b t v."""
+        features = self.features(ids, keep, cache)
+        return F.linear(features, self.token.weight)  # the head is the embedding
+
+    def features(
+        self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """What the last block knows of each token: b t -> b t d."""
         span = Span.of(ids, keep, cache)
         x = self.token(ids)  # b t d
         if self.position is not None:
             x = tap("embedded", x + self.position(span).to(x.dtype) * self.size)
         for i, block in enumerate(self.blocks):
             x = block(x, span, cache.pasts[i] if cache else None)
-        return F.linear(self.norm(x), self.token.weight)  # the head is the embedding
+        features: Tensor = self.norm(x)
+        return features
 
     def cache(self, capacity: int) -> Cache:
         return Cache(len(self.blocks), capacity)

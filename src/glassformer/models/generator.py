@@ -1,14 +1,12 @@
 """P. Bloem's text generator: causal, post-norm blocks with ReLU."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.config import check_sizes
+from glassformer.models.network import DECODER, ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, post_norm
@@ -21,7 +19,7 @@ from glassformer.trace import tap
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelConfig):
     vocab: int = 256
     context: int = 256  # the most tokens it can read at once
     dim: int = 256
@@ -29,16 +27,17 @@ class Config:
     heads: int = 8
     dropout: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_sizes(self)
 
-
-class Generator(nn.Module):
+class Generator(Network):
     Config: TypeAlias = Config
+    traits = DECODER | {Trait.CAUSAL_LM}
+    embeddings = ("token", "position")
+    stacks = ("blocks",)
+    heads = ("head",)
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config)
+        c = config
         self.token, self.position = nn.Embedding(c.vocab, c.dim), Learned(c.context, c.dim)
         self.blocks = nn.ModuleList(
             Block(
@@ -56,12 +55,18 @@ class Generator(nn.Module):
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """Scores for the token after each of ids: b t -> b t v."""
+        logits: Tensor = self.head(self.features(ids, keep, cache))
+        return logits
+
+    def features(
+        self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """What the last block knows of each token: b t -> b t d."""
         span = Span.of(ids, keep, cache)
         x = tap("embedded", self.token(ids) + self.position(span))  # b t d
         for i, block in enumerate(self.blocks):
             x = block(x, span, cache.pasts[i] if cache else None)
-        logits: Tensor = self.head(x)
-        return logits
+        return x
 
     def cache(self, capacity: int) -> Cache:
         return Cache(len(self.blocks), capacity)

@@ -1,7 +1,5 @@
 """GPT-2: causal, pre-norm blocks that predict the next token (Radford et al., 2019)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
@@ -9,7 +7,7 @@ from typing import Literal, TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.config import check_sizes
+from glassformer.models.network import DECODER, ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block
@@ -24,7 +22,7 @@ from glassformer.trace import tap
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelConfig):
     vocab: int = 50_257
     context: int = 1024  # the most tokens it can read at once
     dim: int = 768
@@ -35,16 +33,16 @@ class Config:
     eps: float = 1e-5
     dropout: float = 0.1
 
-    def __post_init__(self) -> None:
-        check_sizes(self)
 
-
-class GPT2(nn.Module):
+class GPT2(Network):
     Config: TypeAlias = Config
+    traits = DECODER | {Trait.CAUSAL_LM}
+    embeddings = ("token", "position")
+    stacks = ("blocks",)
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config)
+        c = config
         norm = partial(LayerNorm, eps=c.eps)
         self.token, self.position = nn.Embedding(c.vocab, c.dim), Learned(c.context, c.dim)
         self.dropout = Dropout(c.dropout)
@@ -72,10 +70,13 @@ class GPT2(nn.Module):
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """Scores for the token after each of ids: b t -> b t v."""
-        return F.linear(self.read(ids, keep, cache), self.token.weight)  # the head is the embedding
+        features = self.features(ids, keep, cache)
+        return F.linear(features, self.token.weight)  # the head is the embedding
 
-    def read(self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None) -> Tensor:
-        """What the last block says of each token: b t -> b t d."""
+    def features(
+        self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """What the last block knows of each token: b t -> b t d."""
         span = Span.of(ids, keep, cache)
         x = tap("embedded", self.token(ids) + self.position(span))  # b t d
         x = self.dropout(x)

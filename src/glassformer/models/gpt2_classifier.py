@@ -1,6 +1,4 @@
-"""A classifier that reads as GPT-2 does, so that what a generator learnt can be built upon."""
-
-from __future__ import annotations
+"""A classifier on top of a GPT-2, so that it can start from what a generator learned."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -8,6 +6,7 @@ from typing import TypeAlias
 from torch import Tensor, nn
 
 from glassformer.models import gpt2
+from glassformer.models.network import TRANSFORMER, Network, Trait
 from glassformer.nn.heads import mean_pool
 
 
@@ -16,14 +15,22 @@ class Config(gpt2.Config):
     classes: int = 2
 
 
-class GPT2Classifier(gpt2.GPT2):
+class GPT2Classifier(Network):
     Config: TypeAlias = Config
+    traits = TRANSFORMER | {Trait.CLASSIFIER}
+    embeddings = ("body.token", "body.position")
+    stacks = ("body.blocks",)
+    heads = ("head",)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
+        self.body = gpt2.GPT2(config)
         self.head = nn.Linear(config.dim, config.classes)
 
-    def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
         """Scores for the classes of each text: b t -> b c."""
-        logits: Tensor = self.head(mean_pool(self.read(ids, keep), keep))
+        logits: Tensor = self.head(mean_pool(self.features(ids, keep), keep))
         return logits
+
+    def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        return self.body.features(ids, keep)

@@ -1,7 +1,5 @@
 """Llama: RMS norm, rotary positions, gated feed-forward, grouped keys (Touvron et al., 2023)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
@@ -9,8 +7,8 @@ from typing import Literal, TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.config import check_sizes
-from glassformer.errors import GlassError
+from glassformer.core.errors import GlassError
+from glassformer.models.network import DECODER, ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block
@@ -24,7 +22,7 @@ from glassformer.nn.span import Span
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelConfig):
     vocab: int = 32_000
     context: int = 2048  # what it is trained to read at once
     dim: int = 512
@@ -43,17 +41,21 @@ class Config:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        check_sizes(self)
+        super().__post_init__()
         if self.heads % (self.key_heads or self.heads):
             raise GlassError(f"{self.key_heads} key_heads cannot serve {self.heads} heads equally")
 
 
-class Llama(nn.Module):
+class Llama(Network):
     Config: TypeAlias = Config
+    traits = DECODER | {Trait.CAUSAL_LM}
+    embeddings = ("token",)
+    stacks = ("blocks",)
+    heads = ("head",)
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config)
+        c = config
         norm = partial(RMSNorm, eps=c.eps)
         self.token = nn.Embedding(c.vocab, c.dim)
         self.dropout = Dropout(c.dropout)
@@ -90,11 +92,19 @@ class Llama(nn.Module):
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """Scores for the token after each of ids: b t -> b t v."""
+        features = self.features(ids, keep, cache)
+        return F.linear(features, (self.head or self.token).weight)
+
+    def features(
+        self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """What the last block knows of each token: b t -> b t d."""
         span = Span.of(ids, keep, cache)
         x = self.dropout(self.token(ids))  # b t d
         for i, block in enumerate(self.blocks):
             x = block(x, span, cache.pasts[i] if cache else None)
-        return F.linear(self.norm(x), (self.head or self.token).weight)
+        features: Tensor = self.norm(x)
+        return features
 
     def cache(self, capacity: int) -> Cache:
         return Cache(len(self.blocks), capacity)

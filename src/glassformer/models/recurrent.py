@@ -1,14 +1,12 @@
 """A recurrent network that writes: its memory of a text has a fixed size (seeds 001, 003)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.config import check_sizes
+from glassformer.models.network import DECODES, ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.cache import Cache, Carry
 from glassformer.nn.dropout import Dropout
@@ -17,7 +15,7 @@ from glassformer.nn.span import Span
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelConfig):
     vocab: int = 256
     context: int = 256  # the tokens that it learns from at once; it can read more
     dim: int = 512
@@ -25,16 +23,16 @@ class Config:
     cell: Literal["lstm", "gru"] = "lstm"
     dropout: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_sizes(self)
 
-
-class Recurrent(nn.Module):
+class Recurrent(Network):
     Config: TypeAlias = Config
+    traits = DECODES | {Trait.CAUSAL_LM}
+    embeddings = ("token",)
+    stacks = ("layers",)
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config)
+        c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         self.layers = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
         self.dropout, self.offset = Dropout(c.dropout), nn.Linear(c.dim, c.dim)
@@ -44,11 +42,18 @@ class Recurrent(nn.Module):
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """Scores for the token after each of ids: b t -> b t v."""
+        features = self.offset(self.features(ids, keep, cache))
+        return F.linear(features, self.token.weight)  # the head is the embedding
+
+    def features(
+        self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """What the last layer knows of each token: b t -> b t d."""
         span = Span.of(ids, keep, cache)
-        x = self.dropout(self.token(ids))  # b t d
+        x: Tensor = self.dropout(self.token(ids))  # b t d
         for i, layer in enumerate(self.layers):
             x = self.dropout(layer(x, span, cache.pasts[i] if cache else None))
-        return F.linear(self.offset(x), self.token.weight)  # the head is the embedding
+        return x
 
     def cache(self, capacity: int) -> Cache:
         return Cache(len(self.layers), capacity, past=Carry)

@@ -1,13 +1,11 @@
 """A recurrent network that sorts: it reads a text from both ends (seeds 001, 003)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from torch import Tensor, nn
 
-from glassformer.config import check_sizes
+from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.dropout import Dropout
 from glassformer.nn.heads import mean_pool
@@ -17,7 +15,7 @@ from glassformer.trace import tap
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelConfig):
     vocab: int = 50_000
     classes: int = 2
     context: int = 512  # the most tokens that it is given; it could read more
@@ -26,16 +24,17 @@ class Config:
     cell: Literal["lstm", "gru"] = "lstm"
     dropout: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_sizes(self)
 
-
-class RecurrentClassifier(nn.Module):
+class RecurrentClassifier(Network):
     Config: TypeAlias = Config
+    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED})
+    embeddings = ("token",)
+    stacks = ("forth", "back")
+    heads = ("head",)
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config)
+        c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         layers = [
             [Recurrence(c.dim, cell=c.cell, backwards=b) for _ in range(c.depth)]
@@ -47,9 +46,13 @@ class RecurrentClassifier(nn.Module):
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
         """Scores for the classes of each text: b t -> b c."""
+        logits: Tensor = self.head(mean_pool(self.features(ids, keep), keep))
+        return logits
+
+    def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        """What the last layer knows of each token: b t -> b t d."""
         span = Span.of(ids, keep)
         x = self.dropout(self.token(ids))  # b t d
         for forth, back in zip(self.forth, self.back, strict=True):
             x = self.dropout(forth(x, span) + back(x, span))
-        logits: Tensor = self.head(mean_pool(tap("features", x), keep))
-        return logits
+        return tap("features", x)

@@ -5,8 +5,6 @@ Without attention all that is read must fit into the memory that the one hands t
 Luong et al., 2015).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -14,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.config import check_sizes
+from glassformer.models.network import DECODES, ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import Additive, Attention, dot
 from glassformer.nn.cache import Cache, Carry
@@ -24,7 +22,7 @@ from glassformer.nn.span import Span
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelConfig):
     vocab: int = 37_000
     dim: int = 512
     depth: int = 2
@@ -32,16 +30,17 @@ class Config:
     attention: Literal["none", "dot", "additive"] = "dot"
     dropout: float = 0.1
 
-    def __post_init__(self) -> None:
-        check_sizes(self)
 
-
-class RecurrentTranslator(nn.Module):
+class RecurrentTranslator(Network):
     Config: TypeAlias = Config
+    traits = DECODES | {Trait.SEQ2SEQ}
+    embeddings = ("token",)
+    stacks = ("encoder", "decoder")
+    takes = ("ids", "source", "source_keep")
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config)
+        c = config
         self.token, self.dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.dropout)
         self.encoder = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
         self.decoder = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
@@ -90,6 +89,10 @@ class RecurrentTranslator(nn.Module):
             known.pasts[0].extend(read[:, None], read[:, None])
         x = torch.tanh(self.together(x))
         return F.linear(x, self.token.weight)  # the head is the embedding
+
+    def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        features, _ = self.encode(ids, keep)
+        return features
 
     def encode(
         self, source: Tensor, keep: Tensor | None = None, cache: Cache | None = None

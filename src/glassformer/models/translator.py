@@ -1,7 +1,5 @@
 """The paper's Transformer: an encoder reads a source, a decoder writes (Vaswani et al., 2017)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -9,7 +7,7 @@ from typing import TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.config import check_sizes
+from glassformer.models.network import DECODER, ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, CrossBlock, post_norm
@@ -23,7 +21,7 @@ from glassformer.trace import tap
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(ModelConfig):
     vocab: int = 37_000
     source_vocab: int | None = None  # a vocabulary of its own; without it the two share one
     dim: int = 512
@@ -32,16 +30,17 @@ class Config:
     hidden: int = 2048  # inside feed-forward
     dropout: float = 0.1
 
-    def __post_init__(self) -> None:
-        check_sizes(self)
 
-
-class Translator(nn.Module):
+class Translator(Network):
     Config: TypeAlias = Config
+    traits = DECODER | {Trait.SEQ2SEQ}
+    embeddings = ("token", "source_token")
+    stacks = ("encoder", "decoder")
+    takes = ("ids", "source", "source_keep")
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.config = c = config
+        super().__init__(config)
+        c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         self.source_token = nn.Embedding(c.source_vocab, c.dim) if c.source_vocab else None
         self.position = Sinusoidal(c.dim)
@@ -55,6 +54,11 @@ class Translator(nn.Module):
             cross_block(attention(mask=causal), attention(), feedforward()) for _ in range(c.depth)
         )
         init.xavier(self)
+
+    @property
+    def vocab(self) -> int:
+        size: int = min(self.config.vocab, self.config.source_vocab or self.config.vocab)
+        return size
 
     def forward(
         self,
@@ -88,10 +92,13 @@ class Translator(nn.Module):
             x = block(x, span, read, source_span, past, source_past)
         return F.linear(x, self.token.weight)  # the head is the embedding
 
+    def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        return self.encode(ids, keep)
+
     def encode(
         self, source: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """What the encoder makes of source ids: b s -> b s d. The cache notes their padding."""
+        """What the encoder makes of source ids: b s -> b s d. The cache holds their padding."""
         span = Span.of(source, keep, cache)
         x = self.embed(self.source_token or self.token, source, span)
         for block in self.encoder:

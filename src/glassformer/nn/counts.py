@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer.errors import GlassError
+from glassformer.core.errors import GlassError
 from glassformer.trace import tap, watched
 
 
@@ -67,7 +67,7 @@ class Sequences(Tables):
         refuse_unless(all(map(rises, self.keys)), "keys are not in order")
 
     @torch.no_grad()
-    def learn(self, columns: Sequence[Tensor], least: int = 1) -> Iterator[Tensor]:
+    def fit(self, columns: Sequence[Tensor], least: int = 1) -> Iterator[Tensor]:
         """Note all sequences that occur so often; give their numbers, n, as `find` does."""
         number = torch.zeros_like(columns[0])
         for length, column in enumerate(columns):
@@ -111,9 +111,9 @@ class Counts(Tables):
             refuse_unless(counted and bool((upto.diff() > 0).all()), "counts are not in order")
 
     @torch.no_grad()
-    def learn(self, columns: Sequence[Tensor], answers: Tensor) -> None:
+    def fit(self, columns: Sequence[Tensor], answers: Tensor) -> None:
         """Count each answer, n, with its context."""
-        numbers = chain([torch.zeros_like(answers)], self.contexts.learn(columns))
+        numbers = chain([torch.zeros_like(answers)], self.contexts.fit(columns))
         for length, number in enumerate(numbers):
             keys = (number * self.vocab + answers)[number >= 0]
             keys, counts = torch.unique(keys, return_counts=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
@@ -34,11 +35,11 @@ class LoRA(nn.Module):
         return self.linear
 
 
-def add_lora(network: nn.Module, rank: int) -> None:
-    """Freeze a network; put the product beside every linear layer inside its blocks."""
+def add_lora(network: nn.Module, stacks: Iterable[str], rank: int) -> None:
+    """Freeze a network; put the product beside every linear layer inside these lists of layers."""
     network.requires_grad_(False)
-    stacks = [m for m in network.children() if isinstance(m, nn.ModuleList)]
-    for module in [inner for stack in stacks for inner in stack.modules()]:
+    inside = [module for path in stacks for module in network.get_submodule(path).modules()]
+    for module in inside:
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
                 setattr(module, name, LoRA(child, rank))

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from glassformer.errors import GlassError
+from glassformer.core.errors import GlassError
 from glassformer.nn.cache import Cache
 from glassformer.nn.masks import Mask, causal, everything
 

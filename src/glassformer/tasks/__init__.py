@@ -1,21 +1,19 @@
-"""One task, one file: what its examples are, its loss, its figures, its baseline."""
+"""One task, one file, each made of a spec, a dataset, an objective and a codec (task.py)."""
 
-from __future__ import annotations
+from glassformer.core.config import nearest
+from glassformer.core.errors import GlassError
+from glassformer.tasks.classify import CLASSIFY
+from glassformer.tasks.fill_mask import FILL_MASK
+from glassformer.tasks.generate import GENERATE
+from glassformer.tasks.task import TaskSpec
+from glassformer.tasks.translate import TRANSLATE
 
-from glassformer.config import nearest
-from glassformer.errors import GlassError
-from glassformer.tasks.classify import Classify
-from glassformer.tasks.fill_mask import FillMask
-from glassformer.tasks.generate import Generate
-from glassformer.tasks.task import Task
-from glassformer.tasks.translate import Translate
-
-TASKS: dict[str, type[Task]] = {
-    kind.name: kind for kind in (Generate, Classify, Translate, FillMask)
+TASKS: dict[str, TaskSpec] = {
+    spec.name: spec for spec in (GENERATE, CLASSIFY, TRANSLATE, FILL_MASK)
 }
 
 
-def find_task(name: str) -> type[Task]:
+def find_task(name: str) -> TaskSpec:
     if name not in TASKS:
         raise GlassError(f"there is no task {name!r}{nearest(name, TASKS)}")
     return TASKS[name]

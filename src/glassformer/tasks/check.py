@@ -1,21 +1,18 @@
 """A look at data before anything is trained: sizes, lengths, labels, duplicates, bad rows."""
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from glassformer.data.files import Bad, Quiet, kept_input
+from glassformer.core.errors import GlassError
+from glassformer.core.reporter import NullReporter
+from glassformer.data.files import Bad, kept_input
+from glassformer.data.request import DataRequest
 from glassformer.data.split import Overlap, fingerprint
-from glassformer.errors import GlassError
-from glassformer.live import Silent
-from glassformer.tasks import TASKS, classify, running_text, translate
-from glassformer.tasks.task import Given
+from glassformer.tasks import TASKS
 
 LARGE = 50_000_000  # bytes; more is not read a second time only to see what training would say
 BARS = "▁▂▃▄▅▆▇█"
@@ -34,8 +31,8 @@ class Noted(Bad):
             self.first.append(f"{place}: {reason}")
 
 
-class Told(Silent):
-    """Keeps what it is told."""
+class RecordingReporter(NullReporter):
+    """Keeps its messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,43 +42,36 @@ class Told(Silent):
         self.lines.append(text)
 
 
-@dataclass(frozen=True)
-class Example:
-    text: str
-    label: str | None
-    part: str  # train or valid
-    key: str  # what must not stand in both parts
-
-
-def check(name: str, given: Given) -> dict[str, Any]:
+def check(name: str, request: DataRequest) -> dict[str, Any]:
     """What is in the data, and what `train` would do with it."""
-    table = TASKS[name].table
+    table = TASKS[name].is_table
     with tempfile.TemporaryDirectory() as scratch:
-        files = kept_input(given.files, Path(scratch), table=table)
-        valid = kept_input(given.valid, Path(scratch), table=table, name="valid")
-        return report(name, replace(given, files=files, valid=valid))
+        files = kept_input(request.files, Path(scratch), table=table)
+        valid = kept_input(request.valid, Path(scratch), table=table, name="valid")
+        return report(name, replace(request, files=files, valid=valid))
 
 
-def report(name: str, given: Given) -> dict[str, Any]:
+def report(name: str, request: DataRequest) -> dict[str, Any]:
     """The same of files that can be read again and again."""
-    bad, told, overlap = Noted(), Told(), Overlap()
+    bad, told, overlap = Noted(), RecordingReporter(), Overlap()
     labels, lengths, parts = Counter[str](), list[int](), Counter[str]()
     seen: dict[int, str | None] = {}
     size = again = conflicts = empty = 0
-    samples: list[Example] = []
-    for example in examples(name, given, bad, told):
-        size += len(example.text.encode("utf-8", "replace"))
-        lengths.append(len(example.text.rstrip("\n")))
+    samples: list[dict[str, Any]] = []
+    for example in TASKS[name].examples(request, bad, told):
+        text = ("\t" if example.group else " ").join(example.texts)
+        size += len(text.encode("utf-8", "replace"))
+        lengths.append(len(text.rstrip("\n")))
         parts[example.part] += 1
-        if len(samples) < 2 and example.text.strip():
-            samples.append(example)
-        if not example.text.strip():
+        if len(samples) < 2 and text.strip():
+            samples.append({"text": text.rstrip("\n"), "label": example.label})
+        if not text.strip():
             empty += 1
             continue
         overlap.add(example.part, example.key)
         if example.label is not None:
             labels[example.label] += 1
-        mark = fingerprint(example.text)
+        mark = fingerprint(text)
         if mark in seen:
             again += 1
             conflicts += seen[mark] != example.label
@@ -100,46 +90,25 @@ def report(name: str, given: Given) -> dict[str, Any]:
         "first_bad": bad.first,
         "read_as": told.lines,
         "model": TASKS[name].models[0],
-        "samples": [{"text": s.text.rstrip("\n"), "label": s.label} for s in samples],
-        "refused": refused(name, given) if size < LARGE and not bad.count else None,
+        "samples": samples,
+        "refused": refused(name, request) if size < LARGE and not bad.count else None,
     }
     if labels:
         found |= {"labels": dict(labels.most_common()), "same_text_other_label": conflicts}
     return found
 
 
-def refused(name: str, given: Given) -> str | None:
+def refused(name: str, request: DataRequest) -> str | None:
     """Why `train` would not learn from the data, found by letting it read them."""
-    kind = TASKS[name]
+    spec = TASKS[name]
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            task = kind.prepare(given, Path(scratch), Silent())
-            task.start(1, kind.settings.get("context", 0), given.seed)
-            task.batch(0)
+            artifacts = spec.prepare(request, Path(scratch), NullReporter())
+            dataset = spec.dataset(artifacts, Path(scratch))
+            dataset.train_batches(1, spec.model_settings.get("context"), request.seed).at(0)
         except GlassError as error:
             return str(error)
     return None
-
-
-def examples(name: str, given: Given, bad: Noted, told: Told) -> Iterator[Example]:
-    """The texts of a task, one at a time; of a language model's text, its lines."""
-    if name == "classify":
-        labelled, _ = classify.reader(given, told)
-        for _, texts, label, part in labelled(bad):
-            yield Example(" ".join(texts), label, part, "\0".join(texts))
-    elif name == "translate":
-        for _, source, target, part in translate.reader(given, told)(bad):
-            yield Example(f"{source}\t{target}", None, part, source)
-    else:
-        content = running_text.reader(given, told)
-        total = sum(len(piece.encode("utf-8", "replace")) for piece in content(given.files, bad))
-        read = 0
-        for files, fixed in given.sides():
-            for piece in content(files, bad if fixed == "valid" else Quiet()):
-                for line in piece.splitlines(keepends=True):
-                    side = "train" if read < total * (1 - given.share) else "valid"
-                    read += len(line.encode("utf-8", "replace"))
-                    yield Example(line, None, fixed or side, line)
 
 
 def describe(lengths: list[int], bins: int = 24) -> dict[str, Any]:

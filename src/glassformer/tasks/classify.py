@@ -1,219 +1,119 @@
-"""Classify: say which label a text, or a pair of texts, has."""
+"""Classify: which label a text, or a pair of texts, has."""
 
-from __future__ import annotations
-
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
+from glassformer.core.errors import GlassError
+from glassformer.core.picture import subplots
+from glassformer.core.reporter import Bar, Reporter
 from glassformer.data.batches import Buckets, group, in_a_row, padded, some_of
-from glassformer.data.corpus import LEARN, learn_tokenizer, ready_tokenizer
+from glassformer.data.corpus import learn_tokenizer, ready_tokenizer
+from glassformer.data.examples import Example
 from glassformer.data.files import Bad, Quiet
 from glassformer.data.labelled import check_labels, first_rows, guess_columns, table_rows
+from glassformer.data.request import DataRequest
 from glassformer.data.sample import passages
-from glassformer.data.split import Overlap
-from glassformer.data.store import Store, Writer, read_array
-from glassformer.errors import GlassError
-from glassformer.live import Bar, Live
-from glassformer.tasks.task import Batch, Given
+from glassformer.data.store import Store, read_array
+from glassformer.models.network import Network
+from glassformer.tasks.table_rows import Read, report_sizes, survey, write_stores, writers
+from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
 from glassformer.text.tokenizer import Tokenizer
 
 SEPARATOR = "<sep>"  # between the two texts of a pair
 FIRST, LAST = "[CLS]", "[SEP]"  # BERT's marks: before a text, and after each
+EVAL_TOKENS = 16_384  # of an evaluation's batch
+ANY = 10**9  # tokens: the context of a network that can read any number
 
-ANY = 10**9  # tokens: the context of a model that can read any number
-
-Example = tuple[str, tuple[str, ...], str, str]  # place, texts, label, part
+Ids = NDArray[np.int64]
 
 
-class Classify:
-    name: ClassVar[str] = "classify"
-    models: ClassVar[tuple[str, ...]] = (
-        *("classifier", "bert", "gpt2_classifier"),
-        *("recurrent_classifier", "convolutional_classifier", "bag"),
+# --- files to examples ----------------------------------------------------------------------------
+
+
+def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
+    read, columns = reader(request, reporter)
+    found = survey(read(request.bad))
+    labels = list(request.labels) or check_labels(found.labels)
+    unknown = [label for label in found.labels if label not in labels]
+    if unknown:
+        raise GlassError(f"the model does not know the label {unknown[0]!r}; it knows {labels}")
+    tokenizer = make_tokenizer(request, found.sample, reporter)
+    written = write_stores(
+        read(Quiet()),
+        lambda example: [encode_pair(tokenizer, example.texts)],
+        writers(folder, ("",), tokenizer.vocab),
+        bar=Bar(reporter, "encoding", found.count),
     )
-    built_on: ClassVar[dict[str, str]] = {"gpt2": "gpt2_classifier"}
-    settings: ClassVar[dict[str, Any]] = {
-        "context": 512,
-        "dim": 64,
-        "depth": 1,
-        "heads": 2,
-        "dropout": 0.3,
-        "masked": False,
-        "pooled": True,
-    }
-    training: ClassVar[dict[str, Any]] = {"batch": 8, "rate": 1.5e-3, "decay": 0.05}
-    figure: ClassVar[str] = "accuracy"
-    peek: ClassVar[int] = 1_000
-    whole: ClassVar[int | None] = None
-    table: ClassVar[bool] = True
-    unit: ClassVar[str] = "texts"
-    counted: ClassVar[str] = "bag"
-    simple: ClassVar[str] = "weighing phrases (NB-SVM)"
-    verdict: ClassVar[str] = "accuracy"
-
-    def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
-        self.tokenizer, self.facts, self.labels = tokenizer, facts, list(facts["labels"])
-        self.parts = {
-            name: Store(folder / f"{name}.ids", tokenizer.vocab) for name in ("train", "valid")
-        }
-        self.answers = {name: self.read_answers(folder, name) for name in self.parts}
-        self.confusion = np.zeros((len(self.labels),) * 2, dtype=np.int64)  # true, said
-
-    def read_answers(self, folder: Path, name: str) -> NDArray[np.int64]:
-        """The numbers of the labels of one part."""
-        file = folder / f"{name}.labels.npy"
-        answers = read_array(file)
-        known = (answers >= 0) & (answers < len(self.labels))
-        if len(answers) != len(self.parts[name]) or not known.all():
-            raise GlassError(f"{file} is damaged: it does not hold a label for each text")
-        return answers
-
-    @classmethod
-    def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
-        examples, facts = reader(given, tell)
-        sample: list[str] = []
-        counts, size = Counter[str](), 0
-        for _, texts, label, _ in examples(given.bad):
-            counts[label] += 1
-            size += sum(map(len, texts))
-            if size < LEARN:
-                sample.extend(texts)
-        labels = list(given.labels) or check_labels(counts)
-        unknown = [label for label in counts if label not in labels]
-        if unknown:
-            raise GlassError(f"the model does not know the label {unknown[0]!r}; it knows {labels}")
-        tokenizer = make_tokenizer(given, sample, tell)
-
-        parts = {
-            name: Writer(folder / f"{name}.ids", tokenizer.vocab) for name in ("train", "valid")
-        }
-        answers: dict[str, list[int]] = {"train": [], "valid": []}
-        overlap, bar = Overlap(), Bar(tell, "encoding", sum(counts.values()))
-        for _, texts, label, part in examples(Quiet()):
-            parts[part].add(encode_pair(tokenizer, texts))
-            answers[part].append(labels.index(label))
-            overlap.add(part, "\0".join(texts))
-            bar.add(1)
-        for name, writer in parts.items():
-            writer.close()
-            np.save(folder / f"{name}.labels.npy", np.array(answers[name], dtype=np.int64))
-            if not answers[name] and given.share < 1:
-                raise GlassError(
-                    f"{sum(counts.values())} texts are too few: none is left to {name}"
-                )
-        common = ", ".join(f"{label} {n:,}" for label, n in counts.most_common(5))
-        tell(f"{len(labels)} labels ({common}{' ...' if len(labels) > 5 else ''})")
-        sizes = {name: f"{len(found):,}" for name, found in answers.items()}
-        tell(f"{sizes['train']} texts to learn from, {sizes['valid']} to validate on")
-        if both := overlap.count():
-            tell(f"{both:,} of the validation texts are among those to learn from: too easy")
-        return cls(tokenizer, {**facts, "labels": labels}, folder)
-
-    def sizes(self) -> dict[str, int]:
-        return {"vocab": self.tokenizer.vocab, "classes": len(self.labels)}
-
-    def start(self, batch: int, context: int, seed: int) -> None:
-        self.context = context = context or ANY
-        self.cut = int((self.parts["train"].lengths > context).sum())
-        lengths = np.minimum(self.parts["train"].lengths, context).clip(min=1)
-        self.buckets = Buckets(lengths, batch * 1024, seed)
-
-    def batch(self, step: int) -> Batch:
-        return self.gather("train", self.buckets.at(step), self.context)
-
-    def gather(self, part: str, rows: np.ndarray[Any, Any], context: int) -> Batch:
-        unknown = np.zeros(1, dtype=np.int64)  # an empty text is one unknown token
-        mark = separator(self.tokenizer)
-        texts = [shortened(self.parts[part][i], context, mark) for i in rows]
-        ids, keep = padded([text if len(text) else unknown for text in texts])
-        return {"ids": ids, "keep": keep, "answers": torch.from_numpy(self.answers[part][rows])}
-
-    def epoch(self) -> int:
-        return len(self.buckets)
-
-    def count(self, batch: Batch) -> int:
-        return len(batch["answers"])
-
-    def scores(self, network: nn.Module, ids: Tensor, keep: Tensor) -> Tensor:
-        return scores(network, self.tokenizer, ids, keep)
-
-    def loss(self, network: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        logits = self.scores(network, batch["ids"], batch["keep"])
-        return F.cross_entropy(logits, batch["answers"], reduction="sum", label_smoothing=smoothing)
-
-    def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, float]:
-        device, part = next(network.parameters()).device, self.parts["valid"]
-        chosen = some_of(len(part), most)
-        context = context_of(network)
-        lengths = np.minimum(part.lengths[chosen], context).clip(min=1)
-        total, said = 0.0, np.zeros(len(chosen), dtype=np.int64)
-        with torch.inference_mode():
-            for rows in group(np.argsort(lengths, kind="stable"), lengths, 16_384):
-                batch = self.gather("valid", chosen[rows], context)
-                logits = self.scores(network, batch["ids"].to(device), batch["keep"].to(device))
-                logits = logits.cpu()
-                total += float(F.cross_entropy(logits, batch["answers"], reduction="sum"))
-                said[rows] = logits.argmax(dim=-1).numpy()
-        true, size = self.answers["valid"][chosen], len(self.labels)
-        self.confusion = np.bincount(true * size + said, minlength=size**2).reshape(size, size)
-        return {
-            "loss": total / len(chosen),
-            "accuracy": float((said == true).mean()),
-            "f1": macro_f1(self.confusion),
-            "examples": len(chosen),
-        }
-
-    @property
-    def size(self) -> int:
-        return self.parts["train"].size
-
-    @property
-    def predictions(self) -> int:
-        return len(self.parts["train"])
-
-    def teach(self, network: Any, share: float) -> float:
-        texts, answers = self.parts["train"], self.answers["train"]
-        rows = some_of(len(texts), max(round(len(texts) * share), 1))
-        network.learn(in_a_row(texts, rows), torch.from_numpy(answers[rows]))
-        return len(rows) / len(texts)
-
-    def sample(self, network: nn.Module) -> str:
-        rows = np.arange(min(3, len(self.parts["valid"])))
-        batch = self.gather("valid", rows, context_of(network))
-        device = next(network.parameters()).device
-        with torch.inference_mode():
-            logits = self.scores(network, batch["ids"].to(device), batch["keep"].to(device))
-            chances = logits.softmax(dim=-1)
-        lines = []
-        for i, (chance, answer) in enumerate(zip(chances.cpu(), batch["answers"], strict=True)):
-            best = int(chance.argmax())
-            text = self.tokenizer.decode(self.parts["valid"][i][:12].tolist())
-            said = f"{self.labels[best]} ({chance[best]:.0%})"
-            lines.append(f"{said:<24} is {self.labels[int(answer)]:<16} {text} ...")
-        return "\n".join(lines)
+    for part, those in written.labels.items():
+        numbers = np.array([labels.index(str(label)) for label in those], dtype=np.int64)
+        np.save(folder / f"{part}.labels.npy", numbers)
+        if not those and request.share < 1:
+            raise GlassError(f"{found.count} texts are too few: none is left to {part}")
+    common = ", ".join(f"{label} {n:,}" for label, n in found.labels.most_common(5))
+    reporter(f"{len(labels)} labels ({common}{' ...' if len(labels) > 5 else ''})")
+    report_sizes(written, "texts", reporter, "texts")
+    return Artifacts({**columns, "labels": labels}, tokenizer)
 
 
-def make_tokenizer(given: Given, sample: list[str], tell: Live) -> Tokenizer:
+def reader(request: DataRequest, reporter: Reporter) -> tuple[Read, dict[str, Any]]:
+    """The examples, readable again and again, and what is to be remembered of the columns."""
+    if not request.files:
+        reporter(
+            "no data given: which package of Python's standard library do some lines come from?"
+        )
+        return lambda _: (
+            Example("", (text,), request.part_of(file), label) for text, label, file in passages()
+        ), {}
+    columns = guess_columns(
+        first_rows(request.files, request.separator), request.text, request.label
+    )
+    reporter(f"text: {' and '.join(columns.text)}; label: {columns.label}")
+
+    def rows(bad: Bad) -> Iterator[Example]:
+        needed = (*columns.text, columns.label, *([request.group] if request.group else []))
+        for files, part in request.sides():
+            for row in table_rows(files, bad, request.separator):
+                missing = [name for name in needed if name not in row.values]
+                if missing:
+                    bad(row.place, f"there is no {missing[0]!r}", str(row.values))
+                elif not row.values[columns.label].strip():
+                    bad(row.place, "the label is empty", str(row.values))
+                elif not any(row.values[name].strip() for name in columns.text):
+                    bad(row.place, "the text is empty", str(row.values))
+                else:
+                    texts = tuple(row.values[name] for name in columns.text)
+                    key = row.values[request.group] if request.group else "\0".join(texts)
+                    label = row.values[columns.label].strip()
+                    yield Example(row.place, texts, part or request.part_of(key), label)
+
+    return rows, {"text": list(columns.text), "label": columns.label}
+
+
+def examples(request: DataRequest, bad: Bad, reporter: Reporter) -> Iterator[Example]:
+    """The rows of the data, for a look at them."""
+    read, _ = reader(request, reporter)
+    yield from read(bad)
+
+
+def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) -> Tokenizer:
     """Words, or for BERT its word pieces; whatever it is, it has the marks that are needed."""
-    if given.ready:
-        return ready_tokenizer(given.ready, sample, extend=given.extend, tell=tell)
-    bert = given.model == "bert"
-    kind = given.tokenizer or ("wordpiece" if bert else "words")
+    if request.ready:
+        return ready_tokenizer(request.ready, sample, extend=request.extend, tell=reporter)
+    bert = request.model == "bert_classifier"
+    kind = request.tokenizer or ("wordpiece" if bert else "words")
     marks = () if kind == "wordpiece" else (FIRST, LAST) if bert else (SEPARATOR,)
-    vocab = None if kind in ("characters", "bytes") else given.vocab or 20_000
+    vocab = None if kind in ("characters", "bytes") else request.vocab or 20_000
     return learn_tokenizer(kind, sample, vocab=vocab, specials=marks)
 
 
-def context_of(network: nn.Module) -> int:
-    return getattr(network.config, "context", ANY)
+# --- texts to ids ---------------------------------------------------------------------------------
 
 
 def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
@@ -234,58 +134,236 @@ def separator(tokenizer: Tokenizer) -> int:
     return next((tokenizer.specials[m] for m in marks if m in tokenizer.specials), -1)
 
 
-def shortened(ids: NDArray[np.int64], most: int, mark: int) -> NDArray[np.int64]:
+def shortened(ids: Ids, limit: int, mark: int) -> Ids:
     """A text cut to so many ids; of a pair the longer one is cut, and a closing mark stays."""
-    if len(ids) <= most:
+    if len(ids) <= limit:
         return ids
     closing = ids[-1:] if ids[-1] == mark else ids[:0]
-    ids, most = ids[: len(ids) - len(closing)], most - len(closing)
+    ids, limit = ids[: len(ids) - len(closing)], limit - len(closing)
     between = np.flatnonzero(ids == mark)
     middle = int(between[0]) if len(between) else len(ids)
-    second = min(len(ids) - middle, max(most // 2, most - middle))
-    return np.concatenate((ids[:middle][: most - second], ids[middle:][:second], closing))
+    second = min(len(ids) - middle, max(limit // 2, limit - middle))
+    return np.concatenate((ids[:middle][: limit - second], ids[middle:][:second], closing))
 
 
-def scores(network: nn.Module, tokenizer: Tokenizer, ids: Tensor, keep: Tensor) -> Tensor:
-    """The network's scores for the labels, b c; one with segments is told where the second is."""
-    told = {}
-    if hasattr(network.config, "segments"):
+def collate(tokenizer: Tokenizer, rows: Sequence[Ids], context: int | None) -> Batch:
+    """Rows of ids, cut to a context, as one batch; an empty text is one unknown token.
+
+    Where [SEP] ends the first of two texts, segments tell it from the second.
+    """
+    mark, empty = separator(tokenizer), np.zeros(1, dtype=np.int64)
+    cut = [shortened(row, context or ANY, mark) for row in rows]
+    ids, keep = padded([row if len(row) else empty for row in cut])
+    batch = {"ids": ids, "keep": keep}
+    if LAST in tokenizer.specials:
         ends = (ids == tokenizer.specials[LAST]).long()
-        told = {"segments": (ends.cumsum(dim=1) - ends).clamp(max=1)}
-    logits: Tensor = network(ids, keep=keep, **told)
-    return logits.float()
+        batch["segments"] = (ends.cumsum(dim=1) - ends).clamp(max=1)
+    return batch
 
 
-def reader(given: Given, tell: Live) -> tuple[Callable[[Bad], Iterator[Example]], dict[str, Any]]:
-    """The examples, readable again and again, and what is to be remembered of the columns."""
-    if not given.files:
-        tell("no data given: which package of Python's standard library do some lines come from?")
-        sample = lambda _: (("", (t,), label, given.part_of(file)) for t, label, file in passages())
-        return sample, {}
-    columns = guess_columns(first_rows(given.files, given.separator), given.text, given.label)
-    tell(f"text: {' and '.join(columns.text)}; label: {columns.label}")
+# --- batches --------------------------------------------------------------------------------------
 
-    def examples(bad: Bad) -> Iterator[Example]:
-        needed = (*columns.text, columns.label, *([given.group] if given.group else []))
-        for files, part in given.sides():
-            for row in table_rows(files, bad, given.separator):
-                missing = [name for name in needed if name not in row.values]
-                if missing:
-                    bad(row.place, f"there is no {missing[0]!r}", str(row.values))
-                elif not row.values[columns.label].strip():
-                    bad(row.place, "the label is empty", str(row.values))
-                elif not any(row.values[name].strip() for name in columns.text):
-                    bad(row.place, "the text is empty", str(row.values))
-                else:
-                    texts = tuple(row.values[name] for name in columns.text)
-                    key = row.values[given.group] if given.group else "\0".join(texts)
-                    label = row.values[columns.label].strip()
-                    yield row.place, texts, label, part or given.part_of(key)
 
-    return examples, {"text": list(columns.text), "label": columns.label}
+class TextBatches:
+    """Texts of like length together."""
+
+    def __init__(
+        self, dataset: "ClassifyDataset", batch_size: int, context: int | None, seed: int
+    ) -> None:
+        self.dataset, self.context = dataset, context
+        lengths = dataset.texts["train"].lengths
+        self.truncated = int((lengths > (context or ANY)).sum())
+        self.buckets = Buckets(
+            np.minimum(lengths, context or ANY).clip(min=1), batch_size * 1024, seed
+        )
+        self.per_epoch = len(self.buckets)
+
+    def at(self, step: int) -> Batch:
+        return self.dataset.gather("train", self.buckets.at(step), self.context)
+
+
+class ClassifyDataset:
+    def __init__(self, artifacts: Artifacts, folder: Path) -> None:
+        self.artifacts, self.labels = artifacts, list(artifacts.metadata["labels"])
+        vocab = artifacts.text_tokenizer.vocab
+        self.texts = {part: Store(folder / f"{part}.ids", vocab) for part in ("train", "valid")}
+        self.answers = {part: self.read_answers(folder, part) for part in self.texts}
+        self.eval_size = len(self.texts["valid"])
+        self.size, self.predictions = self.texts["train"].size, len(self.texts["train"])
+
+    def read_answers(self, folder: Path, part: str) -> Ids:
+        """The numbers of the labels of one part."""
+        file = folder / f"{part}.labels.npy"
+        answers = read_array(file)
+        known = (answers >= 0) & (answers < len(self.labels))
+        if len(answers) != len(self.texts[part]) or not known.all():
+            raise GlassError(f"{file} is damaged: it does not hold a label for each text")
+        return answers
+
+    def sizes(self) -> dict[str, int]:
+        return {"vocab": self.artifacts.text_tokenizer.vocab, "classes": len(self.labels)}
+
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> TextBatches:
+        return TextBatches(self, batch_size, context, seed)
+
+    def gather(self, part: str, rows: Ids, context: int | None) -> Batch:
+        texts = [self.texts[part][i] for i in rows]
+        batch = collate(self.artifacts.text_tokenizer, texts, context)
+        return {**batch, "answers": torch.from_numpy(self.answers[part][rows])}
+
+    def eval_batches(
+        self, network: Network, limit: int | None = None, context: int | None = None
+    ) -> Iterator[Batch]:
+        context = context or network.context
+        chosen = some_of(len(self.texts["valid"]), limit)
+        lengths = np.minimum(self.texts["valid"].lengths[chosen], context or ANY).clip(min=1)
+        for rows in group(np.argsort(lengths, kind="stable"), lengths, EVAL_TOKENS):
+            yield self.gather("valid", chosen[rows], context)
+
+    def preview_batch(self, context: int | None) -> Batch:
+        return self.gather("valid", np.arange(min(3, len(self.texts["valid"]))), context)
+
+    def fit(self, network: Network, share: float) -> float:
+        texts, answers = self.texts["train"], self.answers["train"]
+        rows = some_of(len(texts), max(round(len(texts) * share), 1))
+        network.fit(in_a_row(texts, rows), torch.from_numpy(answers[rows]))  # type: ignore[operator]
+        return len(rows) / len(texts)
+
+
+# --- losses and metrics ---------------------------------------------------------------------------
+
+
+class LabelOfText:
+    """One label for each text."""
+
+    groups = (None,)
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self.labels = artifacts.metadata["labels"]
+
+    def count(self, batch: Batch) -> int:
+        return len(batch["answers"])
+
+    def losses(
+        self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
+    ) -> Iterator[Tensor]:
+        logits = network(**network.inputs(batch)).float()
+        yield F.cross_entropy(
+            logits, batch["answers"], reduction="sum", label_smoothing=label_smoothing
+        )
+
+    def scores(self, network: Network, batch: Batch) -> Scores:
+        logits = network(**network.inputs(batch)).float().cpu()
+        answers, size = batch["answers"].cpu(), len(self.labels)
+        pairs = (answers * size + logits.argmax(dim=-1)).numpy()
+        return Scores(
+            {
+                "nats": float(F.cross_entropy(logits, answers, reduction="sum")),
+                "confusion": np.bincount(pairs, minlength=size**2).reshape(size, size),
+            }
+        )
+
+    def metrics(self, scores: Scores) -> dict[str, Any]:
+        confusion = scores.sums["confusion"]  # true, predicted
+        examples = int(confusion.sum())
+        return {
+            "loss": scores.sums["nats"] / examples,
+            "accuracy": float(np.trace(confusion) / examples),
+            "f1": macro_f1(confusion),
+            "examples": examples,
+        }
 
 
 def macro_f1(confusion: NDArray[np.int64]) -> float:
-    """The mean over labels of 2 right / (said + true); a label that never occurs counts not."""
+    """The mean over labels of 2 right / (predicted + true), without labels that never occur."""
     both = confusion.sum(axis=0) + confusion.sum(axis=1)
     return float((2 * np.diag(confusion)[both > 0] / both[both > 0]).mean())
+
+
+def plot_confusion(scores: Scores, artifacts: Artifacts, file: Path) -> None:
+    """Which label was predicted for which, in percent of each true label."""
+    counts, labels = scores.sums["confusion"], artifacts.metadata["labels"]
+    share = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
+    side = min(max(3.5, 0.55 * len(labels) + 2), 20)
+    chart, axes = subplots(figsize=(side, side))
+    axes.tick_params(labelsize=min(10, 60 * side / len(labels)))
+    axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_xlabel("said")
+    axes.set_ylabel("true")
+    for true, row in enumerate(share):
+        for predicted, value in enumerate(row):
+            color = "white" if value > 0.5 else "black"
+            if counts[true, predicted] and len(labels) <= 50:
+                axes.text(predicted, true, f"{value:.0%}", ha="center", va="center", color=color)
+    file.parent.mkdir(exist_ok=True)
+    chart.savefig(file, dpi=110)
+
+
+# --- in use ---------------------------------------------------------------------------------------
+
+
+class ClassifyCodec:
+    """A text, or a pair of texts, in; labels with their probabilities out, likeliest first."""
+
+    batch_size = 32
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self.tokenizer = artifacts.text_tokenizer
+        self.labels: list[str] = list(artifacts.metadata.get("labels", ()))
+
+    def encode(
+        self, examples: Sequence[str | tuple[str, ...]], context: int | None = None
+    ) -> Batch:
+        pairs = [(text,) if isinstance(text, str) else text for text in examples]
+        rows = [np.array(encode_pair(self.tokenizer, pair), dtype=np.int64) for pair in pairs]
+        return collate(self.tokenizer, rows, context)
+
+    @torch.inference_mode()
+    def run(self, network: Network, batch: Batch) -> Tensor:
+        """Probabilities, b c."""
+        logits: Tensor = network(**network.inputs(batch))
+        return logits.float().softmax(dim=-1)
+
+    def decode(self, output: Tensor) -> list[dict[str, float]]:
+        labels = self.labels or [str(i) for i in range(output.shape[-1])]
+        rows = (zip(labels, row, strict=True) for row in output.tolist())
+        return [dict(sorted(row, key=lambda pair: -pair[1])) for row in rows]
+
+    def preview(self, network: Network, batch: Batch) -> str:
+        lines = []
+        answers = self.decode(self.run(network, batch))
+        for ids, probs, answer in zip(batch["ids"], answers, batch["answers"], strict=True):
+            best, prob = next(iter(probs.items()))
+            text = self.tokenizer.decode(ids[:12].tolist())
+            line = f"{best} ({prob:.0%})"
+            lines.append(f"{line:<24} is {self.labels[int(answer)]:<16} {text} ...")
+        return "\n".join(lines)
+
+
+CLASSIFY = TaskSpec(
+    name="classify",
+    models=(
+        *("classifier", "bert_classifier", "gpt2_classifier"),
+        *("recurrent_classifier", "convolutional_classifier", "bag"),
+    ),
+    built_on={
+        "gpt2": "gpt2_classifier",
+        "bert": "bert_classifier",
+        "bert_encoder": "bert_classifier",
+    },
+    model_settings={"context": 512, "dim": 64, "depth": 1, "heads": 2, "dropout": 0.3},
+    train_settings={"batch": 8, "rate": 1.5e-3, "decay": 0.05},
+    metric=METRICS["accuracy"],
+    unit="texts",
+    eval_limit=1_000,
+    prepare=prepare,
+    examples=examples,
+    dataset=ClassifyDataset,
+    objective=LabelOfText,
+    codec=ClassifyCodec,
+    baseline_model="bag",
+    baseline_name="weighing phrases (NB-SVM)",
+    plots={"confusion": plot_confusion},
+)

@@ -1,85 +1,60 @@
-"""Fill-mask: guess tokens that were hidden in a text, and whether its second half follows."""
+"""Fill-mask: predict tokens that were hidden in a text, and whether its second half follows."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from glassformer.data.batches import windows
-from glassformer.errors import GlassError
-from glassformer.live import Live
-from glassformer.tasks.running_text import RunningText, prepare_corpus
-from glassformer.tasks.task import Batch, Given
+from glassformer.core.errors import GlassError
+from glassformer.core.reporter import Reporter
+from glassformer.data.batches import padded, windows
+from glassformer.data.request import DataRequest
+from glassformer.models.network import Network, Trait
+from glassformer.tasks.classify import encode_pair
+from glassformer.tasks.running_text import (
+    EVAL_LIMIT,
+    FINAL_EVAL_LIMIT,
+    RunningText,
+    examples,
+    prepare_corpus,
+)  # fmt: skip
+from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
 from glassformer.text.tokenizer import Tokenizer
 
 ELSEWHERE = 1 << 40  # steps away, where other windows are found
 WINDOW = 128  # tokens, for a model that can read any number
 HIDDEN, MASKED, RANDOM = 0.15, 0.8, 0.1  # of all tokens; of those: as [MASK], as any other token
-
-
+EVAL_ROWS = 16
 MARKS = ("[CLS]", "[SEP]", "[MASK]")
 
 
-def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of a text in which [MASK] stands for a hidden token."""
+def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
+    return prepare_corpus(request, folder, reporter, lambda _: "wordpiece")
+
+
+def marks_of(tokenizer: Tokenizer) -> tuple[int, int, int]:
+    """The ids of [CLS], [SEP] and [MASK]."""
+    if not all(name in tokenizer.specials for name in MARKS):
+        raise GlassError(f"fill-mask needs a tokenizer with {', '.join(MARKS)}: wordpiece")
     first, last, mask = (tokenizer.specials[name] for name in MARKS)
-    start, *rest = [tokenizer.encode(piece) for piece in text.split("[MASK]")]
-    return [first, *start, *(i for piece in rest for i in (mask, *piece)), last]
+    return first, last, mask
 
 
-class FillMask(RunningText):
-    name: ClassVar[str] = "fill-mask"
-    models: ClassVar[tuple[str, ...]] = ("bert", "neighbours")
-    settings: ClassVar[dict[str, Any]] = {
-        "context": 128,
-        "dim": 192,
-        "depth": 4,
-        "heads": 6,
-        "dropout": 0.0,
-        "position": "alibi",
-        "masked": True,
-        "pooled": True,
-        "classes": 2,
-    }
-    training: ClassVar[dict[str, Any]] = {"batch": 16, "rate": 1e-3}
-    figure: ClassVar[str] = "loss"
-    unit: ClassVar[str] = "masks"
-    counted: ClassVar[str] = "neighbours"
-    simple: ClassVar[str] = "counting neighbours"
-    verdict: ClassVar[str] = "loss"
+@dataclass(frozen=True)
+class Masker:
+    """Makes examples of windows of a text: two halves, some tokens hidden."""
 
-    def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
-        super().__init__(tokenizer, facts, folder)
-        if not all(name in tokenizer.specials for name in MARKS):
-            raise GlassError(f"fill-mask needs a tokenizer with {', '.join(MARKS)}: wordpiece")
-        self.first, self.last, self.mask = (tokenizer.specials[name] for name in MARKS)
+    first: int
+    last: int
+    mask: int
+    vocab: int
 
-    @classmethod
-    def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
-        return cls(*prepare_corpus(given, folder, tell, lambda _: "wordpiece"), folder)
-
-    def start(self, batch: int, context: int, seed: int) -> None:
-        self.rows, self.context, self.seed = batch, context, seed
-        if 0 < context < 8:
-            raise GlassError(f"a context of {context} has no room for two texts and their marks")
-        if self.valid.size < self.length:
-            few = f"{self.valid.size} tokens are too few to validate on"
-            raise GlassError(f"{few} in windows of {self.length}: give more text")
-
-    @property
-    def length(self) -> int:
-        """The tokens of a window: its two texts, without the three marks."""
-        return (self.context or WINDOW) - 3
-
-    def batch(self, step: int) -> Batch:
-        ids = windows(self.train, self.seed, step, self.rows, self.length)
-        others = windows(self.train, self.seed, step + ELSEWHERE, self.rows, self.length)
-        random = np.random.default_rng((self.seed, step, 1))
+    def __call__(self, ids: Tensor, others: Tensor, random: np.random.Generator) -> Batch:
         return self.hide(*self.pair(ids, others, random), random)
 
     def pair(
@@ -105,7 +80,7 @@ class FillMask(RunningText):
     ) -> Batch:
         """Hide some of each text; `answers` is -100 where nothing is hidden."""
         chance = torch.from_numpy(random.random(ids.shape))
-        other = torch.from_numpy(random.integers(0, self.tokenizer.vocab, ids.shape))
+        other = torch.from_numpy(random.integers(0, self.vocab, ids.shape))
         fate = torch.from_numpy(random.random(ids.shape))
         hidden = (chance < HIDDEN) & (ids != self.first) & (ids != self.last)
         hidden[:, 1] |= ~hidden.any(dim=1)  # something is asked of every text
@@ -114,68 +89,189 @@ class FillMask(RunningText):
         answers = torch.where(hidden, ids, -100)
         return {"ids": shown, "answers": answers, "segments": segments, "follows": follows}
 
-    def count(self, batch: Batch) -> int:
-        return int((batch["answers"] >= 0).sum())
 
-    def loss(self, network: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        """That of the hidden tokens; whether the halves belong together weighs as much in all."""
-        tokens, pairs = self.guess(network, batch)
-        answers = batch["answers"][batch["answers"] >= 0]
-        loss = F.cross_entropy(tokens, answers, reduction="sum", label_smoothing=smoothing)
-        if pairs is not None:
-            weight = HIDDEN * self.length
-            loss = loss + weight * F.cross_entropy(pairs, batch["follows"], reduction="sum")
-        return loss
+@dataclass(frozen=True)
+class MaskedWindows:
+    """Random windows of a text, with tokens hidden."""
 
-    def guess(self, network: Any, batch: Batch) -> tuple[Tensor, Tensor | None]:
-        """Scores for the hidden tokens alone, n v, and for whether the halves belong together."""
-        asked = batch["answers"] >= 0
-        if not hasattr(network, "read"):
-            return network(batch["ids"], asked=asked), None
-        reading = network.read(batch["ids"], segments=batch["segments"], asked=asked)
-        pairs = reading.classes
-        return reading.tokens.float(), None if pairs is None else pairs.float()
+    dataset: "FillMaskDataset"
+    batch_size: int
+    context: int
+    seed: int
+    truncated: int = 0
 
-    @torch.inference_mode()
-    def evaluate(self, network: Any, most: int | None = None) -> dict[str, float]:
-        """Loss and share of hidden tokens guessed right, with the same ones hidden each time."""
-        device, length = next(network.parameters()).device, self.length
-        size = self.valid.size if most is None else min(most, self.valid.size)
+    @property
+    def per_epoch(self) -> int:
+        return max(self.dataset.train.size // (self.batch_size * self.context), 1)
+
+    def at(self, step: int) -> Batch:
+        store, length = self.dataset.train, self.context - 3
+        ids = windows(store, self.seed, step, self.batch_size, length)
+        others = windows(store, self.seed, step + ELSEWHERE, self.batch_size, length)
+        return self.dataset.mask(ids, others, np.random.default_rng((self.seed, step, 1)))
+
+
+class FillMaskDataset(RunningText):
+    def __init__(self, artifacts: Artifacts, folder: Path) -> None:
+        super().__init__(artifacts, folder)
+        tokenizer = artifacts.text_tokenizer
+        self.mask = Masker(*marks_of(tokenizer), tokenizer.vocab)
+
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> MaskedWindows:
+        context = check_context(context)
+        if self.valid.size < context - 3:
+            few = f"{self.valid.size} tokens are too few to validate on"
+            raise GlassError(f"{few} in windows of {context - 3}: give more text")
+        return MaskedWindows(self, batch_size, context, seed)
+
+    def eval_batches(
+        self, network: Network, limit: int | None = None, context: int | None = None
+    ) -> Iterator[Batch]:
+        """Windows one after the other, with the same tokens hidden each time."""
+        length = check_context(context or network.context) - 3
+        size = self.valid.size if limit is None else min(limit, self.valid.size)
         if size < length:
             raise GlassError(f"{size} tokens are too few to validate on in windows of {length}")
         whole = torch.from_numpy(self.valid.read(0, size // length * length)).reshape(-1, length)
         others = whole.roll(len(whole) // 2, dims=0)
-        total, right, count, together = 0.0, 0, 0, 0
-        for i, rows in enumerate(torch.arange(len(whole)).tensor_split(max(len(whole) // 16, 1))):
-            random = np.random.default_rng((self.seed, i, 2))
-            pair = self.pair(whole[rows], others[rows], random)
-            batch = {name: v.to(device) for name, v in self.hide(*pair, random).items()}
-            asked = batch["answers"] >= 0
-            answers = batch["answers"][asked]
-            count += len(answers)
-            if hasattr(network, "likelihood"):
-                total -= float(network.likelihood(batch["ids"], asked, answers).log().sum())
-                continue
-            tokens, pairs = self.guess(network, batch)
-            total += float(F.cross_entropy(tokens, answers, reduction="sum"))
-            right += int((tokens.argmax(-1) == answers).sum())
-            if pairs is not None:
-                together += int((pairs.argmax(-1) == batch["follows"]).sum())
-        figures = {"loss": total / count, "tokens": count}
-        if not hasattr(network, "likelihood"):
-            figures["accuracy"] = right / count
-        if getattr(network, "head", None) is not None:
-            figures["next_accuracy"] = together / len(whole)
-        return figures
+        pieces = torch.arange(len(whole)).tensor_split(max(len(whole) // EVAL_ROWS, 1))
+        for i, rows in enumerate(pieces):
+            yield self.mask(whole[rows], others[rows], np.random.default_rng((0, i, 2)))
 
-    def sample(self, network: nn.Module) -> str:
-        ids, random = (
-            torch.from_numpy(self.valid.read(0, self.length))[None],
-            np.random.default_rng(0),
+    def preview_batch(self, context: int | None) -> Batch:
+        ids = torch.from_numpy(self.valid.read(0, check_context(context) - 3))[None]
+        return self.mask(ids, ids, np.random.default_rng(0))
+
+
+def check_context(context: int | None) -> int:
+    """The tokens of an example: two texts and their three marks."""
+    if context is not None and context < 8:
+        raise GlassError(f"a context of {context} has no room for two texts and their marks")
+    return context or WINDOW
+
+
+class MaskedTokens:
+    """Hidden tokens are predicted, and whether the second text follows the first."""
+
+    groups = (None,)
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        pass
+
+    def count(self, batch: Batch) -> int:
+        return int((batch["answers"] >= 0).sum())
+
+    def losses(
+        self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
+    ) -> Iterator[Tensor]:
+        """That of the hidden tokens; whether the halves belong together weighs as much in all."""
+        asked = batch["answers"] >= 0
+        logits = network.masked_logits(batch["ids"], asked, batch["segments"])  # type: ignore[operator]
+        loss = F.cross_entropy(
+            logits.tokens.float(),
+            batch["answers"][asked],
+            reduction="sum",
+            label_smoothing=label_smoothing,
         )
-        hidden = self.hide(*self.pair(ids, ids, random), random)
-        device = next(network.parameters()).device
-        guess = network(hidden["ids"].to(device)).argmax(dim=-1).cpu()
-        asked = hidden["answers"] >= 0
-        said = torch.where(asked, guess, hidden["ids"])[0, 1:-1].tolist()
-        return self.tokenizer.decode(said)
+        if logits.follows is not None:
+            weight, follows = HIDDEN * (asked.shape[1] - 3), logits.follows.float()
+            loss = loss + weight * F.cross_entropy(follows, batch["follows"], reduction="sum")
+        yield loss
+
+    def scores(self, network: Network, batch: Batch) -> Scores:
+        asked = batch["answers"] >= 0
+        answers = batch["answers"][asked]
+        if network.has(Trait.FITTED):
+            chances = network.likelihood(batch["ids"], asked, answers)  # type: ignore[operator]
+            return Scores({"nats": -float(chances.log().sum()), "tokens": len(answers)})
+        logits = network.masked_logits(batch["ids"], asked, batch["segments"])  # type: ignore[operator]
+        tokens = logits.tokens.float()
+        sums = {
+            "nats": float(F.cross_entropy(tokens, answers, reduction="sum")),
+            "tokens": len(answers),
+            "right": int((tokens.argmax(-1) == answers).sum()),
+        }
+        if logits.follows is not None:
+            sums["follows"] = int((logits.follows.argmax(-1) == batch["follows"]).sum())
+            sums["pairs"] = len(asked)
+        return Scores(sums)
+
+    def metrics(self, scores: Scores) -> dict[str, Any]:
+        sums = scores.sums
+        found = {"loss": sums["nats"] / sums["tokens"], "tokens": sums["tokens"]}
+        if "right" in sums:
+            found["accuracy"] = sums["right"] / sums["tokens"]
+        if "follows" in sums:
+            found["next_accuracy"] = sums["follows"] / sums["pairs"]
+        return found
+
+
+class FillMaskCodec:
+    """A text with [MASK] in, the likeliest tokens for each [MASK] out."""
+
+    batch_size = 32
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self.tokenizer = artifacts.text_tokenizer
+
+    def encode_masked(self, text: str) -> list[int]:
+        """The ids of a text in which [MASK] stands for a hidden token."""
+        if "[MASK]" not in text:
+            return encode_pair(self.tokenizer, (text,))
+        first, last, mask = marks_of(self.tokenizer)
+        start, *rest = [self.tokenizer.encode(piece) for piece in text.split("[MASK]")]
+        return [first, *start, *(i for piece in rest for i in (mask, *piece)), last]
+
+    def encode(self, examples: Sequence[str], context: int | None = None) -> Batch:
+        ids, keep = padded([np.array(self.encode_masked(text) or [0]) for text in examples])
+        return {"ids": ids, "keep": keep}
+
+    @torch.inference_mode()
+    def run(self, network: Network, batch: Batch, *, top: int = 5) -> list[list[Any]]:
+        """For each text and each of its masks the ids of the likeliest tokens, with their
+        probabilities."""
+        logits = network(**network.inputs(batch)).float()
+        _, _, mask = marks_of(self.tokenizer)
+        found = []
+        for ids, row in zip(batch["ids"], logits, strict=True):
+            best = row[ids == mask].softmax(dim=-1).topk(min(top, row.shape[-1]))
+            pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            found.append([list(zip(tokens, probs, strict=True)) for tokens, probs in pairs])
+        return found
+
+    def decode(self, output: list[list[Any]]) -> list[list[list[tuple[str, float]]]]:
+        name = self.tokenizer.token
+        return [[[(name(i), p) for i, p in mask] for mask in text] for text in output]
+
+    def preview(self, network: Network, batch: Batch) -> str:
+        guess = network(batch["ids"]).argmax(dim=-1)
+        filled = torch.where(batch["answers"] >= 0, guess, batch["ids"])
+        return self.tokenizer.decode(filled[0, 1:-1].tolist())
+
+
+FILL_MASK = TaskSpec(
+    name="fill-mask",
+    models=("bert", "neighbours"),
+    model_settings={
+        "context": 128,
+        "dim": 192,
+        "depth": 4,
+        "heads": 6,
+        "dropout": 0.0,
+        "position": "alibi",
+    },
+    train_settings={"batch": 16, "rate": 1e-3},
+    metric=METRICS["loss"],
+    unit="masks",
+    eval_limit=EVAL_LIMIT,
+    final_eval_limit=FINAL_EVAL_LIMIT,
+    is_table=False,
+    prepare=prepare,
+    examples=examples,
+    dataset=FillMaskDataset,
+    objective=MaskedTokens,
+    codec=FillMaskCodec,
+    built_on={"bert_encoder": "bert"},
+    baseline_model="neighbours",
+    baseline_name="counting neighbours",
+)

@@ -1,137 +1,164 @@
 """Generate: predict the next token of a text."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
+from glassformer.core.errors import GlassError
+from glassformer.core.reporter import Reporter
 from glassformer.data import corpus
 from glassformer.data.batches import windows
-from glassformer.errors import GlassError
+from glassformer.data.request import DataRequest
+from glassformer.data.store import Store
 from glassformer.generate.decode import stream
 from glassformer.generate.sampling import Sampling
-from glassformer.live import Live
-from glassformer.tasks.running_text import RunningText, prepare_corpus
-from glassformer.tasks.task import Batch, Given
+from glassformer.models.network import Network, Trait
+from glassformer.tasks.running_text import (
+    EVAL_LIMIT,
+    FINAL_EVAL_LIMIT,
+    RunningText,
+    examples,
+    prepare_corpus,
+)  # fmt: skip
+from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
 from glassformer.text.plain import UNKNOWN
 
-LONG = 1024  # tokens of a stretch, for a model that can read any number
-AT_ONCE = 2048  # tokens, of several stretches
-STRETCH, BEFORE = 200_000, 100  # tokens whose chances are looked up together; and before them
+LONG = 1024  # tokens of a window, for a network that can read any number
+EVAL_BATCH = 2048  # tokens, of several windows
+FITTED_WINDOW, LEFT = 200_000, 100  # tokens that a fitted model reads at once; and before them
+ENDS = ("<|endoftext|>", "</s>", "<s>")  # marks after which a text is at its end
+IGNORED = -100  # in place of an answer that is not asked for
 
 
-class Generate(RunningText):
-    name: ClassVar[str] = "generate"
-    models: ClassVar[tuple[str, ...]] = (
-        *("gpt2", "generator", "llama", "decoder"),
-        *("recurrent", "convolutional", "markov"),
-    )
-    settings: ClassVar[dict[str, Any]] = {
-        "context": 128,
-        "dim": 192,
-        "depth": 4,
-        "heads": 6,
-        "dropout": 0.0,
-    }
-    training: ClassVar[dict[str, Any]] = {"batch": 16, "rate": 1.5e-3}
-    figure: ClassVar[str] = "bits_per_byte"
-    unit: ClassVar[str] = "tokens"
-    counted: ClassVar[str] = "markov"
-    simple: ClassVar[str] = "counting n-grams"
-    verdict: ClassVar[str] = "bits_per_byte"
+def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
+    def kind(extent: corpus.Extent) -> str:
+        alphabet = len(set().union(*map(set, extent.sample)))
+        return "characters" if alphabet <= 256 and extent.bytes < 5_000_000 else "bpe"
 
-    @classmethod
-    def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
-        def kind(extent: corpus.Extent) -> str:
-            alphabet = len(set().union(*map(set, extent.sample)))
-            return "characters" if alphabet <= 256 and extent.bytes < 5_000_000 else "bpe"
+    if request.tokenizer in ("words", "wordpiece"):
+        raise GlassError(f"{request.tokenizer} lose the spaces of a text: take bpe to write with")
+    return prepare_corpus(request, folder, reporter, kind)
 
-        if given.tokenizer in ("words", "wordpiece"):
-            raise GlassError(f"{given.tokenizer} lose the spaces of a text: take bpe to write with")
-        return cls(*prepare_corpus(given, folder, tell, kind), folder)
 
-    def start(self, batch: int, context: int, seed: int) -> None:
-        self.rows, self.context, self.seed = batch, context, seed
+@dataclass(frozen=True)
+class Windows:
+    """Random windows of a text, each with the token that follows it."""
+
+    store: Store
+    batch_size: int
+    context: int
+    seed: int
+    truncated: int = 0
+
+    @property
+    def per_epoch(self) -> int:
+        return max(self.store.size // (self.batch_size * self.context), 1)
+
+    def at(self, step: int) -> Batch:
+        ids = windows(self.store, self.seed, step, self.batch_size, self.context + 1)
+        return {"ids": ids[:, :-1], "answers": ids[:, 1:]}
+
+
+class GenerateDataset(RunningText):
+    def __init__(self, artifacts: Artifacts, folder: Path) -> None:
+        super().__init__(artifacts, folder)
         if not self.valid.size:
             raise GlassError("there is no text to validate on")
-        if not isinstance(self.facts.get("valid_bytes"), int):
-            raise GlassError("the task does not say how many bytes of text there are (valid_bytes)")
+        for name in ("valid_bytes", "valid_tokens"):
+            if not isinstance(artifacts.metadata.get(name), int):
+                raise GlassError(f"the task does not say how much text there is ({name})")
 
-    def batch(self, step: int) -> Batch:
-        return {"ids": windows(self.train, self.seed, step, self.rows, self.context + 1)}
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> Windows:
+        return Windows(self.train, batch_size, context or LONG, seed)
+
+    def eval_batches(
+        self, network: Network, limit: int | None = None, context: int | None = None
+    ) -> Iterator[Batch]:
+        """The text in windows of a context, one after the other; the first token, which nothing
+        predicts, comes first. What is fitted reads longer windows, each with what stands before."""
+        flat = self.valid.flat if limit is None else self.valid.flat[: limit + 1]
+        yield {"unpredicted": torch.from_numpy(flat[:1].astype(np.int64))}
+        fitted = network.has(Trait.FITTED)
+        length = FITTED_WINDOW if fitted else context or network.context or LONG
+        rows = 1 if fitted else max(EVAL_BATCH // length, 1)
+        for start in range(0, len(flat) - 1, rows * length):
+            left = min(start, LEFT) if fitted else 0
+            piece = torch.from_numpy(
+                flat[start - left : start + rows * length + 1].astype(np.int64)
+            )
+            ids, answers = piece[:-1], piece[1:].clone()
+            answers[:left] = IGNORED
+            if fitted:
+                yield {"ids": ids[None], "answers": answers[None]}
+                continue
+            whole = len(ids) // length * length
+            if whole:
+                yield {
+                    "ids": ids[:whole].reshape(-1, length),
+                    "answers": answers[:whole].reshape(-1, length),
+                }
+            if whole < len(ids):
+                yield {"ids": ids[None, whole:], "answers": answers[None, whole:]}
+
+    def preview_batch(self, context: int | None) -> Batch:
+        return {"ids": torch.from_numpy(self.valid.read(0, 8))[None]}
+
+
+class NextToken:
+    """Each token is predicted from those before it."""
+
+    groups = (None,)
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self.artifacts = artifacts
 
     def count(self, batch: Batch) -> int:
-        return batch["ids"][:, 1:].numel()
+        return batch["answers"].numel()
 
-    def loss(self, network: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        ids = batch["ids"]
-        logits = network(ids[:, :-1])
-        return F.cross_entropy(
-            logits.flatten(0, 1).float(),
-            ids[:, 1:].flatten(),
-            reduction="sum",
-            label_smoothing=smoothing,
-        )
+    def losses(
+        self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
+    ) -> Iterator[Tensor]:
+        logits = network(**network.inputs(batch)).flatten(0, 1).float()
+        answers = batch["answers"].flatten()
+        yield F.cross_entropy(logits, answers, reduction="sum", label_smoothing=label_smoothing)
 
-    def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, float]:
-        """Bits for each byte of the text, read in stretches of a context one after the other."""
-        flat = self.valid.flat if most is None else self.valid.flat[: most + 1]
-        share = len(flat) / max(len(self.valid.flat), 1)
-        nats = text_loss(network, flat, self.context or LONG) + self.spelling(flat)
-        return text_figures(nats, len(flat), self.facts["valid_bytes"] * share)
+    def scores(self, network: Network, batch: Batch) -> Scores:
+        """Nats and tokens; a token that the tokenizer does not know is spelled out."""
+        if "unpredicted" in batch:
+            answers = batch["unpredicted"]
+            nats = math.log(network.config.vocab) * len(answers)  # a guess among all tokens
+        else:
+            answers = batch["answers"][batch["answers"] != IGNORED]
+            nats = token_nats(network, batch["ids"], batch["answers"])
+        unknown = self.artifacts.text_tokenizer.specials.get(UNKNOWN, -1)
+        spelled = int((answers == unknown).sum()) * math.log(0x110000)  # one of all characters
+        return Scores({"nats": nats + spelled, "tokens": len(answers)})
 
-    def spelling(self, flat: NDArray[Any]) -> float:
-        """What it costs to say which character each unknown one is: a guess among all there are."""
-        unknown = self.tokenizer.specials.get(UNKNOWN)
-        return 0.0 if unknown is None else float((flat == unknown).sum() * math.log(0x110000))
-
-    def sample(self, network: nn.Module) -> str:
-        device = next(network.parameters()).device
-        start = torch.from_numpy(self.valid.read(0, 8))[None].to(device)
-        ids = [*start[0].tolist()]
-        ids += [int(t) for t in stream(network, start, 80, sampling=Sampling(0.8), seed=0)]
-        return self.tokenizer.decode(ids)
+    def metrics(self, scores: Scores) -> dict[str, Any]:
+        metadata, tokens = self.artifacts.metadata, scores.sums["tokens"]
+        size = metadata["valid_bytes"] * tokens / max(metadata["valid_tokens"], 1)
+        return text_metrics(scores.sums["nats"], tokens, size)
 
 
-@torch.inference_mode()
-def text_loss(network: Any, flat: NDArray[Any], context: int) -> float:
-    """Nats for a whole text, read in stretches of so many tokens.
-
-    Nothing predicts the first token: it counts as a guess among all.
-    """
-    device = next(network.parameters()).device
-    total = math.log(network.config.vocab)
-    if hasattr(network, "likelihood"):
-        for start in range(1, len(flat), STRETCH):  # each with what stands before it
-            first = max(start - BEFORE, 0)
-            ids = torch.from_numpy(flat[first : start + STRETCH].astype(np.int64)).to(device)
-            total -= float(network.likelihood(ids)[start - first - 1 :].double().log().sum())
-        return total
-    rows = max(AT_ONCE // context, 1)
-    for start in range(0, len(flat) - 1, rows * context):
-        part = torch.from_numpy(flat[start : start + rows * context + 1].astype(np.int64)).to(
-            device
-        )
-        inputs, answers = part[:-1], part[1:]
-        whole = len(inputs) // context * context
-        for read, said in (
-            (inputs[:whole].reshape(-1, context), answers[:whole]),
-            (inputs[None, whole:], answers[whole:]),
-        ):
-            if read.numel():
-                logits = network(read).flatten(0, 1).float()
-                total += float(F.cross_entropy(logits, said, reduction="sum"))
-    return total
+def token_nats(network: Network, ids: Tensor, answers: Tensor) -> float:
+    """The negative log-likelihood of answers, b t, in all; some may be ignored."""
+    if network.has(Trait.FITTED):
+        text = torch.cat((ids[0], answers[0, -1:]))
+        chances: Tensor = network.likelihood(text)  # type: ignore[operator]
+        return -float(chances[answers[0] != IGNORED].double().log().sum())
+    logits = network(ids).flatten(0, 1).float()
+    return float(F.cross_entropy(logits, answers.flatten(), reduction="sum", ignore_index=IGNORED))
 
 
-def text_figures(nats: float, tokens: int, size: float) -> dict[str, float]:
+def text_metrics(nats: float, tokens: int, size: float) -> dict[str, float]:
     loss = nats / max(tokens, 1)
     return {
         "loss": loss,
@@ -140,3 +167,65 @@ def text_figures(nats: float, tokens: int, size: float) -> dict[str, float]:
         "tokens": tokens,
         "bytes": round(size),
     }
+
+
+class GenerateCodec:
+    """A prompt in, its continuation out; each text is continued alone, with a seed of its own."""
+
+    batch_size = 1
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self.tokenizer = words = artifacts.text_tokenizer
+        ends = [words.specials[mark] for mark in ENDS if mark in words.specials]
+        self.eos = frozenset(artifacts.metadata.get("eos") or ends)
+
+    def encode(self, examples: Sequence[str], context: int | None = None) -> Batch:
+        """The ids of a text, after the token that the model expects before every text."""
+        (prompt,), words = examples, self.tokenizer
+        ids = words.prefix + words.encode(prompt) or words.encode("\n") or [0]
+        return {"ids": torch.tensor([ids])}
+
+    def stream(
+        self,
+        network: Network,
+        batch: Batch,
+        *,
+        new: int = 200,
+        sampling: Sampling | None = None,
+        seed: int | None = None,
+    ) -> Iterator[int]:
+        """New ids, one at a time, up to one that ends a text."""
+        tokens = map(int, stream(network, batch["ids"], new, sampling=sampling, seed=seed))
+        return takewhile(lambda token: token not in self.eos, tokens)
+
+    def run(self, network: Network, batch: Batch, **options: Any) -> list[list[int]]:
+        return [[*self.stream(network, batch, **options)]]
+
+    def decode(self, output: list[list[int]]) -> list[str]:
+        return [self.tokenizer.decode(ids) for ids in output]
+
+    def preview(self, network: Network, batch: Batch) -> str:
+        start = batch["ids"]
+        ids = [*start[0].tolist()]
+        ids += [int(t) for t in stream(network, start, 80, sampling=Sampling(0.8), seed=0)]
+        return self.tokenizer.decode(ids)
+
+
+GENERATE = TaskSpec(
+    name="generate",
+    models=("gpt2", "generator", "llama", "decoder", "recurrent", "convolutional", "markov"),
+    model_settings={"context": 128, "dim": 192, "depth": 4, "heads": 6, "dropout": 0.0},
+    train_settings={"batch": 16, "rate": 1.5e-3},
+    metric=METRICS["bits_per_byte"],
+    unit="tokens",
+    eval_limit=EVAL_LIMIT,
+    final_eval_limit=FINAL_EVAL_LIMIT,
+    is_table=False,
+    prepare=prepare,
+    examples=examples,
+    dataset=GenerateDataset,
+    objective=NextToken,
+    codec=GenerateCodec,
+    baseline_model="markov",
+    baseline_name="counting n-grams",
+)

@@ -1,134 +1,244 @@
-"""What every task can do: the loop, the commands and `evaluate` know tasks only by this."""
+"""A task is four small things: a spec, a dataset, an objective and a codec.
 
-from __future__ import annotations
+    spec       its name, its models, what suits them, its metrics, its baseline: plain data
+    dataset    batches to train on, pure functions of (seed, step), and batches to evaluate on
+    objective  from a network and a batch to losses and scores, as sums with their counts
+    codec      from what a user gives to tensors, and from what a network returns to an answer
 
+The trainer, `evaluate`, `predict` and the commands know a task only by these.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor
 
-from glassformer.bounds import check_bounds
+from glassformer.core.reporter import Reporter
+from glassformer.data.examples import Example
 from glassformer.data.files import Bad
-from glassformer.data.split import held_out
-from glassformer.errors import GlassError
-from glassformer.live import Live
+from glassformer.data.request import DataRequest
+from glassformer.models.network import Network
 from glassformer.text.tokenizer import Tokenizer
 
 Batch = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Data:
-    """How files are to be read."""
+class Metric:
+    name: str
+    higher_is_better: bool = False
 
-    text: tuple[str, ...] = ()  # columns
-    label: str | None = None
-    group: str | None = None  # a column whose equal values stay on one side of the split
-    separator: str | None = None
-    tokenizer: str | None = None  # a kind
-    vocab: int | None = None
-    share: float = 0.1  # what is kept for validation, where no files are given for that
+    def is_better(self, new: float, old: float) -> bool:
+        return new > old if self.higher_is_better else new < old
 
-    def __post_init__(self) -> None:
-        check_bounds({"share": self.share, "vocab": self.vocab})
-        sign = self.separator
-        if sign is not None and (len(sign) != 1 or sign in '\r\n"\0'):
-            raise GlassError(f"the separator must be one character (or tab), not {sign!r}")
+    @property
+    def label(self) -> str:
+        return self.name.replace("_", " ")
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        *(Metric(name) for name in ("loss", "perplexity", "bits_per_byte")),
+        *(Metric(name, higher_is_better=True) for name in ("accuracy", "f1", "exact")),
+        *(Metric(name, higher_is_better=True) for name in ("bleu", "chrf", "next_accuracy")),
+    )
+}
 
 
 @dataclass(frozen=True)
-class Given(Data):
-    """What the user gave: files and how to read them. Without files a task has a sample."""
+class Artifacts:
+    """What a trained model needs beside its weights to be used; saved in its folder."""
 
-    files: tuple[Path, ...] = ()
-    valid: tuple[Path, ...] = ()  # files to validate on
-    seed: int = 0
-    bad: Bad = field(default_factory=Bad)
-    model: str | None = None  # the architecture that will learn from it
-    ready: Tokenizer | None = None  # of a trained model, which reads this data
-    extend: bool = False  # whether that tokenizer may learn what it does not know
-    labels: tuple[str, ...] = ()  # of a model that is judged on this data
+    metadata: dict[str, Any] = field(default_factory=dict)  # labels, columns, sizes of the data
+    tokenizer: Tokenizer | None = None
 
-    def sides(self) -> tuple[tuple[tuple[Path, ...], str | None], ...]:
-        """Files with the part that they are for; None: a part of them is kept for validation."""
-        if self.valid:
-            return (self.files, "train"), (self.valid, "valid")
-        return ((self.files, None),)
-
-    def part_of(self, key: str) -> str:
-        """On which side of the split an example with this key is."""
-        return "valid" if held_out(key, self.seed, self.share) else "train"
+    @property
+    def text_tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise TypeError("this task reads text: its artifacts have a tokenizer")
+        return self.tokenizer
 
 
-def is_gain(figure: str) -> bool:
-    """Whether more of it is better."""
-    return figure in ("accuracy", "f1", "exact", "bleu", "chrf")
+@dataclass
+class Scores:
+    """Sums over examples, and one row for each example where a metric needs them."""
+
+    sums: dict[str, Any] = field(default_factory=dict)  # numbers or arrays that add up
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, other: "Scores") -> None:
+        for name, value in other.sums.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+        self.rows += other.rows
 
 
-class Task(Protocol):
-    name: ClassVar[str]
-    models: ClassVar[tuple[str, ...]]  # the architectures that can do it; the first is the default
-    built_on: ClassVar[dict[str, str]]  # the architecture that another one becomes for this task
-    settings: ClassVar[dict[str, Any]]  # of the default
-    training: ClassVar[dict[str, Any]]  # settings of training that suit the task
-    figure: ClassVar[str]  # what decides which weights are best
-    peek: ClassVar[int]  # how much it is judged on while it learns: tokens, or examples
-    whole: ClassVar[int | None]  # and at the end, at the most
-    table: ClassVar[bool]  # whether its data are rows, not running text
-    unit: ClassVar[str]  # what its speed is counted in
-    counted: ClassVar[str]  # the architecture that learns it by counting: its baseline
-    simple: ClassVar[str]  # what that is, in words
-    verdict: ClassVar[str]  # the figure that the two are compared by
+class Batches(Protocol):
+    """Batches to train on."""
 
-    tokenizer: Tokenizer
-    facts: dict[str, Any]  # what was found in the data, and what using the model needs
-
-    @classmethod
-    def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
-        """Read the files once: learn a tokenizer, fill the stores in the folder."""
-        ...
-
-    def sizes(self) -> dict[str, int]:
-        """Settings of a model that the data decides."""
-        ...
-
-    def start(self, batch: int, context: int, seed: int) -> None:
-        """Fix how batches are made."""
-        ...
-
-    def batch(self, step: int) -> Batch: ...
-
-    def epoch(self) -> int:
+    @property
+    def per_epoch(self) -> int:
         """How many batches are one pass over the data."""
         ...
 
+    @property
+    def truncated(self) -> int:
+        """How many examples are longer than the context."""
+        ...
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step: a pure function of the seed and the step."""
+        ...
+
+
+class Dataset(Protocol):
+    """The examples of a task, split into a part to train on and one to validate on."""
+
+    artifacts: Artifacts
+    size: int  # tokens, pixels or ratings to train on
+    predictions: int  # that one pass over the training part asks for
+    eval_size: int  # tokens or examples to validate on
+
+    def __init__(self, artifacts: Artifacts, folder: Path) -> None: ...
+
+    def sizes(self) -> dict[str, int]:
+        """Settings of a model that the data decides, such as `vocab`."""
+        ...
+
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> Batches: ...
+
+    def eval_batches(
+        self, network: Network, limit: int | None = None, context: int | None = None
+    ) -> Iterator[Batch]:
+        """The validation part, or always the same `limit` of its tokens or examples, in batches
+        that suit the network; `context` overrides how much of a text it reads at once."""
+        ...
+
+    def preview_batch(self, context: int | None) -> Batch:
+        """A few examples of the validation part, to show while a network trains."""
+        ...
+
+    def fit(self, network: Network, share: float) -> float:
+        """Fit a model by counting about this share of the training part: returns which share."""
+        ...
+
+
+class Objective(Protocol):
+    """What a network is trained for, and how it is measured."""
+
+    def __init__(self, artifacts: Artifacts) -> None: ...
+
+    @property
+    def groups(self) -> tuple[str | None, ...]:
+        """Prefixes of the names of parameters that are updated in turn; None: all."""
+        ...
+
     def count(self, batch: Batch) -> int:
-        """How many predictions a batch asks for."""
+        """How many predictions a batch asks for: its losses are divided by it."""
         ...
 
-    def loss(self, network: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        """The sum of the losses of its predictions."""
+    def losses(
+        self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
+    ) -> Iterator[Tensor]:
+        """The sum of the losses over a batch, for each of `groups`: its parameters are updated
+        before the next one is asked for."""
         ...
 
-    def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, Any]:
-        """The figures on the validation part, or on so many of its tokens."""
-        ...
+    def scores(self, network: Network, batch: Batch) -> Scores: ...
+
+    def metrics(self, scores: Scores) -> dict[str, Any]: ...
+
+
+class Codec(Protocol):
+    """From a user's examples to tensors, and from what a network returns to answers."""
+
+    def __init__(self, artifacts: Artifacts) -> None: ...
+
+    batch_size: int  # examples that are answered at once
+
+    def encode(self, examples: Sequence[Any], context: int | None = None) -> Batch: ...
 
     @property
-    def size(self) -> int:
-        """How many tokens there are to learn from, as often as each is looked at."""
+    def run(self) -> Callable[..., Any]:
+        """What a network makes of a batch, given options: probabilities, or ids that it wrote."""
         ...
+
+    def decode(self, output: Any) -> list[Any]:
+        """One answer for each example."""
+        ...
+
+    def preview(self, network: Network, batch: Batch) -> str:
+        """Answers to a preview batch, as lines of text."""
+        ...
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    name: str
+    models: tuple[str, ...]  # the architectures that can do it; the first is the default
+    model_settings: Mapping[str, Any]  # that suit the default model
+    train_settings: Mapping[str, Any]
+    metric: Metric  # by which it is compared with its baseline
+    unit: str  # what its speed is counted in
+    eval_limit: int  # tokens or examples of an evaluation during training
+    prepare: Callable[[DataRequest, Path, Reporter], Artifacts]  # reads files, fills a folder
+    examples: Callable[[DataRequest, Bad, Reporter], Iterator[Example]]  # for a look at data
+    dataset: type[Dataset]
+    objective: type[Objective]
+    codec: type[Codec]
+    final_eval_limit: int | None = None
+    is_table: bool = True  # whether its data are rows, not running text
+    built_on: Mapping[str, str] = field(default_factory=dict)  # what other models become for it
+    baseline_model: str | None = None
+    baseline_name: str = ""  # what that is, in words
+    plots: Mapping[str, Callable[[Scores, Artifacts, Path], None]] = field(default_factory=dict)
+
+    def open(self, artifacts: Artifacts, folder: Path) -> "Task":
+        """The task on data that `prepare` has written to a folder."""
+        dataset = self.dataset(artifacts, folder)
+        return Task(self, dataset, self.objective(artifacts), self.codec(artifacts))
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task on its data."""
+
+    spec: TaskSpec
+    dataset: Dataset
+    objective: Objective
+    codec: Codec
 
     @property
-    def predictions(self) -> int:
-        """How many predictions one pass over all asks for."""
-        ...
+    def name(self) -> str:
+        return self.spec.name
 
-    def teach(self, network: nn.Module, share: float) -> float:
-        """Let a model that learns in one go learn from about that share of all: which it was."""
-        ...
+    @property
+    def artifacts(self) -> Artifacts:
+        return self.dataset.artifacts
 
-    def sample(self, network: nn.Module) -> str:
-        """Something to look at while it learns."""
-        ...
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What a folder of a model says of its task."""
+        return {"name": self.name, **self.artifacts.metadata}
+
+    @torch.inference_mode()
+    def evaluate(
+        self, network: Network, limit: int | None = None, context: int | None = None
+    ) -> tuple[dict[str, Any], Scores]:
+        """The metrics of a network on the validation part, or on some of it, and their scores."""
+        total = Scores()
+        for batch in self.dataset.eval_batches(network, limit, context):
+            total.add(self.objective.scores(network, on_device(batch, network)))
+        return self.objective.metrics(total), total
+
+    @torch.inference_mode()
+    def preview(self, network: Network) -> str:
+        batch = self.dataset.preview_batch(network.context)
+        return self.codec.preview(network, on_device(batch, network))
+
+
+def on_device(batch: Batch, network: Network) -> Batch:
+    return {name: value.to(network.device) for name, value in batch.items()}

@@ -1,222 +1,209 @@
 """Translate: write in one language what was read in another."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Tensor
 
+from glassformer.core.errors import GlassError
+from glassformer.core.reporter import Bar, Reporter
 from glassformer.data.batches import Buckets, group, in_a_row, padded, some_of
-from glassformer.data.corpus import LEARN, default_vocab, learn_tokenizer, ready_tokenizer
+from glassformer.data.corpus import default_vocab, learn_tokenizer, ready_tokenizer
+from glassformer.data.examples import Example
 from glassformer.data.files import TABLES, Bad, Quiet, kind_of
 from glassformer.data.labelled import aligned, first_rows, table_rows
+from glassformer.data.request import DataRequest
 from glassformer.data.sample import numbers
-from glassformer.data.split import Overlap
-from glassformer.data.store import Store, Writer
-from glassformer.errors import GlassError
+from glassformer.data.store import Store
+from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import finished_texts
 from glassformer.generate.sampling import GREEDY
-from glassformer.live import Bar, Live
-from glassformer.tasks.task import Batch, Given
+from glassformer.models.network import Network
+from glassformer.tasks.table_rows import Read, report_sizes, survey, write_stores, writers
+from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
 from glassformer.text.tokenizer import Tokenizer
 
 START, END = "<start>", "<end>"
-LINKS = 8_000_000  # pairs of words that a phrase table is learnt from: memory
+LINKS = 8_000_000  # pairs of words that a phrase table is fitted on: memory
 LONGEST = 256  # tokens on either side; longer pairs are left out, and counted
+EVAL_TOKENS = 8192  # of an evaluation's batch
+BEAM, PENALTY = 4, 0.6  # translations that are followed at once; above 0 favors longer ones
 
-Pair = tuple[str, str, str, str]  # place, source, target, part
+Ids = NDArray[np.int64]
 
 
-class Translate:
-    name: ClassVar[str] = "translate"
-    models: ClassVar[tuple[str, ...]] = ("translator", "recurrent_translator", "phrases")
-    built_on: ClassVar[dict[str, str]] = {}
-    settings: ClassVar[dict[str, Any]] = {
-        "dim": 192,
-        "depth": 2,
-        "heads": 4,
-        "hidden": 768,
-        "dropout": 0.1,
-    }
-    training: ClassVar[dict[str, Any]] = {
-        "batch": 2,
-        "rate": 1e-3,
-        "beta2": 0.98,
-        "decay": 0.01,
-        "warmup": 0.1,
-    }
-    figure: ClassVar[str] = "loss"
-    peek: ClassVar[int] = 64  # each is written out to its end, which takes long at first
-    whole: ClassVar[int | None] = None
-    table: ClassVar[bool] = True
-    unit: ClassVar[str] = "tokens"
-    counted: ClassVar[str] = "phrases"
-    simple: ClassVar[str] = "a table of phrases"
-    verdict: ClassVar[str] = "chrf"
+# --- files to examples ----------------------------------------------------------------------------
 
-    def __init__(self, tokenizer: Tokenizer, facts: dict[str, Any], folder: Path) -> None:
-        self.tokenizer, self.facts = tokenizer, facts
+
+def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
+    read = reader(request, reporter)
+    found = survey(read(request.bad))
+    if not found.sample:
+        raise GlassError("there are no pairs to learn from")
+    tokenizer = make_tokenizer(request, found.sample, reporter)
+
+    def encode(example: Example) -> list[list[int]] | None:
+        ids = [tokenizer.encode(text) for text in example.texts]
+        if max(map(len, ids)) <= LONGEST:
+            return ids
+        reason = f"a side is longer than {LONGEST} tokens"
+        request.bad(example.location, reason, example.texts[0])
+        return None
+
+    written = write_stores(
+        read(Quiet()),
+        encode,
+        writers(folder, (".source", ".target"), tokenizer.vocab),
+        bar=Bar(reporter, "encoding", found.count),
+    )
+    if not written.counts["valid"] or not (written.counts["train"] or request.share == 1):
+        raise GlassError(f"{found.count} pairs are too few to learn from and to validate on")
+    report_sizes(written, "pairs", reporter, "sources")
+    return Artifacts({}, tokenizer)
+
+
+def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) -> Tokenizer:
+    """Byte-level BPE for both languages together; the sample is read by characters."""
+    if request.ready:
+        return ready_tokenizer(request.ready, sample, extend=request.extend, tell=reporter)
+    kind = request.tokenizer or ("bpe" if request.files else "characters")
+    size = sum(len(text.encode("utf-8", "replace")) for text in sample)
+    vocab = None if kind == "characters" else request.vocab or default_vocab(kind, size)
+    return learn_tokenizer(kind, sample, vocab=vocab, specials=(START, END))
+
+
+def reader(request: DataRequest, reporter: Reporter) -> Read:
+    """The pairs, readable again and again: of a table, of two aligned files, or a sample."""
+    if not request.files:
+        reporter("no data given: numbers and dates, from Chinese to English")
+        return lambda _: (
+            Example("", pair, request.part_of(pair[0]), group=pair[0]) for pair in numbers()
+        )
+    sides = [
+        (part, side_reader(replace(request, files=files), reporter))
+        for files, part in request.sides()
+    ]
+
+    def pairs(bad: Bad) -> Iterator[Example]:
+        for part, read in sides:
+            for place, source, target in read(bad):
+                if source.strip() and target.strip():
+                    texts = (source.strip(), target.strip())
+                    yield Example(place, texts, part or request.part_of(source), group=texts[0])
+                else:
+                    bad(place, "one side is empty", f"{source}\t{target}")
+
+    return pairs
+
+
+def examples(request: DataRequest, bad: Bad, reporter: Reporter) -> Iterator[Example]:
+    """The pairs of the data, for a look at them."""
+    yield from reader(request, reporter)(bad)
+
+
+def side_reader(
+    request: DataRequest, reporter: Reporter
+) -> Callable[[Bad], Iterator[tuple[str, str, str]]]:
+    tables = all(kind_of(file) in TABLES for file in request.files)
+    if len(request.files) == 1 and not tables and not request.files[0].is_dir():
+        raise GlassError(
+            f"{request.files[0]} is no table: name two files of lines that translate each other, "
+            "with --source and --target (and --valid twice)"
+        )
+    if len(request.files) == 2 and not request.text and not tables:
+        return lambda bad: aligned(request.files[0], request.files[1], bad)
+    first = first_rows(request.files, request.separator)
+    if not first:
+        raise GlassError(f"{request.files[0]} has no rows")
+    names = request.text or tuple(first[0].values)[:2]
+    if len(names) != 2 or not all(name in first[0].values for name in names):
+        raise GlassError(
+            f"two columns are needed, a source and a target; have {list(first[0].values)}"
+        )
+    reporter(f"source: {names[0]}; target: {names[1]}")
+    return lambda bad: (
+        (row.place, row.values.get(names[0], ""), row.values.get(names[1], ""))
+        for row in table_rows(request.files, bad, request.separator)
+    )
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+class PairBatches:
+    """Pairs of like length together."""
+
+    truncated = 0
+
+    def __init__(self, dataset: "TranslateDataset", batch_size: int, seed: int) -> None:
+        self.dataset = dataset
+        self.buckets = Buckets(dataset.lengths("train"), batch_size * 1024, seed)
+        self.per_epoch = len(self.buckets)
+
+    def at(self, step: int) -> Batch:
+        return self.dataset.gather("train", self.buckets.at(step))
+
+
+class TranslateDataset:
+    def __init__(self, artifacts: Artifacts, folder: Path) -> None:
+        self.artifacts, tokenizer = artifacts, artifacts.text_tokenizer
         self.begin, self.end = start_and_end(tokenizer)
-        self.parts = {
-            name: (
-                Store(folder / f"{name}.source.ids", tokenizer.vocab),
-                Store(folder / f"{name}.target.ids", tokenizer.vocab),
+        self.pairs = {
+            part: (
+                Store(folder / f"{part}.source.ids", tokenizer.vocab),
+                Store(folder / f"{part}.target.ids", tokenizer.vocab),
             )
-            for name in ("train", "valid")
-        }
-
-    @classmethod
-    def prepare(cls, given: Given, folder: Path, tell: Live) -> Self:
-        pairs = reader(given, tell)
-        sample: list[str] = []
-        size = 0
-        count = 0
-        for _, source, target, _ in pairs(given.bad):
-            count += 1
-            size += len(source) + len(target)
-            if size < LEARN:
-                sample += (source, target)
-        if not sample:
-            raise GlassError("there are no pairs to learn from")
-        tokenizer = make_tokenizer(given, sample, tell)
-
-        sides = ("source", "target")
-        writers = {
-            (part, side): Writer(folder / f"{part}.{side}.ids", tokenizer.vocab)
             for part in ("train", "valid")
-            for side in sides
         }
-        counts = {"train": 0, "valid": 0, "too long": 0}
-        overlap, bar = Overlap(), Bar(tell, "encoding", count)
-        for place, source, target, part in pairs(Quiet()):
-            ids = [tokenizer.encode(text) for text in (source, target)]
-            if max(map(len, ids)) > LONGEST:
-                counts["too long"] += 1
-                given.bad(place, f"a side is longer than {LONGEST} tokens", source)
-                continue
-            counts[part] += 1
-            overlap.add(part, source)
-            bar.add(1)
-            for side, one in zip(sides, ids, strict=True):
-                writers[part, side].add(one)
-        for writer in writers.values():
-            writer.close()
-        if not counts["valid"] or not (counts["train"] or given.share == 1):
-            raise GlassError(f"{count} pairs are too few to learn from and to validate on")
-        tell(f"{counts['train']:,} pairs to learn from, {counts['valid']:,} to validate on")
-        if both := overlap.count():
-            tell(f"{both:,} of the validation sources are among those to learn from: too easy")
-        return cls(tokenizer, {}, folder)
+        source, target = self.pairs["train"]
+        self.size = source.size + target.size
+        self.eval_size = len(self.pairs["valid"][0])
+        self.predictions = target.size + len(target)  # and each ends
 
     def sizes(self) -> dict[str, int]:
-        return {"vocab": self.tokenizer.vocab, "end": self.end}
+        return {"vocab": self.artifacts.text_tokenizer.vocab, "end": self.end}
 
-    def start(self, batch: int, context: int, seed: int) -> None:
-        source, target = self.parts["train"]
-        self.buckets = Buckets(source.lengths + target.lengths + 2, batch * 1024, seed)
+    def lengths(self, part: str) -> Ids:
+        """The tokens of each pair, with the marks of its target."""
+        source, target = self.pairs[part]
+        return source.lengths + target.lengths + 2
 
-    def batch(self, step: int) -> Batch:
-        return self.gather("train", self.buckets.at(step))
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> PairBatches:
+        return PairBatches(self, batch_size, seed)
 
-    def gather(self, part: str, rows: np.ndarray[Any, Any]) -> Batch:
+    def gather(self, part: str, rows: Ids) -> Batch:
         """Sources, and targets that start with a mark and are asked to end with another."""
-        source, target = self.parts[part]
+        source, target = self.pairs[part]
         nothing = np.array([self.end])
-        read = [source[i] if source.lengths[i] else nothing for i in rows]
-        ids, keep = padded([np.concatenate(([self.begin], target[i], [self.end])) for i in rows])
-        source_ids, source_keep = padded(read)
-        answers = torch.where(keep[:, 1:], ids[:, 1:], -100)
-        return {
-            "ids": ids[:, :-1],
-            "keep": keep[:, :-1],
-            "answers": answers,
-            "source": source_ids,
-            "source_keep": source_keep,
-        }
+        read, keep = padded([source[i] if len(source[i]) else nothing for i in rows])
+        ids, _ = padded([np.append(self.begin, target[i]) for i in rows])
+        answers, _ = padded([np.append(target[i], self.end) for i in rows], fill=-100)
+        return {"ids": ids, "source": read, "source_keep": keep, "answers": answers}
 
-    def epoch(self) -> int:
-        return len(self.buckets)
+    def eval_batches(
+        self, network: Network, limit: int | None = None, context: int | None = None
+    ) -> Iterator[Batch]:
+        chosen = some_of(len(self.pairs["valid"][0]), limit)
+        lengths = self.lengths("valid")[chosen]
+        for rows in group(np.argsort(lengths, kind="stable"), lengths, EVAL_TOKENS):
+            yield self.gather("valid", chosen[rows])
 
-    def count(self, batch: Batch) -> int:
-        return int((batch["answers"] >= 0).sum())
+    def preview_batch(self, context: int | None) -> Batch:
+        return self.gather("valid", np.arange(min(4, len(self.pairs["valid"][0]))))
 
-    def loss(self, network: nn.Module, batch: Batch, smoothing: float = 0.0) -> Tensor:
-        logits = network(batch["ids"], batch["source"], source_keep=batch["source_keep"])
-        answers = batch["answers"].flatten()
-        logits = logits.flatten(0, 1).float()
-        return F.cross_entropy(logits, answers, reduction="sum", label_smoothing=smoothing)
-
-    def evaluate(self, network: nn.Module, most: int | None = None) -> dict[str, Any]:
-        """Loss under teacher forcing, and how many translations are right to the letter."""
-        device, (source, target) = next(network.parameters()).device, self.parts["valid"]
-        chosen = some_of(len(source), most)
-        lengths = (source.lengths + target.lengths + 2)[chosen]
-        total, count, said = 0.0, 0, dict[int, list[int]]()
-        with torch.inference_mode():
-            for rows in group(np.argsort(lengths, kind="stable"), lengths, 8192):
-                examples = chosen[rows]
-                batch = {k: v.to(device) for k, v in self.gather("valid", examples).items()}
-                total += float(self.loss(network, batch))
-                count += self.count(batch)
-                said.update(zip(examples.tolist(), self.say(network, batch), strict=True))
-        exact = sum(words == target[i].tolist() for i, words in said.items()) / len(chosen)
-        figures = {"loss": total / count, "exact": exact, "examples": len(chosen), "tokens": count}
-        return figures | self.bleu(said)
-
-    def bleu(self, said: dict[int, list[int]]) -> dict[str, Any]:
-        """sacreBLEU and chrF, with the signature that makes them comparable."""
-        from sacrebleu.metrics.bleu import BLEU
-        from sacrebleu.metrics.chrf import CHRF
-
-        decode, (_, target) = self.tokenizer.decode, self.parts["valid"]
-        ours = [decode(ids) for ids in said.values()]
-        right = [decode(target[i].tolist()) for i in said]
-        ideographs = sum(c.isalpha() and ord(c) > 0x2E80 for text in right for c in text)
-        metric = BLEU(tokenize="zh" if ideographs > len("".join(right)) / 3 else "13a")
-        bleu = metric.corpus_score(ours, [right])
-        chrf = CHRF().corpus_score(ours, [right])
-        signature = str(metric.get_signature())
-        return {"bleu": bleu.score, "bleu_signature": signature, "chrf": chrf.score}
-
-    def say(self, network: nn.Module, batch: Batch) -> list[list[int]]:
-        start = torch.full_like(batch["ids"][:, :1], self.begin)
-        read = {name: batch[name] for name in ("source", "source_keep")}
-        new = limits_for(batch["source_keep"])
-        return finished_texts(network, start, new, end=self.end, sampling=GREEDY, **read)
-
-    @property
-    def size(self) -> int:
-        source, target = self.parts["train"]
-        return source.size + target.size
-
-    @property
-    def predictions(self) -> int:
-        _, target = self.parts["train"]
-        return target.size + len(target)  # and each ends
-
-    def teach(self, network: Any, share: float) -> float:
-        source, target = self.parts["train"]
+    def fit(self, network: Network, share: float) -> float:
+        source, target = self.pairs["train"]
         links = float((source.lengths * target.lengths).sum())  # every word with every other
         share = min(share, LINKS / max(links, 1))
         rows = some_of(len(source), max(round(len(source) * share), 1))
-        network.learn(in_a_row(source, rows), in_a_row(target, rows))
+        network.fit(in_a_row(source, rows), in_a_row(target, rows))  # type: ignore[operator]
         return len(rows) / len(source)
-
-    def sample(self, network: nn.Module) -> str:
-        rows = np.arange(min(4, len(self.parts["valid"][0])))
-        device = next(network.parameters()).device
-        batch = {k: v.to(device) for k, v in self.gather("valid", rows).items()}
-        decode, said = self.tokenizer.decode, self.say(network, batch)
-        source = self.parts["valid"][0]
-        return "\n".join(
-            f"{decode(source[i].tolist())}  ->  {decode(one)}" for i, one in enumerate(said)
-        )
 
 
 def start_and_end(tokenizer: Tokenizer) -> tuple[int, int]:
@@ -232,53 +219,132 @@ def limits_for(source_keep: Tensor) -> list[int]:
     return [min(LONGEST, 4 * length + 30) for length in lengths]
 
 
-def make_tokenizer(given: Given, sample: list[str], tell: Live) -> Tokenizer:
-    """Byte-level BPE for both languages together; the sample is read by characters."""
-    if given.ready:
-        return ready_tokenizer(given.ready, sample, extend=given.extend, tell=tell)
-    kind = given.tokenizer or ("bpe" if given.files else "characters")
-    size = sum(len(text.encode("utf-8", "replace")) for text in sample)
-    vocab = None if kind == "characters" else given.vocab or default_vocab(kind, size)
-    return learn_tokenizer(kind, sample, vocab=vocab, specials=(START, END))
+# --- losses and metrics ---------------------------------------------------------------------------
 
 
-def reader(given: Given, tell: Live) -> Callable[[Bad], Iterator[Pair]]:
-    """The pairs, readable again and again: of a table, of two aligned files, or a sample."""
-    if not given.files:
-        tell("no data given: numbers and dates, from Chinese to English")
-        return lambda _: (("", *pair, given.part_of(pair[0])) for pair in numbers())
-    sides = [(*side, side_reader(replace(given, files=side[0]), tell)) for side in given.sides()]
+class NextTargetToken:
+    """Each token of a translation is predicted from the source and the tokens before it."""
 
-    def pairs(bad: Bad) -> Iterator[Pair]:
-        for _, part, read in sides:
-            for place, source, target in read(bad):
-                if source.strip() and target.strip():
-                    yield place, source.strip(), target.strip(), part or given.part_of(source)
-                else:
-                    bad(place, "one side is empty", f"{source}\t{target}")
+    groups = (None,)
 
-    return pairs
+    def __init__(self, artifacts: Artifacts) -> None:
+        self.codec = TranslateCodec(artifacts)
 
+    def count(self, batch: Batch) -> int:
+        return int((batch["answers"] >= 0).sum())
 
-def side_reader(given: Given, tell: Live) -> Callable[[Bad], Iterator[tuple[str, str, str]]]:
-    tables = all(kind_of(file) in TABLES for file in given.files)
-    if len(given.files) == 1 and not tables and not given.files[0].is_dir():
-        raise GlassError(
-            f"{given.files[0]} is no table: name two files of lines that translate each other, "
-            "with --source and --target (and --valid twice)"
+    def losses(
+        self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
+    ) -> Iterator[Tensor]:
+        logits = network(**network.inputs(batch)).flatten(0, 1).float()
+        answers = batch["answers"].flatten()
+        yield F.cross_entropy(logits, answers, reduction="sum", label_smoothing=label_smoothing)
+
+    def scores(self, network: Network, batch: Batch) -> Scores:
+        """The loss given the right tokens so far, and what the network itself writes."""
+        (nats,) = self.losses(network, batch)
+        written = self.codec.run(network, batch, beam=0)
+        targets = [row[row >= 0][:-1].tolist() for row in batch["answers"]]
+        texts = zip(self.codec.decode(written), self.codec.decode(targets), strict=True)
+        return Scores(
+            {
+                "nats": float(nats),
+                "tokens": self.count(batch),
+                "exact": sum(one == other for one, other in zip(written, targets, strict=True)),
+            },
+            [{"prediction": prediction, "target": target} for prediction, target in texts],
         )
-    if len(given.files) == 2 and not given.text and not tables:
-        return lambda bad: aligned(given.files[0], given.files[1], bad)
-    first = first_rows(given.files, given.separator)
-    if not first:
-        raise GlassError(f"{given.files[0]} has no rows")
-    names = given.text or tuple(first[0].values)[:2]
-    if len(names) != 2 or not all(name in first[0].values for name in names):
-        raise GlassError(
-            f"two columns are needed, a source and a target; have {list(first[0].values)}"
+
+    def metrics(self, scores: Scores) -> dict[str, Any]:
+        sums, examples = scores.sums, len(scores.rows)
+        return {
+            "loss": sums["nats"] / sums["tokens"],
+            "exact": sums["exact"] / examples,
+            "examples": examples,
+            "tokens": sums["tokens"],
+            **bleu(
+                [row["prediction"] for row in scores.rows], [row["target"] for row in scores.rows]
+            ),
+        }
+
+
+def bleu(predictions: list[str], targets: list[str]) -> dict[str, Any]:
+    """sacreBLEU and chrF, with the signature that makes them comparable."""
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    ideographs = sum(c.isalpha() and ord(c) > 0x2E80 for text in targets for c in text)
+    metric = BLEU(tokenize="zh" if ideographs > len("".join(targets)) / 3 else "13a")
+    found = metric.corpus_score(predictions, [targets])
+    chrf = CHRF().corpus_score(predictions, [targets])
+    signature = str(metric.get_signature())
+    return {"bleu": found.score, "bleu_signature": signature, "chrf": chrf.score}
+
+
+# --- in use ---------------------------------------------------------------------------------------
+
+
+class TranslateCodec:
+    """A text in, its translation out; nothing is the translation of nothing."""
+
+    batch_size = 16
+
+    def __init__(self, artifacts: Artifacts) -> None:
+        self.tokenizer = artifacts.text_tokenizer
+        self.begin, self.end = start_and_end(self.tokenizer)
+
+    def encode_source(self, text: str) -> list[int]:
+        """The ids of a text to translate; an error if it is longer than any in training."""
+        ids = self.tokenizer.encode(text)
+        if len(ids) > LONGEST:
+            raise GlassError(
+                f"a translator reads at most {LONGEST} tokens, and {text[:40]!r} ... has "
+                f"{len(ids):,}: split it into sentences"
+            )
+        return ids
+
+    def encode(self, examples: Sequence[str], context: int | None = None) -> Batch:
+        rows = [np.array(self.encode_source(text) or [self.end]) for text in examples]
+        source, keep = padded(rows)
+        return {"source": source, "source_keep": keep}
+
+    def run(
+        self, network: Network, batch: Batch, *, beam: int = BEAM, penalty: float = PENALTY
+    ) -> list[list[int]]:
+        """The ids of the best translation of each text; `beam` 0 is greedy decoding."""
+        read = {name: batch[name] for name in ("source", "source_keep")}
+        start = torch.full_like(read["source"][:, :1], self.begin)
+        limits = limits_for(read["source_keep"])
+        if not beam:
+            return finished_texts(network, start, limits, end=self.end, sampling=GREEDY, **read)
+        found = beam_search(
+            network, start, limits, end=self.end, width=beam, penalty=penalty, **read
         )
-    tell(f"source: {names[0]}; target: {names[1]}")
-    return lambda bad: (
-        (row.place, row.values.get(names[0], ""), row.values.get(names[1], ""))
-        for row in table_rows(given.files, bad, given.separator)
-    )
+        return [answers[0][1] for answers in found]
+
+    def decode(self, output: list[list[int]]) -> list[str]:
+        return [self.tokenizer.decode(ids) for ids in output]
+
+    def preview(self, network: Network, batch: Batch) -> str:
+        kept = zip(batch["source"], batch["source_keep"], strict=True)
+        sources = self.decode([row[keep].tolist() for row, keep in kept])
+        written = self.decode(self.run(network, batch, beam=0))
+        return "\n".join(f"{a}  ->  {b}" for a, b in zip(sources, written, strict=True))
+
+
+TRANSLATE = TaskSpec(
+    name="translate",
+    models=("translator", "recurrent_translator", "phrases"),
+    model_settings={"dim": 192, "depth": 2, "heads": 4, "hidden": 768, "dropout": 0.1},
+    train_settings={"batch": 2, "rate": 1e-3, "beta2": 0.98, "decay": 0.01, "warmup": 0.1},
+    metric=METRICS["chrf"],
+    unit="tokens",
+    eval_limit=64,  # each is written out to its end, which takes long at first
+    prepare=prepare,
+    examples=examples,
+    dataset=TranslateDataset,
+    objective=NextTargetToken,
+    codec=TranslateCodec,
+    baseline_model="phrases",
+    baseline_name="a table of phrases",
+)

@@ -8,8 +8,8 @@ from typing import Any
 
 from tokenizers import Tokenizer as Engine
 
-from glassformer.errors import GlassError
-from glassformer.folder import read_json
+from glassformer.core.errors import GlassError
+from glassformer.core.folder import read_json
 from glassformer.text.components import MODELS, check_components
 from glassformer.text.plain import Bytes, Characters, Words
 from glassformer.text.scored import Scored

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from glassformer.bounds import SIZE
-from glassformer.errors import GlassError
+from glassformer.core.bounds import SIZE
+from glassformer.core.errors import GlassError
 
 MODELS = frozenset(["BPE", "WordPiece", "Unigram", "WordLevel"])
 COMPONENTS = {

@@ -20,8 +20,8 @@ from tokenizers import (
 )
 from tokenizers import Tokenizer as Engine
 
-from glassformer.errors import GlassError
-from glassformer.folder import read_json, read_text
+from glassformer.core.errors import GlassError
+from glassformer.core.folder import read_json, read_text
 from glassformer.text.by_hand import BYTE
 from glassformer.text.components import check_token
 from glassformer.text.tokenizer import clean

@@ -1,7 +1,5 @@
 """Several models, one task, an equal budget: one table, one picture, one report."""
 
-from __future__ import annotations
-
 import json
 import platform
 import re
@@ -17,22 +15,22 @@ from typing import Any
 import torch
 
 from glassformer.checkpoint import CONFIG
-from glassformer.errors import GlassError
-from glassformer.folder import read_json, write_file
-from glassformer.live import Live, shown
-from glassformer.picture import subplots
+from glassformer.core.errors import GlassError
+from glassformer.core.folder import read_json, write_file
+from glassformer.core.picture import subplots
+from glassformer.core.reporter import Reporter, shown
 from glassformer.tasks import find_task
-from glassformer.tasks.task import Task, is_gain
-from glassformer.training.begin import make_config
+from glassformer.tasks.task import TaskSpec
+from glassformer.training.plots import evaluations
 from glassformer.training.run import Run, next_run
-from glassformer.training.show import evaluations
+from glassformer.training.setup import make_config, resolve
 
 ASKED, RESULT, REPORT, PICTURE = "compare.json", "result.json", "README.md", "compare.png"
 ALONE = """
 import json, sys
 from pathlib import Path
-from glassformer.errors import GlassError
-from glassformer.training.start import resume, train
+from glassformer.core.errors import GlassError
+from glassformer.training.train import resume, train
 try:
     asked = json.load(sys.stdin)
     path = asked.pop("resume", None)
@@ -69,16 +67,16 @@ def compare(
     *data: str | Path,
     models: Iterable[str],
     run: Path | None = None,
-    tell: Live,
+    tell: Reporter,
     **options: Any,
 ) -> tuple[Path, list[dict[str, Any]]]:
     """Train each model in a process of its own; give the folder and a row for each, best first.
 
     What is done already in the folder is not done again. Options are those of `train`.
     """
-    kind, contenders = find_task(task), [Contender(name) for name in models]
+    spec, contenders = find_task(task), [Contender(name) for name in models]
     for one in contenders:  # what is wrong with the last is said before the first has learnt
-        make_config(one.model, kind, {}, one.settings)
+        make_config(resolve(one.model, spec), spec, {}, one.settings)
     if len({one.folder for one in contenders}) < max(len(contenders), 2):
         raise GlassError("name at least two different models")
     asked = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
@@ -90,11 +88,11 @@ def compare(
         tell(f"--- {one.name} ({number} of {len(contenders)})")
         result = contend(one, run / one.folder, asked)
         rows.append({"name": one.name, **result})
-    sign = -1 if is_gain(kind.verdict) else 1
-    rows.sort(key=lambda row: sign * row[kind.verdict])
+    sign = -1 if spec.metric.higher_is_better else 1
+    rows.sort(key=lambda row: sign * row[spec.metric.name])
     paths = {one.name: run / one.folder for one in contenders}
-    draw(rows, paths, kind, run / PICTURE)
-    write_file(run / REPORT, report(rows, kind, asked))
+    draw(rows, paths, spec, run / PICTURE)
+    write_file(run / REPORT, report(rows, spec, asked))
     return run, rows
 
 
@@ -152,23 +150,23 @@ def in_a_process(request: str) -> tuple[int, str]:
     return child.returncode, said
 
 
-def columns(kind: type[Task], rows: Sequence[dict[str, Any]]) -> list[str]:
+def columns(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[str]:
     """What a table of these rows shows: figures, then costs."""
-    figures = [kind.verdict, "perplexity", "f1", "bleu", "exact", "accuracy", "loss"]
+    figures = [spec.metric.name, "perplexity", "f1", "bleu", "exact", "accuracy", "loss"]
     shown = [f for f in dict.fromkeys(figures) if all(f in row for row in rows)][:3]
     return [*shown, "parameters", "steps", "speed", "memory", "seconds"]
 
 
-def table(kind: type[Task], rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+def table(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     """Rows of text, a head first."""
-    names = columns(kind, rows)
-    units = {"speed": f"{kind.unit}/s", "memory": "GB", "bits_per_byte": "bits per byte"}
+    names = columns(spec, rows)
+    units = {"speed": f"{spec.unit}/s", "memory": "GB", "bits_per_byte": "bits per byte"}
     head = ["model", *(units.get(name, name) for name in names)]
     return [head, *([row["name"], *(shown(row[name]) for name in names)] for row in rows)]
 
 
-def report(rows: Sequence[dict[str, Any]], kind: type[Task], asked: dict[str, Any]) -> str:
-    head, *body = table(kind, rows)
+def report(rows: Sequence[dict[str, Any]], spec: TaskSpec, asked: dict[str, Any]) -> str:
+    head, *body = table(spec, rows)
     lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
     budget = next(f"{asked[b]} {b}" for b in ("minutes", "steps", "epochs") if asked.get(b))
     if asked.get("parameters"):
@@ -176,21 +174,21 @@ def report(rows: Sequence[dict[str, Any]], kind: type[Task], asked: dict[str, An
     given = " ".join(shlex.quote(Path(d).name) for d in asked["data"]) or "the built-in sample"
     where = f"{torch.get_num_threads()} threads, {platform.processor() or platform.machine()}"
     return (
-        f"# {kind.name}: {len(rows)} models, {budget} each\n\n"
+        f"# {spec.name}: {len(rows)} models, {budget} each\n\n"
         + "\n".join(lines)
-        + f"\n\n![{kind.verdict} against time]({PICTURE})\n\nData: {given}; figures on what was "
-        f"kept for validation; seed {asked.get('seed', 0)}; torch {torch.__version__}, {where}; "
+        + f"\n\n![{spec.metric.name} against time]({PICTURE})\n\nData: {given}; figures on what "
+        f"was kept for validation; seed {asked.get('seed', 0)}; torch {torch.__version__}, {where}; "
         f"{date.today()}. Speed is that of training; memory is the most that a process held.\n"
     )
 
 
 def draw(
-    rows: Sequence[dict[str, Any]], paths: dict[str, Path], kind: type[Task], file: Path
+    rows: Sequence[dict[str, Any]], paths: dict[str, Path], spec: TaskSpec, file: Path
 ) -> None:
     """Quality against time, a line for each model; level for one that learns in one go."""
     chart, axes = subplots(figsize=(8, 4.8))
-    figure, ends = kind.verdict.replace("_", " "), [row[kind.verdict] for row in rows]
-    lines = [evaluations(Run(paths[row["name"]]).metrics(), kind.verdict) for row in rows]
+    figure, ends = spec.metric.label, [row[spec.metric.name] for row in rows]
+    lines = [evaluations(Run(paths[row["name"]]).metrics(), spec.metric.name) for row in rows]
     if all(len(line) < 2 for line in lines):
         bars = axes.barh([row["name"] for row in rows], ends, color="C0")
         axes.bar_label(bars, [f"{end:.4g}" for end in ends], padding=3)
@@ -199,14 +197,14 @@ def draw(
         axes.set_xlabel(figure)
     else:
         for i, (row, line) in enumerate(zip(rows, lines, strict=True)):
-            name, end = f"{row['name']}  {row[kind.verdict]:.4g}", row[kind.verdict]
-            times, values = [m["seconds"] for m in line], [m[kind.verdict] for m in line]
+            name, end = f"{row['name']}  {row[spec.metric.name]:.4g}", row[spec.metric.name]
+            times, values = [m["seconds"] for m in line], [m[spec.metric.name] for m in line]
             if len(line) > 1:
                 axes.plot(times, values, color=f"C{i}", marker="o", markersize=3, label=name)
             else:
                 axes.axhline(end, linestyle="--", color=f"C{i}", label=name)
         axes.set(xlabel="seconds of training", ylabel=figure)
-        if kind.verdict == "bits_per_byte":
+        if spec.metric.name == "bits_per_byte":
             axes.set_ylim(0.95 * min(ends), 1.2 * max(ends))
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)

@@ -1,13 +1,16 @@
-"""When memory runs out: how it shows, and what would fit."""
-
-from __future__ import annotations
+"""How much memory there is, how much was used, and the error when too little is left."""
 
 import math
 import os
-from collections.abc import Callable
+import sys
+from pathlib import Path
 
-from glassformer.errors import GlassError
-from glassformer.tasks.task import Batch
+from glassformer.core.errors import GlassError
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 
 class TooLongError(GlassError):
@@ -19,20 +22,22 @@ class TooLongError(GlassError):
         self.fits = fits
 
 
-def shorter(batch: Batch, fits: Callable[[Batch], bool]) -> int:
-    """The longest of half, a quarter, ... of a batch's length that fits; 0 if none does."""
-    length = next(iter(batch.values())).shape[1]
-    while length > 8:
-        length //= 2
-        cut = {name: v[:, :length] if v.ndim > 1 else v for name, v in batch.items()}
-        if fits(cut):
-            return length
-    return 0
-
-
 def total_memory() -> float:
     """The memory of this machine in GB; infinite where it cannot be told."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     except (AttributeError, OSError, ValueError):  # Windows has no sysconf
         return math.inf
+
+
+def peak_memory() -> float:
+    """The most that this process ever held, in GB."""
+    status = Path("/proc/self/status")  # getrusage on Linux says at least what its parent held
+    if status.exists():
+        lines = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
+        if "VmHWM" in lines:
+            return int(lines["VmHWM"].split()[0]) / 1e6
+    if resource is None:
+        return 0.0
+    unit = 1e9 if sys.platform == "darwin" else 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glassformer import config
-from glassformer.errors import GlassError
-from glassformer.folder import reading
+from glassformer.core import config
+from glassformer.core.errors import GlassError
+from glassformer.core.folder import reading
 from glassformer.tasks import TASKS
 
 

@@ -1,7 +1,5 @@
 """What a person asks for, from a command, a recipe or Python, sorted and checked."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,10 +8,11 @@ from typing import Any
 
 import torch
 
-from glassformer.config import make, nearest, override
-from glassformer.errors import GlassError
+from glassformer.core.config import make, nearest, override
+from glassformer.core.errors import GlassError
+from glassformer.data.request import DataOptions, DataRequest
 from glassformer.tasks import TASKS, find_task
-from glassformer.tasks.task import Data, Given, Task
+from glassformer.tasks.task import TaskSpec
 from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.settings import Training
 
@@ -25,8 +24,8 @@ GENTLE = 0.2  # of the rate, for weights that have learnt already
 class Request:
     """Data, how to learn, and settings of the model: a recipe's, and those of `--set`."""
 
-    kind: type[Task]
-    given: Given
+    spec: TaskSpec
+    data: DataRequest
     learning: Training
     table: dict[str, Any]
     settings: list[str]
@@ -35,18 +34,18 @@ class Request:
     def of(
         cls, task: str | None, data: Iterable[str | Path], config: str | Path | None,
         settings: Iterable[str], options: dict[str, Any], *, anew: bool = True,
-    ) -> Request:  # fmt: skip
+    ) -> "Request":  # fmt: skip
         """`options` are `valid`, `extend` and any setting of the data or of training.
 
         What does not start anew learns at a smaller rate, unless another is asked for.
         """
-        data, settings, options = list(data), list(settings), dict(options)
+        files, settings, options = list(data), list(settings), dict(options)
         if config and task is not None and task not in TASKS:
-            data, task = [task, *data], None
+            files, task = [task, *files], None
         recipe = read_recipe(Path(config)) if config else Recipe(task or "")
         if task not in (None, recipe.task):
             raise GlassError(f"{config} is a recipe for {recipe.task}, not for {task}")
-        kind = find_task(recipe.task)
+        spec = find_task(recipe.task)
         valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
         anew = anew or any(setting.startswith("train.lora=") for setting in settings)
         told = chosen(settings, "train.")
@@ -54,7 +53,7 @@ class Request:
             options = {n: v for n, v in options.items() if n not in BUDGETS}
             kept = {n: v for n, v in recipe.train.items() if n not in BUDGETS}
             recipe = replace(recipe, train=kept)  # one budget takes the place of another
-        learning, reading = sort_options(kind, recipe, options, anew=anew)
+        learning, reading = sort_options(spec, recipe, options, anew=anew)
         learning = override(learning, *told)
         learning = replace(learning, device=find_device(learning.device))
         if (learning.threads or 1) > most_threads():
@@ -62,15 +61,15 @@ class Request:
                 f"threads must be at most {most_threads()} on this machine, which has "
                 f"{os.cpu_count()} cores, not {learning.threads}"
             )
-        given = Given(
-            **vars(reading), files=existing(data), valid=existing(valid), extend=extend,
+        request = DataRequest(
+            **vars(reading), files=existing(files), valid=existing(valid), extend=extend,
             seed=learning.seed,
         )  # fmt: skip
-        return cls(kind, given, learning, dict(recipe.model), chosen(settings, "model."))
+        return cls(spec, request, learning, dict(recipe.model), chosen(settings, "model."))
 
     def check(self, *, anew: bool) -> None:
         """Refuse what would otherwise be passed over in silence."""
-        given, name = self.given, self.kind.name
+        given, name = self.data, self.spec.name
         if given.extend and anew:
             raise GlassError(
                 "extend adds to the tokenizer of a model to start from: name it, --from"
@@ -86,23 +85,23 @@ class Request:
 
 
 def sort_options(
-    kind: type[Task], recipe: Recipe, options: dict[str, Any], *, anew: bool = True
-) -> tuple[Training, Data]:
+    spec: TaskSpec, recipe: Recipe, options: dict[str, Any], *, anew: bool = True
+) -> tuple[Training, DataOptions]:
     """What was asked for, over what the recipe says, over what suits the task."""
-    names = (Training.__dataclass_fields__, Data.__dataclass_fields__)
+    names = (Training.__dataclass_fields__, DataOptions.__dataclass_fields__)
     for name in options:
         if name not in names[0] and name not in names[1]:
             raise GlassError(f"there is no setting {name!r}{nearest(name, [*names[0], *names[1]])}")
     given = {name: value for name, value in options.items() if value is not None}
     mine, told = ({n: v for n, v in given.items() if n in those} for those in names)
-    suits, lora = dict(kind.training), mine.get("lora") or recipe.train.get("lora")
+    suits, lora = dict(spec.train_settings), mine.get("lora") or recipe.train.get("lora")
     if not anew and not lora:
         suits["rate"] *= GENTLE
     said = {**suits, **recipe.train}
     if any(name in mine for name in BUDGETS):
         said = {n: v for n, v in said.items() if n not in BUDGETS}
     learning = make(Training, {**said, **mine}, "train.")
-    return learning, make(Data, {**recipe.data, **told}, "data.")
+    return learning, make(DataOptions, {**recipe.data, **told}, "data.")
 
 
 def existing(names: Iterable[str | Path]) -> tuple[Path, ...]:

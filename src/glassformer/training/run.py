@@ -1,7 +1,5 @@
 """A run folder: settings, log, figures, plots, and the weights `best/` and `last/`."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import platform
@@ -13,10 +11,11 @@ from typing import Any
 
 import torch
 
-from glassformer import checkpoint, config
+from glassformer import checkpoint
 from glassformer.checkpoint import BEST, LAST
-from glassformer.errors import GlassError
-from glassformer.folder import (
+from glassformer.core import config
+from glassformer.core.errors import GlassError
+from glassformer.core.folder import (
     MANIFEST,
     digest,
     leads_out,
@@ -33,9 +32,9 @@ from glassformer.folder import (
 from glassformer.text.tokenizer import Tokenizer
 
 METRICS, LOG, ENVIRONMENT, CHECKSUMS = "metrics.jsonl", "train.log", "env.json", "checksums.json"
-REQUEST = "request.json"
+REQUEST, SCHEDULE = "request.json", "schedule.log"
 BASELINE = "baseline"  # the model that only counts, in a folder of its own
-GROWING = (METRICS, LOG, "skipped.jsonl")
+GROWING = (METRICS, LOG, SCHEDULE, "skipped.jsonl")
 
 
 def environment() -> dict[str, Any]:
@@ -58,7 +57,7 @@ class Run:
         self.known: dict[tuple[str, int, int], str] = {}  # SHA-256 by name, size and time
 
     @classmethod
-    def create(cls, path: Path, *, overwrite: bool = False) -> Run:
+    def create(cls, path: Path, *, overwrite: bool = False) -> "Run":
         run = cls(path)
         if path.exists() and any(path.iterdir()):
             if not overwrite:
@@ -89,9 +88,10 @@ class Run:
                 recover(self.path / name)
             yield
 
-    def describe(self, tables: dict[str, Any], tokenizer: Tokenizer) -> None:
+    def describe(self, tables: dict[str, Any], tokenizer: Tokenizer | None) -> None:
         """Write down what was decided, before the first step."""
-        write_file(self.path / checkpoint.TOKENIZER, tokenizer.to_json())
+        if tokenizer is not None:
+            write_file(self.path / checkpoint.TOKENIZER, tokenizer.to_json())
         write_file(self.path / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
         write_file(self.path / checkpoint.CONFIG, config.write(tables))
 
@@ -106,16 +106,16 @@ class Run:
         with writing(self.path / LOG), (self.path / LOG).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
-    def note(self, **figures: Any) -> None:
-        """A line of metrics.jsonl."""
+    def note(self, kind: str, *, step: int, **values: Any) -> None:
+        """A line of metrics.jsonl; its kind is train, skipped, validation or final."""
         path = self.path / METRICS
         with writing(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(figures) + "\n")
+            file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
         if self.board:
-            part = "validation" if "seconds" in figures else "training"
-            for name, value in figures.items():
+            part = {"train": "training"}.get(kind, "validation")
+            for name, value in values.items():
                 if isinstance(value, float):
-                    self.board.add_scalar(f"{part}/{name}", value, figures["step"])
+                    self.board.add_scalar(f"{part}/{name}", value, step)
             self.board.flush()
 
     def open_board(self) -> None:
@@ -136,8 +136,11 @@ class Run:
         with reading(file):
             found = [json.loads(line) for line in lines]
         for number, figures in enumerate(found, start=1):
-            if not isinstance(figures, dict) or not isinstance(figures.get("step"), int):
-                raise GlassError(f"{file}:{number} is damaged: it says no step")
+            match figures:
+                case {"kind": str(), "step": int()}:
+                    pass
+                case _:
+                    raise GlassError(f"{file}:{number} is damaged: it says no step")
         return found
 
     def forget_after(self, step: int) -> None:

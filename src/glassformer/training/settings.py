@@ -1,13 +1,11 @@
 """The settings of a training run, and the rate at each step."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal
 
-from glassformer.bounds import check_bounds
-from glassformer.errors import GlassError
+from glassformer.core.bounds import check_bounds
+from glassformer.core.errors import GlassError
 
 MINUTES = 5.0  # the budget where none is given
 
@@ -29,12 +27,16 @@ class Training:
     freeze: tuple[str, ...] = ()  # patterns of the names of weights that stay as they are
     layer_rate: float = 1.0  # of the rate, for each block further from the end
     lora: int = 0  # the rank of what is trained beside weights that stay; 0: all weights learn
+    optimizer: Literal["adamw"] = "adamw"
     beta2: float = 0.99
     clip: float = 1.0  # the largest norm of a gradient
     smoothing: float = 0.0  # of the labels
     average: float = 0.0  # how much of the averaged weights stays at each step (EMA); 0: none
     baseline: bool = True  # whether to see first what counting alone reaches
-    patience: int = 0  # evaluations without a better figure until it stops; 0: never
+    best_metric: str = "loss"  # of the validation: it decides which weights are best
+    patience: int | None = None  # evaluations without a better one until it stops; 0: never;
+    # unless given: half of all so far, and at least 5
+    eval_limit: int | None = None  # tokens or examples of an evaluation during training
     evaluate_every: int | None = None
     save_every: int | None = None
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -52,14 +54,17 @@ class Training:
             raise GlassError("give one budget: steps, epochs or minutes")
 
 
-def rate_at(step: int, steps: int, settings: Training) -> float:
-    """The learning rate of a step: it rises to `rate`, then falls as the schedule says."""
-    warm = round(steps * settings.warmup)
+def lr_at(position: float, total: float, settings: Training) -> float:
+    """The learning rate at a position in a budget, in steps or any other unit.
+
+    It rises to `rate` during the warm-up, then falls as the schedule says.
+    """
+    warm = round(total * settings.warmup)
     if settings.warmup:
-        warm = max(warm, min(steps // 5, 10))  # a few steps would be a leap
-    if step < warm:
-        return settings.rate * (step + 1) / (warm + 1)
-    done = (step - warm) / max(steps - warm, 1)
+        warm = max(warm, min(int(total) // 5, 10))  # a few steps would be a leap
+    if position < warm:
+        return settings.rate * (position + 1) / (warm + 1)
+    done = (position - warm) / max(total - warm, 1)
     share = {
         "cosine": (1 + math.cos(math.pi * done)) / 2,
         "linear": 1 - done,

@@ -19,7 +19,7 @@ from glassformer.inspection.walks import (
     position,
     thrones,
 )  # fmt: skip
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 WALKS: dict[str, Callable[[], list[Step]]] = {
     "thrones": lambda: [*thrones.walk(), *decoding.walk(), *masked.walk(), thrones.rest()],

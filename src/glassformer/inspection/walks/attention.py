@@ -12,7 +12,7 @@ from glassformer.inspection.walks.printed import matrix
 from glassformer.nn.attention import Attention, PlainAttention, scaled_dot
 from glassformer.nn.span import Span
 from glassformer.trace import Trace
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 FILMS = matrix("0.9 0.1 0.3\n-0.8 0.9 -0.2\n0.4 -0.6 0.9")  # hand-made, as all features here
 PEOPLE = matrix("1 -0.5 0.4\n-0.7 1 0.1")

@@ -17,7 +17,7 @@ from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.masks import causal
 from glassformer.nn.positions import Sinusoidal
 from glassformer.nn.span import Span
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 DIM, WIDTH, HIDDEN = 6, 4, 12
 START, END = "<start>", "<end>"

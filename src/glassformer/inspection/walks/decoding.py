@@ -23,7 +23,7 @@ from glassformer.inspection.walks.by_hand import (
 from glassformer.inspection.walks.printed import LOGITS, PROBABILITIES, SHOWN, WORDS
 from glassformer.nn.span import Span
 from glassformer.trace import Trace
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 SAID = [START, "you", "win", "or", "you", "die", END]
 RATE, UPDATES, PACE = 0.5, 300, 0.02  # of one plain update, and of many by Adam

@@ -8,7 +8,7 @@ from torch import Tensor
 from glassformer.inspection.sheet import Step, Table
 from glassformer.models.markov import Config, Markov
 from glassformer.nn.counts import Counts, before
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 FILES = {"directories": 2, "files": 3, "photos": 5}  # of ten
 SHOW = [f"show me my {word} please" for word, often in FILES.items() for _ in range(often)]

@@ -12,7 +12,7 @@ from glassformer.nn.attention import PlainAttention
 from glassformer.nn.masks import causal
 from glassformer.nn.span import Span
 from glassformer.trace import Trace
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 X = matrix("1 2 3\n4 5 6\n7 8 9")
 HEADS = {  # what the tutorial prints as Q Kᵀ, and what it makes of it with a mask

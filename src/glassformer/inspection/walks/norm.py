@@ -9,7 +9,7 @@ from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.walks.printed import matrix
 from glassformer.nn.norms import LayerNorm
 from glassformer.trace import Trace
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 X = matrix("1 2 3 6\n10 20 30 60\n-1 0 1 0")  # three texts, four features
 FEATURES = ["f0", "f1", "f2", "f3"]

@@ -10,7 +10,7 @@ from glassformer.inspection.walks.printed import matrix
 from glassformer.nn.attention import PlainAttention
 from glassformer.nn.positions import sinusoid
 from glassformer.nn.span import Span
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 EATS, EATEN = "我吃饭了", "饭吃我了"
 SIGNS = {"我": "1 0 0 0.5", "吃": "0 1 0.5 0", "饭": "0 0.5 1 0", "了": "0.2 0 0 1"}  # by hand

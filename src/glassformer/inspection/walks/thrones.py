@@ -50,7 +50,7 @@ from glassformer.inspection.walks.printed import (
 from glassformer.nn.positions import Sinusoidal
 from glassformer.nn.span import Span
 from glassformer.trace import Trace
-from glassformer.words import say
+from glassformer.core.i18n import say
 
 
 @torch.no_grad()

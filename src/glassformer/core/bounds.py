@@ -1,0 +1,93 @@
+"""The smallest and largest value of every numeric setting, in one table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+
+from glassformer.core.errors import GlassError
+
+TINY = 1e-30  # the smallest value of a setting that must be above 0
+SIZE = 2**24  # of a model's tables and layers; more can only be a damaged or hostile file
+
+# Where both bounds are whole numbers, so must the value be.
+BOUNDS: dict[str, tuple[float, float]] = {
+    # the sizes of a model
+    "vocab": (1, SIZE),
+    "source_vocab": (1, SIZE),
+    "context": (1, SIZE),
+    "dim": (1, SIZE),
+    "depth": (1, 1_000),
+    "heads": (1, 10_000),
+    "key_heads": (1, 10_000),
+    "width": (1, 8192),
+    "hidden": (1, SIZE),
+    "segments": (1, SIZE),
+    "classes": (0, SIZE),
+    "order": (1, 64),
+    "skips": (0, 4096),
+    "least": (0, SIZE),
+    "longest": (1, 64),
+    "widest": (1, 64),
+    "end": (0, SIZE),
+    "strength": (0.0, 1e9),
+    "base": (TINY, 1e30),
+    "eps": (TINY, 1.0),
+    "dropout": (0.0, 0.99),
+    "factor": (TINY, 1e9),
+    "low": (TINY, 1e9),
+    "high": (TINY, 1e9),
+    "original": (1, SIZE),
+    # training
+    "steps": (1, 10**12),
+    "epochs": (TINY, 1e9),
+    "minutes": (TINY, 1e7),
+    "batch": (1, 10**6),
+    "accumulate": (1, 10**6),
+    "parameters": (1, 10**12),
+    "rate": (0.0, 1e9),
+    "warmup": (0.0, 1.0),
+    "floor": (0.0, 1.0),
+    "decay": (0.0, 1e9),
+    "layer_rate": (0.0, 1.0),
+    "lora": (0, 4096),
+    "beta2": (0.0, 0.999_999_9),
+    "clip": (0.0, 1e30),
+    "smoothing": (0.0, 1.0),
+    "average": (0.0, 1.0),
+    "patience": (0, 10**9),
+    "eval_limit": (1, 10**12),
+    "evaluate_every": (1, 10**12),
+    "save_every": (1, 10**12),
+    "threads": (1, 4096),
+    "seed": (0, 2**63 - 1),
+    "share": (TINY, 1.0),
+    # generation
+    "new": (0, 10**9),
+    "temperature": (0.0, 100.0),
+    "top_k": (0, 10**9),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "repetition": (0.1, 10.0),
+    "beam": (1, 64),
+    "penalty": (-10.0, 10.0),
+    "top": (1, SIZE),
+}
+
+
+def check_bounds(values: Mapping[str, object]) -> None:
+    """Refuse numbers outside the table, before anything is computed or allocated with them."""
+    for name, value in values.items():
+        if name not in BOUNDS or value is None:
+            continue
+        low, high = BOUNDS[name]
+        whole = isinstance(low, int) and isinstance(high, int)
+        if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+            kind = "a whole number" if whole else "a number"
+            raise GlassError(f"{name} must be {kind}, not {value!r}")
+        if not math.isfinite(value):
+            raise GlassError(f"{name} must be finite, not {value}")
+        if not low <= value <= high:  # type: ignore[operator]
+            least = "above 0" if low == TINY else f"at least {low:,}"
+            raise GlassError(f"{name} must be {least} and at most {high:,}, not {value}")

@@ -1,0 +1,30 @@
+"""What is said to a person, in their language: English, or 中文 from one catalogue."""
+
+from __future__ import annotations
+
+import unicodedata
+from contextvars import ContextVar
+
+from glassformer.core.chinese import CHINESE
+
+language: ContextVar[str] = ContextVar("language", default="en")
+
+
+def say(text: str, /, **values: object) -> str:
+    """The text, or what the catalogue has for it, with values put in."""
+    text = CHINESE.get(text, text) if language.get() == "zh" else text
+    return text.format(**values) if values else text
+
+
+def visible(token: str) -> str:
+    """A token in which one sees the space at its edge, the end of a line, and what has no sign."""
+    inside = token.strip(" ")
+    left = len(token) - len(token.lstrip(" "))
+    right = len(token) - len(inside) - left
+    return "".join(map(sign, "·" * left + inside + "·" * right))
+
+
+def sign(character: str) -> str:
+    """A character that a terminal or a page would obey, as one that it shows."""
+    hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+    return {"\n": "⏎", "\t": "⇥"}.get(character, f"⟨{ord(character):x}⟩" if hidden else character)

@@ -1,0 +1,35 @@
+"""A classifier on top of a BERT: the first token, pooled, stands for the whole text."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from torch import Tensor, nn
+
+from glassformer.models.bert import TRAITS, BertNetwork, BodyConfig
+from glassformer.models.network import Trait
+from glassformer.nn import init
+from glassformer.nn.heads import Pooler
+
+
+@dataclass(frozen=True)
+class Config(BodyConfig):
+    classes: int = 2
+
+
+class BertClassifier(BertNetwork):
+    Config: TypeAlias = Config
+    traits = TRAITS | {Trait.CLASSIFIER, Trait.FIRST_TOKEN}
+    heads = ("head",)
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.pooler, self.head = Pooler(config.dim), nn.Linear(config.dim, config.classes)
+        init.normal(self)
+
+    def forward(
+        self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
+    ) -> Tensor:
+        """Scores for the classes of each text, or pair of texts: b t -> b c."""
+        pooled = self.pooler(self.body(ids, segments, keep), keep)
+        logits: Tensor = self.head(self.body.dropout(pooled))
+        return logits

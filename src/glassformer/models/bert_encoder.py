@@ -1,0 +1,30 @@
+"""A BERT without a head: it makes vectors of texts, and other models start from it."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from torch import Tensor
+
+from glassformer.models.bert import BertNetwork, BodyConfig
+from glassformer.nn import init
+from glassformer.nn.heads import Pooler
+
+
+@dataclass(frozen=True)
+class Config(BodyConfig):
+    pooled: bool = True  # whether its first token can stand for the whole text
+
+
+class BertEncoder(BertNetwork):
+    Config: TypeAlias = Config
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.pooler = Pooler(config.dim) if config.pooled else None
+        init.normal(self)
+
+    def forward(
+        self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
+    ) -> Tensor:
+        """Features of each token: b t -> b t d."""
+        return self.features(ids, keep, segments)

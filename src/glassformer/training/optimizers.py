@@ -1,0 +1,103 @@
+"""Optimizers, averaged weights, and both as tensors that a file can hold."""
+
+import copy
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.core.config import nearest
+from glassformer.core.errors import GlassError
+from glassformer.models.network import Network, Trait
+from glassformer.training.settings import Training
+
+
+def adamw(network: Network, settings: Training, group: str | None) -> torch.optim.AdamW:
+    """AdamW; matrices decay, biases and scales do not, and what is frozen is left out."""
+    tables = [
+        {"params": these, "scale": scale, "weight_decay": decay}
+        for (scale, decay), these in trained_parameters(network, settings, group).items()
+    ] or [{"params": [], "scale": 1.0}]
+    return torch.optim.AdamW(tables, lr=settings.rate, betas=(0.9, settings.beta2), fused=True)
+
+
+OPTIMIZERS: dict[str, Callable[[Network, Training, str | None], torch.optim.Optimizer]] = {
+    "adamw": adamw,
+}
+
+
+def trained_parameters(
+    network: Network, settings: Training, group: str | None
+) -> dict[tuple[float, float], list[nn.Parameter]]:
+    """The parameters of a group (a prefix of their names) that are trained, by the scale of their
+    learning rate and by their weight decay."""
+    found: dict[tuple[float, float], list[nn.Parameter]] = {}
+    frozen = dict.fromkeys(settings.freeze, 0)
+    for name, parameter in network.named_parameters():
+        hits = [pattern for pattern in frozen if fnmatchcase(name, pattern)]
+        for pattern in hits:
+            frozen[pattern] += 1
+        if hits:
+            parameter.requires_grad_(False)
+        elif parameter.requires_grad and (group is None or name.startswith(f"{group}.")):
+            scale = settings.layer_rate ** layers_after(network, name)
+            decay = settings.decay if parameter.ndim >= 2 else 0.0
+            found.setdefault((scale, decay), []).append(parameter)
+    for pattern, count in frozen.items():
+        if not count:
+            names = [name for name, _ in network.named_parameters()]
+            raise GlassError(f"no weight is called {pattern!r}{nearest(pattern, names)}")
+    if not found and not network.has(Trait.FITTED):
+        raise GlassError("every weight is frozen: nothing is left to learn")
+    return found
+
+
+def layers_after(network: Network, name: str) -> int:
+    """How many layers stand between a weight and the end of the network."""
+    depths = []
+    for path in network.stacks:
+        stack = network.get_submodule(path)
+        assert isinstance(stack, nn.ModuleList)
+        depths.append(len(stack))
+        if name.startswith(f"{path}."):
+            layer = name.removeprefix(f"{path}.").split(".")[0]
+            return len(stack) - 1 - int(layer)
+    before = name.startswith(tuple(f"{table}." for table in network.embeddings))
+    return max(depths, default=0) if before else 0
+
+
+class Average:
+    """Weights averaged over the steps (EMA), which often judge better than the last ones."""
+
+    def __init__(self, network: Network, keep: float) -> None:
+        self.keep, self.network = keep, copy.deepcopy(network).requires_grad_(False).eval()
+
+    @torch.no_grad()
+    def update(self, network: Network, step: int) -> None:
+        keep = min(self.keep, (1 + step) / (10 + step))  # early weights are soon forgotten
+        for mean, new in zip(self.network.parameters(), network.parameters(), strict=True):
+            mean.lerp_(new, 1 - keep)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    state = optimizer.state_dict()["state"]
+    return {f"{i}.{name}": value for i, values in state.items() for name, value in values.items()}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Take up the moments that `optimizer_tensors` gave; an error where they are not its own."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        i, _, name = key.partition(".")
+        state.setdefault(int(i), {})[name] = value
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if not state.keys() <= set(range(len(parameters))):  # without a gradient there are none
+        raise ValueError(f"moments of {len(state)} tensors where {len(parameters)} learn")
+    for number, found in state.items():
+        size = tuple(parameters[number].shape)
+        shapes = {name: tuple(value.shape) for name, value in found.items()}
+        floats = all(value.is_floating_point() for value in found.values())
+        if not floats or shapes != {"step": (), "exp_avg": size, "exp_avg_sq": size}:
+            raise ValueError(f"the moments of tensor {number} are not those of AdamW")
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
