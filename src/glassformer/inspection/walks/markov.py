@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 
 from glassformer.inspection.sheet import Step, Table
+from glassformer.inspection.word_counts import SHOW_ME, count_words
 from glassformer.models.markov import Config, Markov
-from glassformer.nn.counts import Counts, before
+from glassformer.nn.counts import before
 from glassformer.words import say
 
-FILES = {"directories": 2, "files": 3, "photos": 5}  # of ten
-SHOW = [f"show me my {word} please" for word, often in FILES.items() for _ in range(often)]
 BATTERY = {
     "check whether the battery ran down please": 2,
     "check whether the program ran please": 3,
@@ -24,19 +23,8 @@ def walk() -> list[Step]:
     return [*first_order(), *second_order(), *skips(), *as_attention()]
 
 
-def counted(lines: list[str], order: int) -> tuple[list[str], Counts]:
-    """The words, in the order of the alphabet, and how often each followed which."""
-    words = sorted({word for line in lines for word in line.split()})
-    counts = Counts(len(words), order)
-    texts = [torch.tensor([[words.index(word) for word in line.split()]]) for line in lines]
-    pieces = [before(text[:, :-1], order) for text in texts]
-    columns = [torch.cat(column) for column in zip(*pieces, strict=True)]
-    counts.learn(columns, torch.cat([text[0, 1:] for text in texts]))
-    return words, counts
-
-
 def first_order() -> list[Step]:
-    words, counts = counted(SHOW, 1)
+    words, counts = count_words(SHOW_ME, 1)
     one_hot = torch.eye(len(words))
     chances = counts.shares([torch.arange(len(words))])
     my = one_hot[words.index("my")][None]
@@ -66,8 +54,8 @@ def first_order() -> list[Step]:
 
 def second_order() -> list[Step]:
     lines = [line for line, often in BATTERY.items() for _ in range(often)]
-    words, counts = counted(lines, 1)
-    pairs, longer = counted(lines, 2)
+    words, counts = count_words(lines, 1)
+    pairs, longer = count_words(lines, 2)
     ran, names = words.index("ran"), ("down", "please")
     columns = [words.index(name) for name in names]
     one = counts.shares([torch.tensor([ran])])[:, columns]
