@@ -23,7 +23,7 @@ def said_in_the_package():
 
 def test_every_text_has_a_translation_that_takes_the_same_values():
     texts = set(said_in_the_package())
-    assert len(texts) > 200
+    assert len(texts) > 100
     assert texts <= catalogue().keys(), sorted(texts - catalogue().keys())
     fields = lambda text: sorted(part.split("}")[0].split(":")[0] for part in text.split("{")[1:])
     for english, chinese in catalogue().items():
