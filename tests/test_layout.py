@@ -14,9 +14,9 @@ import glassformer
 PACKAGE = Path(glassformer.__file__).parent
 ROOT = PACKAGE.parents[1]
 ORDER = [  # text goes in on the left and comes out on the right; import only from the left
-    "errors", "bounds", "chinese", "words", "live", "picture", "config", "trace", "folder", "text",
+    "errors", "bounds", "locale", "words", "live", "picture", "config", "trace", "folder", "text",
     "data", "nn", "models", "weights", "convert", "checkpoint", "generate", "tasks", "use",
-    "training", "inspection", "serve", "api", "cli",
+    "training", "inspection", "lessons", "serve", "api", "cli",
 ]  # fmt: skip
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 

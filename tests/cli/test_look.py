@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from cases import CASES
 from glassformer import Model
 from glassformer.cli import glass
-from glassformer.inspection.walks import WALKS
+from glassformer.lessons import LESSONS, load_lesson
 from glassformer.core.i18n import language
 from inspection.test_worksheet import TOKENIZER
 
@@ -63,7 +63,7 @@ def test_each_file_is_written_and_none_is_written_over(run, tmp_path):
         assert "exists already" in command("walk", "norm", name, file, code=2)
 
 
-@pytest.mark.parametrize("name", WALKS)
+@pytest.mark.parametrize("name", LESSONS)
 def test_a_walk_is_told_in_chinese(name):
     english, chinese = command("walk", name), command("walk", name, "--lang", "zh")
     assert english != chinese
@@ -135,7 +135,7 @@ def test_steps_wait_for_a_key(last, code):
             text += said(seconds=3)
         return text
 
-    titles = [step.title for step in WALKS["markov"]()]
+    titles = [step.title for step in load_lesson("markov")]
     try:
         assert titles[0] in (first := said())
         assert titles[1] not in first

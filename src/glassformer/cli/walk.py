@@ -85,11 +85,11 @@ def walk(what: str, text: str | None, **options: Any) -> None:
 
 
 def title_for(what: str, text: str | None, options: dict[str, Any]) -> str:
-    from glassformer.inspection.walks import WALKS, title_of
+    from glassformer.lessons import LESSONS, lesson_title
     from glassformer.core.i18n import say
 
-    if what in WALKS:
-        return title_of(what)
+    if what in LESSONS:
+        return lesson_title(what)
     run, text = Path(what).name, repr(text)
     if options["why"] is not None:
         return say("{run} reads {text}: {name}", run=run, text=text, name=options["why"])
@@ -119,17 +119,17 @@ def steps_of(what: str, text: str | None, options: dict[str, Any]) -> Sequence[S
     from glassformer.api import load
     from glassformer.core.config import nearest
     from glassformer.core.errors import GlassError
-    from glassformer.inspection.walks import WALKS
+    from glassformer.lessons import LESSONS, load_lesson
 
-    if what in WALKS:
+    if what in LESSONS:
         if text is not None:
             raise click.UsageError(f"{what} is a worked example: it takes no text")
         for name in ("layer", "head", "target", "weights", "why"):
             if options[name] not in (None, False):
                 raise click.UsageError(f"--{name} asks a trained model: name a run and a text")
-        return WALKS[what]()
+        return load_lesson(what)
     if not Path(what).exists():
-        hint = nearest(what, WALKS) or f"; there are the worked examples {', '.join(WALKS)}"
+        hint = nearest(what, LESSONS) or f"; there are the worked examples {', '.join(LESSONS)}"
         raise GlassError(f"there is no run and no worked example {what!r}{hint}")
     if text is None:
         raise click.UsageError("name a text that the model is to read")

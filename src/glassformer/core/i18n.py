@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from contextvars import ContextVar
-
-from glassformer.core.chinese import CHINESE
+from functools import cache
+from pathlib import Path
 
 language: ContextVar[str] = ContextVar("language", default="en")
 
 
 def say(text: str, /, **values: object) -> str:
     """The text, or what the catalogue has for it, with values put in."""
-    text = CHINESE.get(text, text) if language.get() == "zh" else text
+    text = catalogue().get(text, text) if language.get() == "zh" else text
     return text.format(**values) if values else text
+
+
+@cache
+def catalogue() -> dict[str, str]:
+    """The Chinese of each English text, read when it is first asked for."""
+    file = Path(__file__).parents[1] / "locale" / "zh.json"
+    texts: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    return texts
 
 
 def visible(token: str) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.core.errors import GlassError
-from glassformer.inspection.walks.markov import SHOW, counted
+from glassformer.inspection.word_counts import SHOW_ME, count_words
 from glassformer.nn.masks import causal, everything, fixed, strided, window
 from glassformer.nn.positions import sinusoid
 from glassformer.core.picture import subplots
@@ -21,7 +21,7 @@ ALONE = ("one-hot", "markov", "waves", "softmax", "masks", "skips", "architectur
 
 def chain() -> tuple[list[str], Tensor]:
     """The words of “show me my … please” and what share of each follows which."""
-    words, counts = counted(SHOW, 1)
+    words, counts = count_words(SHOW_ME, 1)
     return words, counts.shares([torch.arange(len(words))])
 
 

@@ -1,24 +1,28 @@
 """The tutorials' worked examples against what was worked out apart from this code."""
 
-import ast
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-import glassformer
-from glassformer.core.chinese import CHINESE
 from glassformer.inspection import write
-from glassformer.inspection.heads import LOOKS
-from glassformer.inspection.sheet import BLANK, Step, Table, agree, blanked, number
-from glassformer.inspection.walks import WALKS, by_hand, decoding, masked, printed, thrones
-from glassformer.core.i18n import language, say
+from glassformer.inspection.sheet import agree
+from glassformer.lessons import (
+    LESSONS,
+    load_lesson,
+    thrones,
+    thrones_decoder,
+    thrones_network,
+    thrones_remarks,
+)
+from glassformer.lessons.lesson import load_steps
+from glassformer.lessons.printed import read_matrices
+from glassformer.core.i18n import language
 
-PACKAGE = Path(glassformer.__file__).parent
-THRONES = {step.title: step for step in thrones.walk()}
-DECODING = {step.title: step for step in decoding.walk()}
+PRINTED = read_matrices("thrones") | read_matrices("thrones_decoder")
+THRONES = {step.title: step for step in load_steps(thrones)}
+DECODER = {step.title: step for step in load_steps(thrones_decoder)}
 
 
 def rows(text):
@@ -64,12 +68,14 @@ def test_values_are_no_copy_of_the_queries():
 
 def test_scores_are_divided_by_the_root_of_the_heads_width():
     step = THRONES["Scores"]
-    product = printed.PLACED @ printed.WQ @ (printed.PLACED @ printed.WK).T
+    product = (
+        PRINTED["printed_input"] @ PRINTED["w_q"] @ (PRINTED["printed_input"] @ PRINTED["w_k"]).T
+    )
     close(of(step).values, product / 2, 6)
     assert step.wrong(of(step, "printed")).all()
     assert "35 of 36" in step.why
     slip = next(table for table in step.tables if "√6" in table.name).values
-    assert float((slip - printed.SCALED).abs().max()) < 0.01
+    assert float((slip - PRINTED["printed_scores"]).abs().max()) < 0.01
     close(of(THRONES["Pattern"]).values[:1], rows(".9862 0 .0133 0 0 .0005"))
 
 
@@ -103,7 +109,7 @@ def test_the_second_norm_took_two_rows_for_one():
     assert "5e-07" in THRONES["Second deviation"].why
     step = THRONES["Second sum"]
     assert not step.wrong(of(step, "printed")).any()
-    close(printed.SUM_2.mean(dim=1, keepdim=True), printed.MEAN_2)
+    close(PRINTED["printed_sum_2"].mean(dim=1, keepdim=True), PRINTED["printed_mean_2"])
     step = THRONES["Second norm"]
     close(
         of(step).values[:2],
@@ -114,19 +120,27 @@ def test_the_second_norm_took_two_rows_for_one():
 
 def test_what_is_printed_follows_from_what_is_printed_before():
     """Each slip as it was made gives the printed digits: another digit would not follow."""
-    placed = printed.EMBEDDING + printed.POSITION
-    assert agree(printed.PLACED, placed, 2).all()
-    two_rows = torch.stack([printed.SUM_2[i : i + 2].std() for i in range(6)])[:, None]
-    slipped = (printed.SUM_2 - printed.SUM_2.mean(dim=1, keepdim=True)) / (two_rows + 1e-4)
-    assert agree(printed.NORM_2, slipped, 2).all()
-    assert agree(printed.PRODUCTS, printed.QUERY @ printed.KEY.T, 4).all()
-    assert agree(printed.SUM_2, printed.NORM_1 + printed.FED, 2).all()
-    assert float((printed.PROBABILITIES - printed.LOGITS.softmax(-1)).abs().max()) > 0.3
+    placed = PRINTED["embedding"] + PRINTED["printed_position"]
+    assert agree(PRINTED["printed_input"], placed, 2).all()
+    two_rows = torch.stack([PRINTED["printed_sum_2"][i : i + 2].std() for i in range(6)])[:, None]
+    slipped = (PRINTED["printed_sum_2"] - PRINTED["printed_sum_2"].mean(dim=1, keepdim=True)) / (
+        two_rows + 1e-4
+    )
+    assert agree(PRINTED["printed_norm_2"], slipped, 2).all()
+    assert agree(
+        PRINTED["printed_products"], PRINTED["printed_q"] @ PRINTED["printed_k"].T, 4
+    ).all()
+    assert agree(
+        PRINTED["printed_sum_2"], PRINTED["printed_norm_1"] + PRINTED["printed_feedforward"], 2
+    ).all()
+    assert (
+        float((PRINTED["printed_probs"] - PRINTED["printed_logits"].softmax(-1)).abs().max()) > 0.3
+    )
 
 
 def test_equal_scores_have_equal_probabilities():
-    close(of(DECODING["Probabilities"]).values, rows(".0126 .0403 .0128 .8941 .0403"))
-    assert len(by_hand.VOCABULARY) == 25
+    close(of(DECODER["Probabilities"]).values, rows(".0126 .0403 .0128 .8941 .0403"))
+    assert len(thrones_network.VOCABULARY) == 25
     assert "There are 23 words if case is folded and 24 if not" in THRONES["Vocabulary"].why
 
 
@@ -147,17 +161,17 @@ def test_a_changed_digit_is_seen(name):
 
 def test_it_learns():
     before, after = next(
-        table for table in DECODING["One update"].tables if table.values.shape == (1, 2)
+        table for table in DECODER["One update"].tables if table.values.shape == (1, 2)
     ).values[0].tolist()  # fmt: skip
     assert after < before
-    assert DECODING["After 300 updates"].says.endswith("you win or you die <end>")
-    masked = DECODING["Masked attention"].tables
+    assert DECODER["After 300 updates"].says.endswith("you win or you die <end>")
+    masked = DECODER["Masked attention"].tables
     pattern = next(table.values for table in masked if table.name == "pattern, ours")
     assert torch.equal(pattern.triu(1), torch.zeros(6, 6).double())
 
 
 def test_three_words_are_masked_with_minus_infinity():
-    steps = {step.title: step for step in masked.walk()}
+    steps = {step.title: step for step in load_steps(thrones_remarks)}
     right = rows("14 32 50/32 77 122/50 122 194")
     for head in (1, 2):
         close(of(steps[f"Head {head}: products"]).values, right)
@@ -170,11 +184,11 @@ def test_three_words_are_masked_with_minus_infinity():
     assert divided.values[0, 1] == pytest.approx(1 / (1 + math.exp(2)))
 
 
-# --- the other walks ------------------------------------------------------------------------------
+# --- the other lessons ----------------------------------------------------------------------------
 
 
 def test_counting_gives_the_tutorials_numbers():
-    steps = {step.title: step for step in WALKS["markov"]()}
+    steps = {step.title: step for step in load_lesson("markov")}
     words = list(steps["Transition matrix"].tables[0].rows)
     my = steps["Look-up by product"].tables[1].values[0]
     chances = {word: float(my[words.index(word)]) for word in words}
@@ -191,7 +205,7 @@ def test_counting_gives_the_tutorials_numbers():
 
 
 def test_attention_is_worked_out_from_what_is_given():
-    steps = {step.title: step for step in WALKS["attention"]()}
+    steps = {step.title: step for step in load_lesson("attention")}
     table = lambda title: {t.name: t.values for t in steps[title].tables}
     films, people, scores = table("Why products: films and people").values()
     close(scores, people @ films.T, 9)
@@ -209,10 +223,10 @@ def test_attention_is_worked_out_from_what_is_given():
 
 
 def test_gradients_are_those_of_the_loss():
-    table = lambda title: {t.name: t.values for t in DECODING[title].tables}
+    table = lambda title: {t.name: t.values for t in DECODER[title].tables}
     x = table("What the decoder says")["ours"]
     logits = x @ table("Scores for words")["W, ours"]
-    answers = by_hand.ids_of(decoding.SAID[1:])
+    answers = thrones_network.ids_of(thrones_decoder.TARGET[1:])
     asked = torch.tensor(sorted(set(answers.tolist())))
     off = (logits.softmax(-1) - torch.eye(25).double()[answers]) / 6
     close(table("Gradient")["by the scores of these words"], off[:, asked], 9)
@@ -223,7 +237,7 @@ def test_gradients_are_those_of_the_loss():
 
 
 def test_heads_cost_no_more_than_one():
-    steps = {step.title: step for step in WALKS["attention"]()}
+    steps = {step.title: step for step in load_lesson("attention")}
     assert steps["How many parameters"].tables[0].values.tolist() == [[3 * 256**2, 256**2]] * 2
     assert steps["A set, not a sequence"].tables[0].values.item() < 1e-12
     measured, roots = steps["Scaling"].tables[2].values
@@ -231,14 +245,14 @@ def test_heads_cost_no_more_than_one():
 
 
 def test_places_tell_two_sentences_apart():
-    without, placed, adding = WALKS["position"]()
+    without, placed, adding = load_lesson("position")
     assert without.tables[-1].values.item() < 1e-12
     assert placed.tables[-1].values.item() > 0.1
     torch.testing.assert_close(adding.tables[-1].values, adding.tables[-2].values)
 
 
 def test_layer_norm_needs_no_batch_and_batch_norm_does():
-    layer, batch, learnt = WALKS["norm"]()
+    layer, batch, learnt = load_lesson("norm")
     *_, whole, alone = (table.values for table in layer.tables)
     torch.testing.assert_close(whole[:1], alone)
     torch.testing.assert_close(whole[0], whole[1], atol=1e-4, rtol=0)
@@ -252,14 +266,14 @@ def test_layer_norm_needs_no_batch_and_batch_norm_does():
 def test_what_is_ours_can_be_worked_out():
     """Every matrix of the decoder follows from the tables that stand before it."""
     named = lambda step: {table.name.removesuffix(", ours"): table.values for table in step.tables}
-    x = named(DECODING["What the decoder reads"])["X"]
+    x = named(DECODER["What the decoder reads"])["X"]
     masks = torch.full((6, 6), -torch.inf).triu(1).double()
     normed = lambda y: (
         (y - y.mean(1, keepdim=True)) / (y.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
     )
 
     def attend(step, read, mask):
-        w = named(DECODING[step])
+        w = named(DECODER[step])
         scores = (x @ w["W_q"]) @ (read @ w["W_k"]).T / 2 + mask
         close(scores.softmax(-1), w["pattern"], 9)
         added = scores.softmax(-1) @ (read @ w["W_v"]) @ w["W_o"]
@@ -270,139 +284,41 @@ def test_what_is_ours_can_be_worked_out():
     x = attend("Masked attention", x, masks)
     encoded = THRONES["Second norm"].tables[-1].values
     x = attend("Attention to the source", encoded, 0)
-    w = named(DECODING["What the decoder says"])
+    w = named(DECODER["What the decoder says"])
     hidden = (x @ w["W₁"] + w["b₁"]).clamp(min=0)
     x = normed(x + hidden @ w["W₂"] + w["b₂"])
     close(x, w["ours"], 9)
-    w = named(DECODING["Scores for words"])
+    w = named(DECODER["Scores for words"])
     close(x @ w["W"], w["ours"], 9)
 
 
 def test_a_softmax_before_the_loss_leaves_doubt():
-    _, shares, loss, slope = (table.values for table in DECODING["Not twice"].tables)
+    _, shares, loss, slope = (table.values for table in DECODER["Not twice"].tables)
     close(shares, rows(".175 .175 .175 .475"), 3)
     assert loss.item() == pytest.approx(-math.log(0.4754), abs=1e-3)
     assert slope.abs().min() > 0.1
 
 
 def test_the_rule_for_the_width_asks_for_more_than_is_used():
-    width = WALKS["thrones"]()[-1].tables[0].values
+    width = load_lesson("thrones")[-1].tables[0].values
     close(width, rows("26.1 11.3 6"), 1)
 
 
 def test_a_query_need_not_meet_its_own_key_best():
-    step = next(s for s in WALKS["attention"]() if s.title == "Whom a word finds")
+    step = next(s for s in load_lesson("attention") if s.title == "Whom a word finds")
     own = step.tables[0].values.argmax(1) == torch.arange(5)
     assert 0 < int((~own).sum()) == len(step.says.split(" find")[0].split(","))
 
 
-# --- written down ---------------------------------------------------------------------------------
-
-STEP = Step(
-    "A & B_1",
-    "softmax(Q Kᵀ / √d)",
-    "<says>",
-    (
-        Table("as printed", torch.tensor([[1.0, 2.0]]), ["r<"], ["a", "b"], "printed", 1),
-        Table("right", torch.tensor([[1.0, 3.0]]), ["r<"], ["a", "b"], "right", 1),
-    ),
-    "because",
-)
+# --- in two languages and as formulas -------------------------------------------------------------
 
 
-def test_a_number_is_written_as_short_as_it_can_be():
-    said = [number(v, 4) for v in (0.5, -0.00001, 12.0, 1 / 3, -math.inf, math.nan)]
-    assert said == ["0.5", "0", "12", "0.3333", "-inf", "nan"]
-
-
-def test_a_page_marks_what_is_wrong_and_escapes_the_rest():
-    page = write.html([[STEP]], "Title <1>")
-    assert '<td>1</td><td class="wrong">2</td>' in page
-    assert "&lt;says&gt;" in page
-    assert "<says>" not in page
-    assert "http" not in page  # it needs nothing from elsewhere
-
-
-def test_latex_escapes_what_it_must():
-    text = write.latex([[STEP], [STEP]], "Title")
-    assert r"\subsection*{A \& B\_1}" in text
-    assert r"$\operatorname{softmax}(Q\ K^T\ /\ \sqrt {d})$" in text
-    assert r"\textcolor{red}{2}" in text
-    assert text.count("\\clearpage") == 1
-    assert text.count("{") == text.count("}")
-
-
-def test_a_page_shows_the_first_of_many_columns_and_says_so():
-    step = Step("s", tables=(Table("t", torch.arange(600.0).reshape(2, 300)),))
-    page, text = write.html([[step]], "t"), write.latex([[step]], "t")
-    assert "t, the first 256 of 300 columns" in page
-    assert page.count("<td>") == 2 * 256
-    assert "the first 16 of 300 columns" in text
-    assert "& 15 " in text
-    assert "& 16 " not in text
-
-
-def test_no_row_of_latex_begins_with_a_bracket():
-    step = Step("s", tables=(Table("t", torch.ones(2, 1), ["[CLS]", "*"], ["[SEP]"]),))
-    assert not [line for line in write.latex([[step]], "t").splitlines() if line[:1] in ("[", "*")]
-    assert "{article}" in write.latex([[step]], "t")
-    assert "{ctexart}" in write.latex([[step]], "机器")
-
-
-def test_no_name_is_a_formula_of_a_spreadsheet(tmp_path):
-    step = Step("s", tables=(Table("t", torch.ones(1, 1), ["=1+1"], ["-2"]),))
-    (file,) = write.tables([step], tmp_path)
-    assert file.read_text() == ",'-2\n'=1+1,1.0\n"
-
-
-def test_tables_are_written_for_a_spreadsheet(tmp_path):
-    first, second = write.tables([STEP], tmp_path)
-    assert first.name == "01-1-a-b_1-as-printed.csv"
-    assert second.read_text() == ",a,b\nr<,1.0,3.0\n"
-
-
-def test_blanks_leave_out_only_what_can_be_worked_out():
-    steps = WALKS["norm"]()
-    exercise = blanked(steps, share=0.5)
-    kinds = {
-        table.kind: table.hidden is not None and bool(table.hidden.any())
-        for step in exercise
-        for table in step.tables
-    }
-    assert kinds == {"given": False, "made": True}
-    hidden = sum(row.count(BLANK) for s in exercise for t in s.tables for row in t.cells())
-    total = sum(t.values.numel() for s in steps for t in s.tables if t.kind == "made")
-    assert 0.3 * total < hidden < 0.7 * total
-
-
-# --- in two languages -----------------------------------------------------------------------------
-
-
-def said_in_the_package():
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            says = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "say"
-            if says and isinstance(node.args[0], ast.Constant):
-                yield node.args[0].value
-    yield from (*LOOKS, "cost")
-
-
-def test_every_text_has_a_translation_that_takes_the_same_values():
-    texts = set(said_in_the_package())
-    assert len(texts) > 200
-    assert texts <= CHINESE.keys(), sorted(texts - CHINESE.keys())
-    fields = lambda text: sorted(part.split("}")[0].split(":")[0] for part in text.split("{")[1:])
-    for english, chinese in CHINESE.items():
-        assert fields(english) == fields(chinese), english
-
-
-@pytest.mark.parametrize("name", WALKS)
+@pytest.mark.parametrize("name", LESSONS)
 def test_a_walk_has_the_same_numbers_in_both_languages(name):
-    english = WALKS[name]()
+    english = load_lesson(name)
     token = language.set("zh")
     try:
-        chinese = WALKS[name]()
-        assert say("Right.") == "正确。"
+        chinese = load_lesson(name)
     finally:
         language.reset(token)
     assert [s.title for s in english] != [s.title for s in chinese]
@@ -411,24 +327,9 @@ def test_a_walk_has_the_same_numbers_in_both_languages(name):
             torch.testing.assert_close(mine.values, theirs.values, equal_nan=True)
 
 
-@pytest.mark.parametrize(
-    ("formula", "written"),
-    [
-        ("Q Kᵀ / √d_k", r"Q\ K^T\ /\ \sqrt {d_k}"),
-        ("sin(p / 10000^(2i/d))", r"\operatorname{sin}(p\ /\ 10000^{2i/d})"),
-        ("√(mean of (x − mean)² + ε)",
-         r"\sqrt {\text{mean of}\ (x\ -\ \text{mean})^2\ +\ \varepsilon }"),
-        ("max(0, X W₁ + b₁)", r"\operatorname{max}(0,\ X\ W_1\ +\ b_1)"),
-        ("损失 = −log p", r"\text{损失}\ =\ -\operatorname{log}\ p"),
-    ],
-)  # fmt: skip
-def test_formulas_are_mathematics_in_latex(formula, written):
-    assert write.mathematics(formula) == written
-
-
 def test_every_formula_has_braces_in_pairs():
-    for make in WALKS.values():
-        for step in make():
+    for name in LESSONS:
+        for step in load_lesson(name):
             found = write.mathematics(step.formula)
             assert found.count("{") == found.count("}")
             assert not set(found) & set(write.MATH) - {" ", "%", "&", "#", "，", "；"}, found

@@ -1,0 +1,35 @@
+"""The tutorials' worked examples: values computed by the parts that train models, texts from files.
+
+Thrones: Khan's Transformer by hand (AI大模型世界, 2024). Markov: B. Rohrer's Transformers from
+Scratch (e2eml.school). Attention: P. Bloem's Transformers from scratch (peterbloem.nl). Position
+and norm: Hung-yi Lee's lectures.
+"""
+
+from glassformer.inspection.sheet import Step
+from glassformer.lessons import (
+    attention,
+    markov,
+    norm,
+    position,
+    thrones,
+    thrones_decoder,
+    thrones_remarks,
+)
+from glassformer.lessons.lesson import Chapter, load_steps, load_title
+
+LESSONS: dict[str, tuple[Chapter, ...]] = {  # the first chapter's file has the lesson's title
+    "thrones": (thrones, thrones_decoder, thrones_remarks),
+    "markov": (markov,),
+    "attention": (attention,),
+    "position": (position,),
+    "norm": (norm,),
+}
+
+
+def load_lesson(name: str) -> list[Step]:
+    """All steps of a lesson, in the language of the context."""
+    return [step for chapter in LESSONS[name] for step in load_steps(chapter)]
+
+
+def lesson_title(name: str) -> str:
+    return load_title(LESSONS[name][0])

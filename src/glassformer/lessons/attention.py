@@ -1,0 +1,111 @@
+"""Attention from nothing, after P. Bloem: from a mixture of like words to many heads."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from glassformer.lessons.lesson import Values
+from glassformer.lessons.printed import read_matrices, read_words
+from glassformer.nn.attention import Attention, PlainAttention, scaled_dot
+from glassformer.nn.span import Span
+from glassformer.trace import Trace
+
+DIM = 256  # the tutorial's own size, with 4 heads
+FEATURE_COUNTS = (4, 16, 64, 256)
+
+
+@torch.no_grad()
+def compute_values() -> Values:
+    given, words = read_matrices("attention"), read_words("attention")["words"]
+    return {
+        **given,
+        "words": words,
+        "film_scores": given["people"] @ given["films"].T,
+        **compute_plain(given["x"]),
+        **compute_one_head(given["x"], words),
+        **compute_two_heads(given["x"]),
+        **compute_product_std(),
+        **count_parameters(),
+    }
+
+
+def compute_plain(x: Tensor) -> Values:
+    """Attention without parameters, and its difference where the words are reversed."""
+    layer, span = PlainAttention(), Span(len(x), len(x))
+    with Trace(layer) as trace:
+        output = layer(x[None], span)[0]
+    reversed_output = layer(x.flip(0)[None], span)[0].flip(0)
+    return {
+        "plain_scores": trace["scores"][0, 0],
+        "plain_pattern": trace["pattern"][0, 0],
+        "plain_output": output,
+        "reversed_difference": (reversed_output - output).abs().max()[None, None],
+    }
+
+
+def make_attention(heads: int) -> Attention:
+    """A layer 4 wide, with random weights of one decimal."""
+    layer, random = Attention(4, heads, bias=False, out_bias=False).double(), torch.Generator()
+    random.manual_seed(1)
+    for weights in layer.parameters():
+        drawn = torch.randn(weights.shape, dtype=torch.float64, generator=random)
+        weights.copy_(drawn.round(decimals=1))
+    return layer
+
+
+def compute_one_head(x: Tensor, words: list[str]) -> Values:
+    layer = make_attention(1)
+    with Trace(layer) as trace:
+        layer(x[None], Span(len(x), len(x)))
+    q, k, v = (trace[name] for name in "qkv")
+    products = (q @ k.mT)[0, 0]
+    best = [words[int(i)] for i in products.argmax(dim=1)]
+    return {
+        "w_q": layer.query.weight.T,
+        "w_k": layer.key.weight.T,
+        "w_v": layer.value.weight.T,
+        "q": q[0, 0],
+        "k": k[0, 0],
+        "v": v[0, 0],
+        "undivided_pattern": (scaled_dot(q, k) * 2).softmax(dim=-1)[0, 0],
+        "pattern": trace["pattern"][0, 0],
+        "products": products,
+        "words_finding_others": ", ".join(
+            word for word, found in zip(words, best, strict=True) if word != found
+        ),
+    }
+
+
+def compute_two_heads(x: Tensor) -> Values:
+    layer = make_attention(2)
+    with Trace(layer) as trace:
+        layer(x[None], Span(len(x), len(x)))
+    return {
+        "w_o": layer.out.weight.T,
+        "head_1_pattern": trace["pattern"][0, 0],
+        "head_2_pattern": trace["pattern"][0, 1],
+        "heads_output": trace["output"][0],
+    }
+
+
+def compute_product_std() -> Values:
+    """The deviation of products of k random features: measured, and √k."""
+    random, std = torch.Generator().manual_seed(0), []
+    for k in FEATURE_COUNTS:
+        std.append(torch.randn(2, 10_000, k, generator=random).prod(0).sum(1).std())
+    roots = torch.tensor([math.sqrt(k) for k in FEATURE_COUNTS])
+    return {
+        "feature_counts": [f"k={k}" for k in FEATURE_COUNTS],
+        "product_std": torch.stack((torch.stack(std), roots)),
+    }
+
+
+def count_parameters() -> Values:
+    """Those of query, key and value, and of the output, for one head and for four."""
+    counts = []
+    for heads in (1, 4):
+        layer = Attention(DIM, heads, bias=False, out_bias=False)
+        inside = sum(part.weight.numel() for part in (layer.query, layer.key, layer.value))
+        counts.append([inside, layer.out.weight.numel()])
+    return {"dim": DIM, "parameter_counts": torch.tensor(counts, dtype=torch.float64)}

@@ -1,0 +1,58 @@
+"""Why attention needs positions, and why adding them is enough, after Hung-yi Lee."""
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.lessons.lesson import Values
+from glassformer.lessons.printed import read_matrices, read_words
+from glassformer.nn.attention import PlainAttention
+from glassformer.nn.positions import sinusoid
+from glassformer.nn.span import Span
+
+
+@torch.no_grad()
+def compute_values() -> Values:
+    x, sentences = read_matrices("position")["x"], read_words("position")
+    first, second = sentences.values()
+    order = [first.index(character) for character in second]
+    positions = sinusoid(torch.arange(4), 4).double()
+    output_1, output_2, difference = compare(x, x[order], order)
+    placed_1, placed_2, placed_difference = compare(x + positions, x[order] + positions, order)
+    return {
+        **sentences,
+        "position_numbers": ["0", "1", "2", "3"],
+        "x": x,
+        "output_1": output_1,
+        "output_2": output_2,
+        "difference": difference,
+        "positions": positions,
+        "placed_output_1": placed_1,
+        "placed_output_2": placed_2,
+        "placed_difference": placed_difference,
+        **compute_adding(x),
+    }
+
+
+def compare(x: Tensor, other: Tensor, order: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """What attention makes of two sentences, and how far a character's outputs are apart."""
+    layer, span = PlainAttention(), Span(len(x), len(x))
+    output_1, output_2 = layer(x[None], span)[0], layer(other[None], span)[0]
+    return output_1, output_2, (output_1[order] - output_2).abs().max()[None, None]
+
+
+def compute_adding(x: Tensor) -> Values:
+    """A one-hot position behind each word, times a matrix; and a vector for each, added."""
+    layer, random = nn.Linear(8, 4, bias=False).double(), torch.Generator().manual_seed(0)
+    drawn = torch.randn(4, 8, dtype=torch.float64, generator=random)
+    layer.weight.copy_(drawn.round(decimals=1))
+    one_hot = torch.eye(4, dtype=torch.float64)
+    concatenated = torch.cat((x, one_hot), dim=1)
+    w_word, w_position = layer.weight[:, :4], layer.weight[:, 4:]
+    return {
+        "concatenated": concatenated,
+        "w_word": w_word,
+        "w_position": w_position,
+        "position_vectors": one_hot @ w_position.T,
+        "product": layer(concatenated),
+        "sum": x @ w_word.T + one_hot @ w_position.T,
+    }

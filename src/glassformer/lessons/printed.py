@@ -1,0 +1,31 @@
+"""Matrices and word lists that the tutorials print, read from `printed/*.toml`."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FOLDER = Path(__file__).parent / "printed"
+
+
+def read_matrices(name: str) -> dict[str, Tensor]:
+    """The matrices of a file by name, float64, each of the shape that stands beside it."""
+    return {key: make_matrix(key, entry) for key, entry in read(name)["matrices"].items()}
+
+
+def read_words(name: str) -> dict[str, list[str]]:
+    """The word lists of a file by name."""
+    return {key: text.split() for key, text in read(name)["words"].items()}
+
+
+def read(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def make_matrix(name: str, entry: dict[str, Any]) -> Tensor:
+    matrix = torch.tensor(entry["rows"], dtype=torch.float64)
+    if list(matrix.shape) != entry["shape"]:
+        raise ValueError(f"{name} is {list(matrix.shape)}, but its file says {entry['shape']}")
+    return matrix

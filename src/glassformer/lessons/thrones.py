@@ -1,0 +1,168 @@
+"""From a corpus to what the encoder returns: the tutorial's numbers and the right ones."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from glassformer.inspection.sheet import agree
+from glassformer.lessons.lesson import Values
+from glassformer.lessons.printed import read_matrices
+from glassformer.lessons.thrones_network import (
+    DIM,
+    FEATURES,
+    HEAD_FEATURES,
+    SOURCE,
+    VOCABULARY,
+    WORDS,
+    ByHand,
+    grid,
+    weights_of,
+)
+from glassformer.nn.positions import Sinusoidal
+from glassformer.nn.span import Span
+from glassformer.trace import Trace
+
+TAPS = {
+    "q": "attention.q",
+    "k": "attention.k",
+    "v": "attention.v",
+    "scores": "attention.scores",
+    "pattern": "attention.pattern",
+    "mixture": "attention.heads",
+    "projection": "attention",
+    "norm_1": "attention_norm",
+}
+
+
+@torch.no_grad()
+def compute_values() -> Values:
+    printed = read_matrices("thrones")
+    return {
+        **printed,
+        **compute_vocabulary(),
+        **compute_input(printed),
+        **compute_encoder(printed),
+        **check_attention(printed),
+        **check_norm_1(printed),
+        **check_norm_2(printed),
+    }
+
+
+def compute_vocabulary() -> Values:
+    corpus = WORDS["corpus"]
+    return {
+        "words": SOURCE,
+        "features": FEATURES,
+        "head_features": HEAD_FEATURES,
+        "sentence": " ".join(WORDS["sentence"]),
+        "vocab_size": torch.tensor([[float(len(VOCABULARY))]]),
+        "words_ignoring_case": len({word.lower() for word in corpus}),
+        "words_with_case": len(set(corpus)),
+        "word_ids": torch.tensor([[VOCABULARY.index(word) + 1.0 for word in SOURCE]]),  # from 1
+    }
+
+
+# --- positions ------------------------------------------------------------------------------------
+
+
+def compute_input(printed: dict[str, Tensor]) -> Values:
+    position, by_formula = compute_position(), compute_printed_formula()
+    return {
+        "position": position,
+        "position_by_its_formula": by_formula,
+        "cells_off_its_formula": count_wrong(printed["printed_position"], by_formula, 4),
+        "cells_off_the_paper": count_wrong(printed["printed_position"], position, 4),
+        "input": printed["embedding"] + position,
+    }
+
+
+def compute_position() -> Tensor:
+    """The positions of the words as in the paper: t d."""
+    position: Tensor = Sinusoidal(DIM)(Span(len(SOURCE), len(SOURCE)))
+    return position.double()
+
+
+def compute_printed_formula() -> Tensor:
+    """The tutorial's formula for positions, whose exponent has the feature's own number: t d."""
+    at, i = torch.arange(len(SOURCE))[:, None].double(), torch.arange(DIM)
+    angles = at / 10_000.0 ** (2 * i / DIM)
+    return torch.where(i % 2 == 0, angles.sin(), angles.cos())
+
+
+# --- the encoder ----------------------------------------------------------------------------------
+
+
+def compute_encoder(printed: dict[str, Tensor]) -> Values:
+    """The encoder on the printed input and, `_corrected`, on the right one."""
+    network = ByHand()
+    with Trace(network.encoder) as trace:
+        network.encode(printed["printed_input"])
+    with Trace(network.encoder) as corrected:
+        network.encode(printed["embedding"] + compute_position())
+    return {
+        **{name: grid(trace[tap]) for name, tap in TAPS.items()},
+        **{f"{name}_corrected": grid(corrected[tap]) for name, tap in TAPS.items()},
+        "hidden": grid(corrected["feedforward.hidden"]),
+        "feedforward": grid(corrected["feedforward"]),
+        "encoded": grid(corrected["feedforward_norm"]),
+        **weights_of(network.encoder.feedforward),
+        "v_cells_right": count_right(printed["printed_q"], grid(trace["attention.v"]), 2),
+    }
+
+
+# --- the printed numbers, from those printed before -----------------------------------------------
+
+
+def check_attention(printed: dict[str, Tensor]) -> Values:
+    q, scores, mixture = (printed[f"printed_{name}"] for name in ("q", "scores", "mixture"))
+    products = q @ printed["printed_k"].T
+    by_root_6 = products / math.sqrt(DIM)
+    projection = mixture.round(decimals=2) @ printed["w_o"]
+    return {
+        "products": products,
+        "scores_by_root_6": by_root_6,
+        "root_6_cells": count_right(scores, by_root_6, 2),
+        "mixture_error": float((scores.softmax(dim=-1) @ q - mixture).abs().max()),
+        "projection_cells": count_right(printed["printed_projection"], projection, 2),
+    }
+
+
+def check_norm_1(printed: dict[str, Tensor]) -> Values:
+    """The tutorial's first norm: around the geometric mean, with numbers rounded on the way."""
+    total = printed["printed_input"] + printed["printed_projection"]
+    mean = total.log().mean(dim=1, keepdim=True).exp()
+    std = total.std(dim=1, correction=0, keepdim=True).round(decimals=2)
+    geometric = (total - mean.round(decimals=2)) / (std + 1e-4)
+    arithmetic = F.layer_norm(total, (DIM,))
+    return {
+        "arithmetic_cells": count_right(printed["printed_norm_1"], arithmetic, 2),
+        "geometric_cells": count_right(printed["printed_norm_1"], geometric, 2),
+        "geometric_mean": float(mean[0]),
+        "arithmetic_mean": float(total[0].mean()),
+    }
+
+
+def check_norm_2(printed: dict[str, Tensor]) -> Values:
+    """The tutorial's second norm: each row divided by the deviation of two rows."""
+    total = printed["printed_sum_2"]
+    std = total.std(dim=1, correction=0, keepdim=True)
+    norm_2 = (total - total.mean(dim=1, keepdim=True)) / std
+    of_two_rows = torch.stack([total[i : i + 2].std() for i in range(len(total))])[:, None]
+    return {
+        "sum_2": printed["printed_norm_1"] + printed["printed_feedforward"],
+        "std_2": std,
+        "std_of_two_rows": of_two_rows,
+        "std_error": float((of_two_rows - printed["printed_std_2"]).abs().max()),
+        "norm_2": norm_2,
+        "norm_2_cells_wrong": count_wrong(printed["printed_norm_2"], norm_2, 2),
+    }
+
+
+def count_right(printed: Tensor, right: Tensor, decimals: int) -> int:
+    return int(agree(printed, right, decimals).sum())
+
+
+def count_wrong(printed: Tensor, right: Tensor, decimals: int) -> int:
+    return printed.numel() - count_right(printed, right, decimals)

@@ -1,0 +1,94 @@
+"""The Transformer of Khan's tutorial: 6 wide, one head of 4, one block a side."""
+
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.lessons.printed import read_matrices, read_words
+from glassformer.nn.attention import Attention
+from glassformer.nn.block import Block, CrossBlock, post_norm
+from glassformer.nn.feedforward import FeedForward
+from glassformer.nn.masks import causal
+from glassformer.nn.positions import Sinusoidal
+from glassformer.nn.span import Span
+
+DIM, HEAD_DIM, HIDDEN = 6, 4, 12
+START, END = "<start>", "<end>"
+WORDS = read_words("thrones")
+SOURCE = WORDS["words"]
+VOCABULARY = [*WORDS["ids"], START, END]
+FEATURES = [f"f{i}" for i in range(DIM)]
+HEAD_FEATURES = [f"e{i}" for i in range(HEAD_DIM)]
+MATRICES = {"query": "q", "key": "k", "value": "v", "out": "o", "widen": "1", "narrow": "2"}
+
+
+class ByHand(nn.Module):
+    """One block a side, one head, from the parts that train models.
+
+    The encoder's attention has the tutorial's weights; the others, which it leaves out, are ours.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        attention = partial(Attention, DIM, 1, width=HEAD_DIM, bias=False, out_bias=False)
+        feedforward = partial(FeedForward, DIM, HIDDEN, activation=F.relu)
+        self.token, self.position = nn.Embedding(len(VOCABULARY), DIM), Sinusoidal(DIM)
+        self.encoder = Block(DIM, attention(), feedforward(), residual=post_norm)
+        self.decoder = CrossBlock(
+            DIM, attention(mask=causal), attention(), feedforward(), residual=post_norm
+        )
+        self.head = nn.Linear(DIM, len(VOCABULARY), bias=False)
+        self.double()
+        self.set_weights()
+
+    @torch.no_grad()
+    def set_weights(self) -> None:
+        """Random weights, small enough to copy by hand; then those that the tutorial prints."""
+        random, printed = torch.Generator().manual_seed(2), read_matrices("thrones")
+        for name, weights in self.named_parameters():
+            if "norm" not in name:
+                drawn = torch.randn(weights.shape, generator=random, dtype=torch.float64)
+                weights.copy_((drawn * 0.5).round(decimals=2))
+        for name in ("query", "key", "value", "out"):
+            layer: Any = self.encoder.attention.get_submodule(name)
+            layer.weight.copy_(printed[f"w_{MATRICES[name]}"].T)  # a layer holds it transposed
+        self.token.weight[ids_of(SOURCE)] = printed["embedding"]
+
+    def encode(self, x: Tensor) -> Tensor:
+        """The encoder on embedded words with their positions: t d -> 1 t d."""
+        y: Tensor = self.encoder(x[None], Span(len(x), len(x)))
+        return y
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Embeddings plus positions: t -> t d."""
+        x: Tensor = self.token(ids) + self.position(Span(len(ids), len(ids)))
+        return x
+
+    def forward(self, source: Tensor, ids: Tensor) -> Tensor:
+        encoded = self.encode(self.embed(source))
+        span, across = Span(len(ids), len(ids)), Span(len(ids), len(source))
+        logits: Tensor = self.head(self.decoder(self.embed(ids)[None], span, encoded, across))
+        return logits[0]  # t v
+
+
+def weights_of(part: nn.Module, prefix: str = "") -> dict[str, Tensor]:
+    """Copies of a part's matrices, to multiply with on the right, and biases: `w_q`, `b_1` ..."""
+    weights = {}
+    for name, layer in part.named_children():
+        if isinstance(layer, nn.Linear):
+            weights[f"{prefix}w_{MATRICES[name]}"] = layer.weight.detach().T.clone()
+            if layer.bias is not None:
+                weights[f"{prefix}b_{MATRICES[name]}"] = layer.bias.detach()[None].clone()
+    return weights
+
+
+def ids_of(words: list[str]) -> Tensor:
+    return torch.tensor([VOCABULARY.index(word) for word in words])
+
+
+def grid(value: Tensor) -> Tensor:
+    """The one text, and the one head, of a value."""
+    return value.flatten(0, -3)[0]

@@ -1,0 +1,57 @@
+"""Small examples after the Transformer by hand: masks, scaled scores, the width of an embedding."""
+
+import math
+
+import torch
+
+from glassformer.lessons.lesson import Values
+from glassformer.lessons.printed import read_matrices
+from glassformer.lessons.thrones_network import DIM, WORDS
+from glassformer.nn.attention import PlainAttention
+from glassformer.nn.masks import causal
+from glassformer.nn.span import Span
+from glassformer.trace import Trace
+
+PRODUCTS = torch.tensor([[112.0, 96.0]], dtype=torch.float64)  # of a query with two keys, 64 wide
+
+
+@torch.no_grad()
+def compute_values() -> Values:
+    return {**compute_masked(), **compute_scaling(), **compute_widths()}
+
+
+def compute_masked() -> Values:
+    """Attention without parameters under the causal mask: queries, keys and values are x."""
+    printed, layer = read_matrices("thrones_remarks"), PlainAttention(mask=causal)
+    x = printed["x"]
+    with Trace(layer) as trace:
+        mixture = layer(x[None], Span(3, 3))[0]
+    softmax_1, softmax_2 = (printed[f"printed_mask_{head}"].softmax(dim=-1) for head in (1, 2))
+    return {
+        **printed,
+        "x_transposed": x.T,
+        "products": x @ x.T,
+        "masked_scores": trace["scores"][0, 0],
+        "printed_mask_1_softmax": softmax_1,
+        "printed_mask_2_softmax": softmax_2,
+        "share_of_itself": float(softmax_1[0, 0]),
+        "share_of_the_future": float(softmax_1[0, 1]),
+        "pattern": trace["pattern"][0, 0],
+        "mixture": torch.cat((mixture, mixture), dim=1),
+    }
+
+
+def compute_scaling() -> Values:
+    undivided, divided = PRODUCTS.softmax(-1), (PRODUCTS / math.sqrt(64)).softmax(-1)
+    return {
+        "undivided_pattern": undivided,
+        "divided_pattern": divided,
+        "slopes": torch.stack((undivided.prod(), divided.prod()))[None],
+    }
+
+
+def compute_widths() -> Values:
+    """The width of an embedding by the tutorial's rule, for either logarithm, and its own."""
+    count = len({word.lower() for word in WORDS["corpus"]})
+    widths = torch.tensor([[8.33 * math.log(count), 8.33 * math.log10(count), DIM]])
+    return {"word_count": count, "widths": widths}
