@@ -21,19 +21,19 @@ class Entry(NamedTuple):
 
 # fmt: off
 COMMANDS = {
-    "check-data": Entry("check_data", "Train",
+    "check-data": Entry("report", "Train",
         "Report sizes, lengths, labels, duplicates and bad rows of DATA, and what TASK "
         "makes of it."),
     "train": Entry("train", "Train",
         "Train a model for TASK on DATA; without DATA, on a sample that needs no download."),
-    "resume": Entry("resume", "Train",
+    "resume": Entry("train", "Train",
         "Go on with the training in the folder RUN; with a new budget also beyond its end."),
-    "evaluate": Entry("evaluate", "Train",
+    "evaluate": Entry("report", "Train",
         "Measure the model in RUN on DATA, or on what its run kept for validation."),
-    "compare": Entry("compare", "Train",
+    "compare": Entry("train", "Train",
         "Train several models for TASK on DATA under an equal budget; show which is best "
         "at what cost."),
-    "runs": Entry("runs", "Train",
+    "runs": Entry("report", "Train",
         "List the runs in FOLDER with task, model, best figure and age."),
     "generate": Entry("generate", "Use",
         "Continue PROMPT, or standard input if it is -, with the model in RUN."),
