@@ -124,7 +124,7 @@ def test_demo_prints_a_worksheet():
 
 
 def test_what_demo_tells_to_type_runs():
-    from glassformer.cli.demo import NEXT
+    from glassformer.cli.walk import NEXT
 
     code = "\n".join(line.removeprefix("  ") for line in NEXT.splitlines() if line.startswith("  "))
     typed = {}
