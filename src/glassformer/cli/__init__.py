@@ -1,4 +1,4 @@
-"""The command `glass`: one file a command, which parses, calls and prints."""
+"""The command `glass`: one file per group of commands, each of which parses, calls and prints."""
 
 import contextlib
 import io

@@ -56,16 +56,16 @@ COMMANDS = {
         "Measure where every head of RUN looks while it reads TEXT, and what its silence costs."),
     "patch": Entry("look", "Look inside",
         "Put values of the CLEAN text, one at a time, into RUN's reading of the CORRUPT one."),
-    "check": Entry("check", "Keep",
+    "check": Entry("models", "Keep",
         "Compare every file of a run or model in FOLDER with what was written; name what "
         "is damaged."),
-    "average": Entry("average", "Keep",
+    "average": Entry("models", "Keep",
         "Write a model whose weights are the mean of the last weights of RUNS."),
-    "convert": Entry("convert", "Keep",
+    "convert": Entry("models", "Keep",
         "Write the model in SOURCE as the folder TARGET."),
     "models": Entry("models", "Keep",
         "List the models, the tasks that each can do, and their settings with defaults."),
-    "info": Entry("info", "Keep",
+    "info": Entry("models", "Keep",
         "Versions, threads, CPU features, and how fast each precision is here."),
 }
 # fmt: on
