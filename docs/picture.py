@@ -9,14 +9,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from glassformer.cli.demo import SENTENCE, show
+from glassformer.cli.walk import SENTENCE, print_demo
 
 
 def main() -> None:
     console = Console(
         record=True, width=86, highlight=False, file=io.StringIO(), color_system="truecolor"
     )
-    show(console, SENTENCE)
+    print_demo(console, SENTENCE)
     drawn = console.export_svg(title=f'glass demo "{SENTENCE}"')
     drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)  # no font from elsewhere
     Path(__file__).with_name("demo.svg").write_text(drawn)

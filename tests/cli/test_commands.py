@@ -1,5 +1,6 @@
 """The commands, as a person runs them."""
 
+import importlib
 import json
 import os
 import re
@@ -7,7 +8,9 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import click
 import pytest
 import torch
 from click.testing import CliRunner
@@ -16,7 +19,8 @@ import glassformer
 from cases import CASES
 from glassformer import load
 from glassformer.api import Model
-from glassformer.cli import GROUPS, glass
+from glassformer.cli import glass
+from glassformer.cli.registry import COMMANDS, Entry
 
 ROOT = Path(glassformer.__file__).parents[2]
 
@@ -30,12 +34,15 @@ def run(*args, code=0, **more):
     return done
 
 
-def test_help_is_quick_and_imports_no_torch():
+def test_help_is_quick_and_imports_neither_commands_nor_torch():
     code = (
         "import sys; sys.argv = ['glass', '--help']\n"
         "from glassformer.cli import main\n"
         "try: main()\n"
-        "finally: print({'torch', 'numpy', 'tokenizers', 'rich'} & set(sys.modules))"
+        "finally:\n"
+        "    ours = {name for name in sys.modules if name.startswith('glassformer.cli.')}\n"
+        "    print(ours - {'glassformer.cli.registry'}, end=' ')\n"
+        "    print({'torch', 'numpy', 'tokenizers', 'rich'} & set(sys.modules))"
     )
     times = []
     for _ in range(3):
@@ -46,17 +53,54 @@ def test_help_is_quick_and_imports_no_torch():
         after = os.times()  # of the processor, whoever else uses it
         spent = (after.children_user, after.children_system)
         times.append(sum(spent) - before.children_user - before.children_system)
-    assert done.stdout.endswith("set()\n")
+    assert done.stdout.endswith("\nset() set()\n")
     assert min(times) < 0.5
 
 
 def test_help_lists_the_commands_that_exist_in_groups():
     text = run("--help").stdout
-    for title, commands in GROUPS.items():
-        assert f"{title}:" in text
-        for command in commands:
-            assert re.search(rf"^  {command.name}\s", text, re.MULTILINE)
-    assert {c.name for group in GROUPS.values() for c in group} == set(glass.commands)
+    groups = re.split(r"^([A-Z][a-z ]+):$", text, flags=re.MULTILINE)[1:]
+    listed = {
+        title: re.findall(r"^  ([a-z-]+)(?= )", lines, re.MULTILINE)
+        for title, lines in zip(groups[::2], groups[1::2], strict=True)
+    }
+    assert list(listed) == ["Options", "Train", "Use", "Look inside", "Keep"]
+    for title in list(listed)[1:]:
+        names = [name for name, entry in COMMANDS.items() if entry.group == title]
+        assert listed[title] == names != []
+    assert {entry.group for entry in COMMANDS.values()} == set(listed) - {"Options"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_registry_says_what_the_command_says(name):
+    command = glass.commands[name]
+    assert command.name == name
+    assert command.get_short_help_str(100) == COMMANDS[name].help
+
+
+def test_a_file_of_commands_has_none_that_is_not_registered():
+    for module in {entry.module for entry in COMMANDS.values()}:
+        found = vars(importlib.import_module(f"glassformer.cli.{module}")).values()
+        names = {command.name for command in found if isinstance(command, click.Command)}
+        assert names == {name for name, entry in COMMANDS.items() if entry.module == module}
+
+
+def test_a_new_command_is_a_function_and_one_entry(monkeypatch):
+    @click.command()
+    @click.argument("word")
+    def toy_echo(word):
+        """Print WORD twice."""
+        click.echo(f"{word} {word}")
+
+    monkeypatch.setitem(sys.modules, "glassformer.cli.toys", SimpleNamespace(toy_echo=toy_echo))
+    monkeypatch.setitem(COMMANDS, "toy-echo", Entry("toys", "Toys", "Print WORD twice."))
+    shown = CliRunner().invoke(glass, ["--help"]).output
+    assert re.search(r"^Toys:\n  toy-echo  Print WORD twice\.$", shown, re.MULTILINE)
+    assert CliRunner().invoke(glass, ["toy-echo", "hello"]).output == "hello hello\n"
+    assert "Print WORD twice." in CliRunner().invoke(glass, ["toy-echo", "--help"]).output
+    mistyped = CliRunner().invoke(glass, ["toy-ecko"])
+    assert mistyped.exit_code == 2
+    assert "No such command 'toy-ecko'" in mistyped.output
 
 
 @pytest.mark.parametrize("name", glass.commands)
@@ -80,7 +124,7 @@ def test_demo_prints_a_worksheet():
 
 
 def test_what_demo_tells_to_type_runs():
-    from glassformer.cli.demo import NEXT
+    from glassformer.cli.walk import NEXT
 
     code = "\n".join(line.removeprefix("  ") for line in NEXT.splitlines() if line.startswith("  "))
     typed = {}

@@ -1,6 +1,4 @@
-"""The command `glass`: one file a command, which parses, calls and prints."""
-
-from __future__ import annotations
+"""The command `glass`: one file per group of commands, each of which parses, calls and prints."""
 
 import contextlib
 import io
@@ -11,51 +9,27 @@ from typing import NoReturn
 import click
 
 from glassformer import __version__
-from glassformer.cli.average import average
-from glassformer.cli.check import check
-from glassformer.cli.check_data import check_data
-from glassformer.cli.classify import classify
-from glassformer.cli.compare import compare
-from glassformer.cli.convert import convert
-from glassformer.cli.demo import demo
-from glassformer.cli.draw import draw
-from glassformer.cli.embed import embed
-from glassformer.cli.evaluate import evaluate
-from glassformer.cli.fill_mask import fill_mask
-from glassformer.cli.generate import generate
-from glassformer.cli.heads import heads
-from glassformer.cli.info import info
-from glassformer.cli.models import models
-from glassformer.cli.patch import patch
-from glassformer.cli.resume import resume
-from glassformer.cli.runs import runs
-from glassformer.cli.train import train
-from glassformer.cli.translate import translate
-from glassformer.cli.walk import walk
+from glassformer.cli.registry import COMMANDS, LazyCommands
 from glassformer.core.errors import GlassError, is_memory_error
 from glassformer.core.reporter import discard_output
 
-GROUPS = {
-    "Train": [check_data, train, resume, evaluate, compare, runs],
-    "Use": [generate, classify, translate, fill_mask, embed],
-    "Look inside": [demo, walk, draw, heads, patch],
-    "Keep": [check, average, convert, models, info],
-}
 
-
-class Grouped(click.Group):
-    """Help that lists the commands by what they are for."""
+class GroupedHelp(click.Group):
+    """A group of commands whose help lists them under the headings of the registry."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, commands in GROUPS.items():
-            with formatter.section(title):
-                rows = [
-                    (command.name or "", command.get_short_help_str(100)) for command in commands
-                ]
-                formatter.write_dl(rows)
+        for group in dict.fromkeys(entry.group for entry in COMMANDS.values()):
+            with formatter.section(group):
+                formatter.write_dl(
+                    [(name, entry.help) for name, entry in COMMANDS.items() if entry.group == group]
+                )
 
 
-@click.group(cls=Grouped, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=GroupedHelp,
+    commands=LazyCommands(),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="glass")
 def glass() -> None:
     """A Transformer behind glass: train it, use it, and read every number inside it.
@@ -65,11 +39,6 @@ def glass() -> None:
     glass train generate book.txt           learn from a text
     glass generate runs/generate-1 "Once"   and go on with it
     """
-
-
-for _commands in GROUPS.values():
-    for _command in _commands:
-        glass.add_command(_command)
 
 
 def main() -> None:

@@ -1,0 +1,158 @@
+"""Commands that look inside a trained model: draw, heads, patch."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from glassformer.cli import options
+
+DRAW_OPTIONS = {  # which pictures take an option
+    "layer": ("attention", "lines", "norm"), "head": ("attention", "lines"),
+    "part": ("architecture",),
+}  # fmt: skip
+
+
+@click.command()
+@click.argument("name")
+@click.argument("run", required=False, type=click.Path(exists=True))
+@click.argument("text", required=False)
+@options.out(help="The file.  [default: NAME.png]")
+@click.option(
+    "--layer", help="A block by its number, or a layer as decoder.0.cross.  [default: the first]"
+)
+@click.option("--head", type=int, help="Which head of the layer.  [default: 0]")
+@click.option("--part", help="What architecture lights.  [default: attention]")
+@options.overwrite(help="Write over a file that is there.")
+def draw(name: str, run: str | None, text: str | None, **values: Any) -> None:
+    """Draw NAME into a file: .png, .svg or .pdf, and .gif for what moves (unfolding).
+
+    Some need no model: one-hot, markov, waves, softmax, masks, skips, architecture. The others show
+    TEXT on its way through RUN: words, attention, lines, heads, residual, norm, lens, and of a
+    translation alignment and unfolding.
+
+    \b
+    glass draw waves
+    glass draw architecture --part cross --out cross.svg
+    glass draw attention runs/generate-1 "the cat sat on the mat" --layer 1 --head 2
+    glass draw unfolding runs/translate-1 三百二十一
+    """
+    from glassformer.api import load
+    from glassformer.inspection.draw import save
+    from glassformer.inspection.sketches import sketch
+
+    file = check_picture(name, run, text, values)
+    if run is None or text is None:
+        chart = sketch(name, values["part"] or "attention")
+    else:
+        layer: int | str | None = values["layer"]
+        if layer and str(layer).lstrip("-").isdigit():
+            layer = int(layer)
+        chart = load(run).draw(name, text, layer=layer, head=values["head"] or 0)
+    save(chart, file)
+    click.echo(file)
+
+
+def check_picture(name: str, run: str | None, text: str | None, values: dict[str, Any]) -> Path:
+    """Return the file to write, after checking that the arguments fit the picture."""
+    from glassformer.core.config import nearest
+    from glassformer.core.errors import GlassError
+    from glassformer.inspection.draw import MOVING, OF_A_TEXT, STILL
+    from glassformer.inspection.sketches import ALONE
+
+    if name not in (*ALONE, *OF_A_TEXT):
+        choice = ", ".join((*ALONE, *OF_A_TEXT))
+        hint = nearest(name, (*ALONE, *OF_A_TEXT))
+        raise GlassError(f"there is no picture {name!r}{hint or f'; there are {choice}'}")
+    suffixes = MOVING if name == "unfolding" else STILL
+    file: Path = values["out"] or Path(name + suffixes[0])
+    if file.suffix not in suffixes:
+        raise click.UsageError(f"{file}: this picture is written as {' or '.join(suffixes)}")
+    options.check_output_paths(file, overwrite=values["overwrite"])
+    if (name in ALONE) != (run is None) or (name in OF_A_TEXT) != (text is not None):
+        raise click.UsageError(
+            f"{name} needs no model" if name in ALONE else f"{name} needs a run and a text"
+        )
+    for option, pictures in DRAW_OPTIONS.items():
+        if values[option] is not None and name not in pictures:
+            raise click.UsageError(f"{name} takes no --{option}; {' and '.join(pictures)} do")
+    return file
+
+
+@click.command()
+@options.trained_run
+@click.argument("text", required=False)
+@options.plot(help="Draw the table (.png, .svg, .pdf).")
+@options.overwrite(help="Write over a picture that is there.")
+@options.json()
+@options.lang
+def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_json: bool) -> None:
+    """Measure where every head of RUN looks while it reads TEXT, and what its silence costs.
+
+    Shares of attention: to the token before, the first, itself, the same token earlier, and what
+    followed that (induction); then how far it looks, in tokens, and what switching it off costs, in
+    nats: of a model that writes, what is added to the loss of the text; of others, how far the
+    answer moves. Without TEXT it reads tokens by chance, said twice; a translator needs one.
+
+    \b
+    glass heads runs/generate-1
+    glass heads runs/generate-1 "the cat sat on the mat and the cat" --plot heads.png
+    """
+    from rich.console import Console
+
+    from glassformer.api import load
+    from glassformer.inspection.screen import show
+    from glassformer.core.reporter import Reporter
+
+    options.check_output_paths(plot, overwrite=overwrite)
+    roles = load(run).heads(text, tell=Reporter())
+    if plot is not None:
+        from glassformer.inspection.draw import role_map, save
+
+        save(role_map(roles), plot)
+        click.echo(f"wrote {plot}", err=True)
+    if as_json:
+        for role in roles:
+            click.echo(json.dumps(role.row()))
+        return
+    show(Console(highlight=False), roles.steps())
+
+
+@click.command()
+@options.trained_run
+@click.argument("clean")
+@click.argument("corrupt")
+@options.plot(help="Draw it (.png, .svg, .pdf).")
+@options.overwrite(help="Write over a picture that is there.")
+@options.json(help="One object.")
+@options.lang
+def patch(
+    run: str, clean: str, corrupt: str, plot: Path | None, overwrite: bool, as_json: bool
+) -> None:
+    """Put values of the CLEAN text, one at a time, into RUN's reading of the CORRUPT one.
+
+    Shows how much of the difference between the two answers each value brings back: what each block
+    says at each token, what its attention and its feed-forward layer add, and each head alone.
+
+    \b
+    glass patch runs/generate-1 "the cat sat on the" "the dog lay on the"
+    """
+    from rich.console import Console
+    from torch import Tensor
+
+    from glassformer.api import load
+    from glassformer.inspection.screen import show
+    from glassformer.core.reporter import Reporter
+
+    options.check_output_paths(plot, overwrite=overwrite)
+    effects = load(run).patch(clean, corrupt, tell=Reporter())
+    if plot is not None:
+        from glassformer.inspection.draw import patch_map, save
+
+        save(patch_map(effects), plot)
+        click.echo(f"wrote {plot}", err=True)
+    if as_json:
+        click.echo(json.dumps(vars(effects), default=Tensor.tolist))
+        return
+    show(Console(highlight=False), effects.steps())

@@ -1,0 +1,151 @@
+"""Commands that report on data and on runs: check-data, evaluate, runs."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from glassformer.cli import options
+
+
+@click.command()
+@click.argument("task", type=click.Choice(["generate", "classify", "translate", "fill-mask"]))
+@options.data_files
+@options.columns
+@options.source_and_target
+@options.valid(help="To validate on.")
+@options.group
+@options.json(help="One object.")
+def check_data(task: str, data: tuple[str, ...], as_json: bool, **values: Any) -> None:
+    """Report sizes, lengths, labels, duplicates and bad rows of DATA, and what TASK makes of it.
+
+    The exit code is 1 if there are bad rows, or if training would refuse the data.
+
+    \b
+    glass check-data classify reviews.csv
+    glass check-data translate train.de train.en --valid val.de --valid val.en
+    """
+    from glassformer.tasks.check import check
+    from glassformer.tasks.task import Given
+
+    source, target, valid = (values.pop(name) for name in ("source", "target", "valid"))
+    data = data or tuple(name for name in (source, target) if name)
+    given = Given(files=tuple(map(Path, data)), valid=tuple(map(Path, valid)), **values)
+    report = check(task, given)
+    if as_json:
+        click.echo(json.dumps(report, ensure_ascii=False))
+    else:
+        print_data_report(report)
+    sys.exit(1 if report["bad_rows"] or report["refused"] else 0)
+
+
+def print_data_report(report: dict[str, Any]) -> None:
+    unit = "lines" if report["task"] in ("generate", "fill-mask") else "examples"
+    for line in report["read_as"]:
+        click.echo(line)
+    click.echo(f"{report['examples']:,} {unit}, {report['bytes']:,} bytes")
+    if lengths := dict(report["lengths"]):
+        spread = lengths.pop("spread")
+        numbers = ", ".join(f"{name} {value:,.0f}" for name, value in lengths.items())
+        click.echo(f"length in characters: {numbers}  |{spread}|")
+    for label, count in list(report.get("labels", {}).items())[:20]:
+        click.echo(f"  {label:<24} {count:8,}  {count / report['examples']:6.1%}")
+    for sample in report["samples"]:
+        label = "" if sample["label"] is None else f"  ->  {sample['label']}"
+        text = sample["text"].replace("\t", "  ->  ")
+        click.echo(f"  read as: {text[:120]}{'...' if len(text) > 120 else ''}{label}")
+    click.echo(f"{report['duplicates']:,} duplicates, {report['empty']:,} empty {unit}")
+    if report.get("same_text_other_label"):
+        click.echo(f"  {report['same_text_other_label']:,} of them with another label")
+    parts = ", ".join(f"{count:,} {name}" for name, count in sorted(report["split"].items()))
+    click.echo(f"split: {parts}; {report['leaks']:,} of valid are in train too")
+    if report["refused"]:
+        click.echo(f"`glass train {report['task']}` would refuse this: {report['refused']}")
+    else:
+        click.echo(f"`glass train {report['task']}` takes the model {report['model']}")
+    if report["bad_rows"]:
+        click.echo(f"{report['bad_rows']:,} bad rows; --skip-bad passes over them:")
+        for line in report["first_bad"]:
+            click.echo(f"  {line}")
+
+
+@click.command()
+@options.trained_run
+@options.data_files
+@options.columns
+@click.option("--context", type=int, help="Tokens of a running text to read at once.")
+@options.plot(help="Draw which label is taken for which.")
+@options.json(help="One object.")
+def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> None:
+    """Measure the model in RUN on DATA, or on what its run kept for validation.
+
+    \b
+    glass evaluate runs/generate-1
+    glass evaluate runs/classify-1 test.csv --plot confusion.png
+    glass evaluate runs/classify-1 test.csv --json
+    glass evaluate runs/generate-1 --context 256
+    """
+    from glassformer.core.reporter import shown
+    from glassformer.training.measure import measure
+
+    if values["plot"] and values["plot"].suffix not in (".png", ".svg", ".pdf"):
+        raise click.UsageError("--plot draws a .png, .svg or .pdf")
+
+    metrics = measure(Path(run), tuple(map(Path, data)), **values)
+    if as_json:
+        click.echo(json.dumps(metrics))
+        return
+    baseline = metrics.pop("baseline", {})
+    for name, value in metrics.items():
+        has_baseline = name not in ("task", "tokens", "bytes", "examples")
+        other = baseline.get(name, "") if has_baseline else ""
+        click.echo(f"{name:<16} {shown(value):<14} {shown(other)}".rstrip())
+
+
+@click.command()
+@click.argument("folder", default="runs", type=click.Path())
+@options.json()
+def runs(folder: str, as_json: bool) -> None:
+    """List the runs in FOLDER with task, model, best figure and age.
+
+    \b
+    glass runs
+    glass runs elsewhere --json
+    """
+    for config in sorted(Path(folder).glob("*/config.toml"), key=lambda p: p.stat().st_mtime):
+        row = summarize_run(config)
+        if as_json:
+            click.echo(json.dumps(row))
+            continue
+        metric = "no figure yet" if row["figure"] is None else f"{row['figure']} {row['value']:.4g}"
+        minutes = round(row["hours"] * 60)
+        age = f"{minutes} min ago" if minutes < 100 else f"{minutes / 60:,.0f} h ago"
+        click.echo(f"{row['run']:<28} {row['task']:<10} {row['model']:<11} {metric:<24} {age}")
+
+
+def summarize_run(config: Path) -> dict[str, Any]:
+    """Return a run's row in the list: its final metric, or else its best so far, and its age."""
+    from glassformer.core.config import read
+    from glassformer.tasks import TASKS
+    from glassformer.tasks.task import is_gain
+    from glassformer.training.run import Run
+
+    tables, metrics = read(config), Run(config.parent).metrics()
+    task = tables.get("task", {}).get("name", "-")
+    metric = TASKS[task].verdict if task in TASKS else "loss"
+    evaluations = [m[metric] for m in metrics if "seconds" in m and metric in m]
+    final = [m[metric] for m in metrics if "best" in m and metric in m]
+    value = None
+    if evaluations:
+        value = final[-1] if final else (max if is_gain(metric) else min)(evaluations)
+    return {
+        "run": str(config.parent),
+        "task": task,
+        "model": tables.get("model", {}).get("name", "-"),
+        "figure": metric if evaluations else None,
+        "value": value,
+        "hours": round(max(time.time() - config.stat().st_mtime, 0) / 3600, 2),
+    }
