@@ -19,7 +19,7 @@ import numpy as np
 
 from glassformer import load
 from glassformer.tasks import TASKS
-from glassformer.training.start import train
+from glassformer.training.train import train
 
 SEEDS = range(5)
 

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer import Trace
+from glassformer.core.picture import subplots
 from glassformer.inspection.draw import between, save
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block
@@ -30,7 +31,6 @@ from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Learned
 from glassformer.nn.span import Span
-from glassformer.core.picture import subplots
 
 BEINGS = (
     "animal dog cat horse child farmer driver nurse bird cow sheep goat rabbit teacher dancer "

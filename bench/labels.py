@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from glassformer.core.folder import read_json
-from glassformer.training.start import train
+from glassformer.training.train import train
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "masked.toml"
 READ = {"text": ("text",), "label": "label"}

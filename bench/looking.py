@@ -21,7 +21,7 @@ import torch
 
 from glassformer import MODELS, Trace
 from glassformer.trace import tap, watched
-from glassformer.training.show import peak_memory
+from glassformer.training.memory import peak_memory
 
 TOKENS, ROUNDS = 512, 5
 SHAPE = {"dim": 768, "depth": 12, "heads": 12}

@@ -20,9 +20,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from glassformer.data.sample import documentation
 from glassformer.core.reporter import NullReporter
-from glassformer.training.start import train
+from glassformer.data.sample import documentation
+from glassformer.training.train import train
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from faults import full_at_every, killed_until_done

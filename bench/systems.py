@@ -25,13 +25,13 @@ import torch
 from glassformer import MODELS, load
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import read_json
-from glassformer.inspection.draw import heat_map
-from glassformer.core.reporter import Reporter
 from glassformer.core.picture import subplots
+from glassformer.core.reporter import Reporter
+from glassformer.inspection.draw import heat_map
 from glassformer.training.compare import PICTURE, REPORT, compare
-from glassformer.training.measure import measure
+from glassformer.training.evaluate import evaluate
 from glassformer.training.recipe import read_recipe
-from glassformer.training.start import train
+from glassformer.training.train import train
 
 HOME = Path(__file__).parents[1]
 DOCS, RECIPES = HOME / "docs", HOME / "recipes"
@@ -76,7 +76,7 @@ def generators(runs: Path, data: Path) -> str:
 
 
 def forgetting(runs: Path, data: Path) -> str:
-    said = once(runs / "claims.json", lambda: claims.measure(runs / "claims.png"))
+    said = once(runs / "claims.json", lambda: claims.evaluate(runs / "claims.png"))
     shutil.copy(runs / "claims.png", PICTURES)
     lines = [f"- {name}: {figures}." for name, figures in said.items()]
     return "\n".join([*lines, "", "![memory and time against length](pictures/claims.png)"])
@@ -138,7 +138,7 @@ def positions(runs: Path, data: Path) -> str:
 def bits_at(run: Path, length: int) -> float | None:
     """Bits per byte of a run's model when it reads so many tokens at once, if it can."""
     try:
-        return measure(run, context=length)["bits_per_byte"]
+        return evaluate(run, context=length)["bits_per_byte"]
     except GlassError:
         return None
 
@@ -150,7 +150,7 @@ def into_english(runs: Path, data: Path) -> str:
     if not (run / "README.md").exists():
         recipe, valid = RECIPES / "chinese.toml", [folder / "valid.tsv"]
         train(None, folder / "train.tsv", config=recipe, valid=valid, run=run)
-    found = once(runs / "chinese.json", lambda: measure(run, (folder / "test.tsv",)))
+    found = once(runs / "chinese.json", lambda: evaluate(run, (folder / "test.tsv",)))
     model = load(run)
     said = model.translate(list(SAID))
     read = model.align(SAID[4], said[4])
@@ -171,9 +171,9 @@ def into_english(runs: Path, data: Path) -> str:
 
 def bert(runs: Path, data: Path) -> str:
     reviews = data / "imdb" / "train.jsonl.gz"
-    few = once(runs / "labels-1000.json", lambda: labels.measure(reviews, runs / "labels"))
+    few = once(runs / "labels-1000.json", lambda: labels.evaluate(reviews, runs / "labels"))
     many = once(
-        runs / "labels-22500.json", lambda: labels.measure(reviews, runs / "labels", 22_500, 1)
+        runs / "labels-22500.json", lambda: labels.evaluate(reviews, runs / "labels", 22_500, 1)
     )
     rows = [
         [

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer import MODELS
+from glassformer.models.network import Trait
 
 VOCAB, LENGTH = 50, 12
 
@@ -18,42 +19,41 @@ class Case:
 
     name: str
     settings: dict = field(default_factory=dict)
-    traits: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         torch.manual_seed(1)
         kind = MODELS[self.name]
-        self.network: nn.Module = kind(kind.Config(**self.settings)).eval()
-        if not self.has("learns"):
-            teach(self.name, self.network)
+        self.network = kind(kind.Config(**self.settings)).eval()
+        if self.has(Trait.FITTED):
+            fit(self.name, self.network)
             return
         for parameter in self.network.parameters():  # so that no weight is 0 or hides another
             with torch.no_grad():
                 parameter.add_(torch.randn_like(parameter) * 0.05)
 
     def __call__(self, ids: Tensor, **more) -> Tensor:
-        if self.has("source") and not (more.get("cache") and more["cache"].length):
+        if self.has(Trait.SEQ2SEQ) and not (more.get("cache") and more["cache"].length):
             more.setdefault("source", source(len(ids)))
         return self.network(ids, **more)
 
-    def has(self, *traits: str) -> bool:
-        return self.traits.issuperset(traits)
+    def has(self, *traits: Trait) -> bool:
+        return self.network.traits.issuperset(traits)
 
     def __str__(self) -> str:
         return self.name
 
 
-def teach(name: str, network: nn.Module) -> None:
-    """Let a model that learns in one go learn from texts by chance."""
+def fit(name: str, network: nn.Module) -> None:
+    """Fit a model that counts on random texts."""
     texts = ids(40)
     if name == "phrases":
         gap = torch.full((40, 1), -1)
-        network.learn(*(torch.cat((x, gap), 1).flatten()[:-1] for x in (texts, (texts + 7) % 50)))
+        network.fit(*(torch.cat((x, gap), 1).flatten()[:-1] for x in (texts, (texts + 7) % 50)))
     elif name == "bag":
         rows = torch.cat((texts, torch.full((40, 1), -1)), 1).flatten()[:-1]
-        network.learn(rows, torch.arange(40) % 3)
+        network.fit(rows, torch.arange(40) % 3)
     else:
-        network.learn(texts)
+        network.fit(texts)
 
 
 def source(batch: int) -> Tensor:
@@ -68,77 +68,54 @@ SIZES = {"vocab": VOCAB, "dim": 32, "depth": 2, "heads": 4, "dropout": 0.0}
 WITH_CONTEXT = {**SIZES, "context": 32}
 RECURS = {name: value for name, value in WITH_CONTEXT.items() if name != "heads"}
 CONVOLVES = {**RECURS, "width": 3}
-COUNTS = frozenset({"padded"})
-DESCENDS = COUNTS | {"learns"}
-WRITES = DESCENDS | {"causal", "cached", "attends", "compiles"}
-READS = DESCENDS | {"positionless", "attends", "compiles"}
 
 CASES = {
-    "classifier": Case("classifier", {**WITH_CONTEXT, "classes": 3}, READS | {"pooled"}),
-    "generator": Case("generator", WITH_CONTEXT, WRITES),
-    "translator": Case("translator", {**SIZES, "hidden": 64}, WRITES | {"source"}),
-    "two vocabularies": Case(
-        "translator", {**SIZES, "hidden": 64, "source_vocab": 60}, WRITES | {"source"}
-    ),
-    "bert": Case("bert", WITH_CONTEXT, READS),
-    "sorting bert": Case(
-        "bert", {**WITH_CONTEXT, "masked": False, "classes": 3}, READS | {"pooled", "first"}
-    ),
-    "bert by distance": Case(
-        "bert", {**WITH_CONTEXT, "position": "alibi"}, DESCENDS | {"attends", "compiles"}
-    ),
-    "gpt2": Case("gpt2", WITH_CONTEXT, WRITES),
-    "gpt2_classifier": Case(
-        "gpt2_classifier",
-        {**WITH_CONTEXT, "classes": 3},
-        DESCENDS | {"pooled", "attends", "compiles"},
-    ),
-    "llama": Case("llama", {**WITH_CONTEXT, "key_heads": 2, "hidden": 48}, WRITES),
-    "wide llama": Case("llama", {**WITH_CONTEXT, "width": 16, "hidden": 48, "tied": True}, WRITES),
-    "markov": Case("markov", {"vocab": VOCAB, "order": 3}, COUNTS | {"causal", "cached"}),
-    "markov with skips": Case(
-        "markov", {"vocab": VOCAB, "skips": 4}, COUNTS | {"causal", "cached"}
-    ),
-    "markov with a mask": Case(
-        "markov", {"vocab": VOCAB, "skips": 4, "masked": True}, COUNTS | {"causal", "cached"}
-    ),
-    "bag": Case("bag", {"vocab": VOCAB, "classes": 3, "least": 1}, COUNTS | {"pooled"}),
-    "neighbours": Case("neighbours", {"vocab": VOCAB}, COUNTS),
-    "phrases": Case("phrases", {"vocab": VOCAB, "end": 3}, COUNTS | {"cached", "source"}),
+    "classifier": Case("classifier", {**WITH_CONTEXT, "classes": 3}),
+    "generator": Case("generator", WITH_CONTEXT),
+    "translator": Case("translator", {**SIZES, "hidden": 64}),
+    "two vocabularies": Case("translator", {**SIZES, "hidden": 64, "source_vocab": 60}),
+    "bert": Case("bert", WITH_CONTEXT),
+    "bert without next sentence": Case("bert", {**WITH_CONTEXT, "next_sentence": False}),
+    "bert by distance": Case("bert", {**WITH_CONTEXT, "position": "alibi"}),
+    "bert_classifier": Case("bert_classifier", {**WITH_CONTEXT, "classes": 3}),
+    "bert_encoder": Case("bert_encoder", WITH_CONTEXT),
+    "gpt2": Case("gpt2", WITH_CONTEXT),
+    "gpt2_classifier": Case("gpt2_classifier", {**WITH_CONTEXT, "classes": 3}),
+    "llama": Case("llama", {**WITH_CONTEXT, "key_heads": 2, "hidden": 48}),
+    "wide llama": Case("llama", {**WITH_CONTEXT, "width": 16, "hidden": 48, "tied": True}),
+    "markov": Case("markov", {"vocab": VOCAB, "order": 3}),
+    "markov with skips": Case("markov", {"vocab": VOCAB, "skips": 4}),
+    "markov with a mask": Case("markov", {"vocab": VOCAB, "skips": 4, "masked": True}),
+    "bag": Case("bag", {"vocab": VOCAB, "classes": 3, "least": 1}),
+    "neighbours": Case("neighbours", {"vocab": VOCAB}),
+    "phrases": Case("phrases", {"vocab": VOCAB, "end": 3}),
     **{
         f"decoder: {score}, {position}": Case(
-            "decoder", {**WITH_CONTEXT, "score": score, "position": position}, WRITES
+            "decoder", {**WITH_CONTEXT, "score": score, "position": position}
         )
         for score, position in (
             *(("scaled", "learned"), ("unscaled", "sinusoidal"), ("additive", "rotary")),
             *(("unscaled", "none"), ("scaled", "alibi"), ("scaled", "none"), ("plain", "learned")),
         )
     },
-    "convolutional": Case(
-        "convolutional", CONVOLVES, DESCENDS | {"causal", "cached", "compiles", "local"}
-    ),
-    "convolutional_classifier": Case(
-        "convolutional_classifier", {**CONVOLVES, "classes": 3}, DESCENDS | {"pooled", "compiles"}
-    ),
+    "convolutional": Case("convolutional", CONVOLVES),
+    "convolutional_classifier": Case("convolutional_classifier", {**CONVOLVES, "classes": 3}),
     **{
-        f"recurrent: {cell}": Case(
-            "recurrent", {**RECURS, "cell": cell}, DESCENDS | {"causal", "cached"}
-        )
+        f"recurrent: {cell}": Case("recurrent", {**RECURS, "cell": cell})
         for cell in ("lstm", "gru")
     },
-    "recurrent_classifier": Case(
-        "recurrent_classifier", {**RECURS, "classes": 3}, DESCENDS | {"pooled"}
-    ),
+    "recurrent_classifier": Case("recurrent_classifier", {**RECURS, "classes": 3}),
     **{
         f"recurrent_translator: {attention}": Case(
             "recurrent_translator",
             {"vocab": VOCAB, "dim": 32, "depth": 2, "dropout": 0.0, "attention": attention},
-            DESCENDS | {"causal", "cached", "source"},
         )
         for attention in ("none", "dot", "additive")
     },
 }
 
 
-def with_traits(*traits: str) -> list[str]:
-    return [name for name, case in CASES.items() if case.has(*traits)]
+def with_traits(*traits: Trait, without: Trait | None = None) -> list[str]:
+    return [
+        n for n, case in CASES.items() if case.has(*traits) and not (without and case.has(without))
+    ]

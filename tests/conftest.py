@@ -17,7 +17,7 @@ def seed():
 @pytest.fixture(autouse=True)
 def one_precision(monkeypatch):
     """What is chosen by measuring would differ from machine to machine: here it is float32."""
-    monkeypatch.setattr("glassformer.training.decide.bfloat16_may_pay", lambda _network: False)
+    monkeypatch.setattr("glassformer.training.autotune.bfloat16_ratio", lambda _network: 9.0)
 
 
 @pytest.fixture(autouse=True)

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from glassformer import GlassError, load
-from glassformer.core import folder
 from glassformer.checkpoint import BEST, LAST
+from glassformer.core import folder
 from glassformer.core.reporter import NullReporter
-from glassformer.training import start
+from glassformer.training import train as training
 from glassformer.training.run import Run, damage
 
 COMMAND = [sys.executable, "-c", "from glassformer.cli import main; main()"]
@@ -145,14 +145,14 @@ def full_at_every(home: Path, train: Callable, every: int = 1) -> int:
     while True:
         run, n = home / "run", failures * every
         with pytest.MonkeyPatch.context() as patch:
-            begin, full = start.begin, []
+            begin, full = training.set_up, []
 
             def filled(*args, patch=patch, begin=begin, full=full, n=n):
                 trainer = begin(*args)
                 full.append(Full(patch, n))
                 return trainer
 
-            patch.setattr(start, "begin", filled)
+            patch.setattr(training, "set_up", filled)
             with contextlib.suppress(DiskFullError):
                 named(lambda run=run: train(run))
         left = {p.name for p in run.iterdir()}
@@ -160,7 +160,7 @@ def full_at_every(home: Path, train: Callable, every: int = 1) -> int:
         load(run / LAST)
         if (run / BEST).exists():
             load(run / BEST)
-        start.resume(run, NullReporter())
+        training.resume(run, NullReporter())
         assert hashes(run) == hashes(home / "whole"), n
         assert damage(run) == []
         shutil.rmtree(run)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 import test_models as laws
 from cases import CASES
-from convert.test_gpt2 import test_twenty_random_models_agree as gpt2_parity
+from formats.test_gpt2 import test_twenty_random_models_agree as gpt2_parity
 from glassformer.nn import attention, masks, span
 from glassformer.nn.attention import Attention
 from glassformer.nn.masks import causal

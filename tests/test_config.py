@@ -9,10 +9,11 @@ import pytest
 from glassformer import MODELS, GlassError
 from glassformer.core import config
 from glassformer.core.bounds import BOUNDS, check_bounds
+from glassformer.data.request import DataOptions
 from glassformer.generate.sampling import Sampling
-from glassformer.models import build, gpt2, llama
+from glassformer.models import gpt2, llama
 from glassformer.nn.positions import Stretch
-from glassformer.tasks.task import Data
+from glassformer.registry import build
 from glassformer.training.settings import Training
 
 
@@ -134,7 +135,7 @@ def test_a_llama_needs_heads_that_share_keys_equally():
         llama.Config(key_heads=3)
 
 
-SETTINGS = [Training, Data, Sampling, Stretch, *(model.Config for model in MODELS.values())]
+SETTINGS = [Training, DataOptions, Sampling, Stretch, *(model.Config for model in MODELS.values())]
 
 
 @pytest.mark.parametrize("kind", SETTINGS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")

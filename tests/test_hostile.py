@@ -102,7 +102,7 @@ def test_what_does_not_fit_together_is_refused(ours, tmp_path):
 def test_labels_need_a_network_that_sorts_texts(tmp_path):
     bert = CASES["bert"].network
     Model(bert, Characters("abc"), {"labels": ["a", "b"]}).save(tmp_path / "labels")
-    refused(tmp_path / "labels", "has labels, but the head of its network guesses hidden tokens")
+    refused(tmp_path / "labels", "has labels, but its network is not a classifier")
 
 
 def test_best_must_be_in_its_run(ours, tmp_path):

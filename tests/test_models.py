@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from cases import CASES, LENGTH, VOCAB, ids, source, with_traits
 from glassformer import MODELS, Trace, load
 from glassformer.api import Model
+from glassformer.models.network import PROTOCOLS, Trait
 from glassformer.text.plain import Characters
 
 close = torch.testing.assert_close
@@ -16,15 +17,23 @@ STACKS = ("blocks", "layers", "decoder")
 loosely = {"atol": 1e-5, "rtol": 1e-5}
 
 
-def cases(*traits):
-    """Run a law over the models that have these traits."""
-    return pytest.mark.parametrize("case", with_traits(*traits), indirect=True)
+def cases(*traits, without=None):
+    """Run a law over the models that have these traits, without those that have another."""
+    return pytest.mark.parametrize("case", with_traits(*traits, without=without), indirect=True)
 
 
 @pytest.fixture
 def case(request):
     """A copy, so that no test sees what another did to a network."""
     return copy.deepcopy(CASES[request.param])
+
+
+def position_of(network):
+    return next(name for name in network.embeddings if name.endswith("position"))
+
+
+def named_in(network, path):
+    return [(name, p) for name, p in network.named_parameters() if name.startswith(f"{path}.")]
 
 
 def test_every_model_has_a_case():
@@ -34,7 +43,7 @@ def test_every_model_has_a_case():
 # --- causal ---------------------------------------------------------------------------------------
 
 
-@cases("causal")
+@cases(Trait.CAUSAL)
 @torch.no_grad()
 def test_the_future_is_hidden(case):
     before = ids()
@@ -44,7 +53,7 @@ def test_the_future_is_hidden(case):
     assert not torch.equal(case(before)[:, 8:], case(after)[:, 8:])
 
 
-@cases("causal", "attends")
+@cases(Trait.CAUSAL, Trait.ATTENTION)
 @pytest.mark.parametrize("patterns", [(), ("*.pattern",)], ids=["fused", "open"])
 def test_no_gradient_comes_back_from_beyond_the_mask(case, patterns):
     leaves = []
@@ -64,7 +73,7 @@ def test_no_gradient_comes_back_from_beyond_the_mask(case, patterns):
 # --- cached ---------------------------------------------------------------------------------------
 
 
-@cases("cached")
+@cases(Trait.CACHED)
 @pytest.mark.parametrize("chunk", [1, 5, LENGTH])
 @torch.no_grad()
 def test_cached_steps_equal_one_pass(case, chunk):
@@ -73,7 +82,7 @@ def test_cached_steps_equal_one_pass(case, chunk):
     close(torch.cat(steps, dim=1), case(text), **loosely)
 
 
-@cases("cached")
+@cases(Trait.CACHED)
 @pytest.mark.parametrize("chunk", [1, 5])
 @torch.no_grad()
 def test_cached_steps_equal_one_pass_with_padding_on_the_left(case, chunk):
@@ -83,7 +92,7 @@ def test_cached_steps_equal_one_pass_with_padding_on_the_left(case, chunk):
     close(torch.cat(steps, dim=1)[keep], case(text, keep=keep)[keep], **loosely)
 
 
-@cases("cached")
+@cases(Trait.CACHED)
 @torch.no_grad()
 def test_only_the_prompt_needs_to_say_what_is_padding(case):
     text, keep, cache = ids(), padded_left(), case.network.cache(LENGTH)
@@ -91,7 +100,7 @@ def test_only_the_prompt_needs_to_say_what_is_padding(case):
     close(case(text[:, 8:], cache=cache), case(text, keep=keep)[:, 8:], **loosely)
 
 
-@cases("cached")
+@cases(Trait.CACHED)
 @torch.no_grad()
 def test_a_cache_goes_on_with_the_rows_that_are_selected(case):
     text, keep, rows = ids(), padded_left(), torch.tensor([2, 0, 0, 1])
@@ -102,7 +111,7 @@ def test_a_cache_goes_on_with_the_rows_that_are_selected(case):
     close(case(text[rows, 8:], cache=cache), whole[:, 8:], **loosely)
 
 
-@cases("cached", "learns")
+@cases(Trait.CACHED, without=Trait.FITTED)
 @torch.no_grad()
 def test_a_pass_that_fails_leaves_the_cache_as_it_was(case):
     text, cache = ids(), case.network.cache(LENGTH)
@@ -119,7 +128,7 @@ def test_a_pass_that_fails_leaves_the_cache_as_it_was(case):
     close(again, case(text, keep=padded_left())[:, 8:], **loosely)
 
 
-@cases("cached")
+@cases(Trait.CACHED)
 @torch.no_grad()
 def test_a_cache_is_of_one_batch(case):
     cache = case.network.cache(LENGTH)
@@ -128,7 +137,7 @@ def test_a_cache_is_of_one_batch(case):
         case(ids()[:1, 6:], cache=cache)
 
 
-@cases("cached", "source")
+@cases(Trait.CACHED, Trait.SEQ2SEQ)
 @torch.no_grad()
 def test_a_cache_that_holds_a_source_takes_no_other(case):
     cache = case.network.cache(LENGTH)
@@ -137,7 +146,7 @@ def test_a_cache_that_holds_a_source_takes_no_other(case):
         case.network(ids()[:, 6:], source=source(3), cache=cache)
 
 
-@cases("cached", "attends")
+@cases(Trait.CACHED, Trait.ATTENTION)
 @torch.no_grad()
 def test_a_cache_takes_memory_for_what_it_holds(case):
     cache = case.network.cache(131_072)
@@ -152,7 +161,7 @@ def test_a_cache_takes_memory_for_what_it_holds(case):
     close(torch.cat(steps, dim=1), case(long), **loosely)
 
 
-@cases("cached")
+@cases(Trait.CACHED)
 @torch.no_grad()
 def test_a_full_cache_says_so(case):
     cache = case.network.cache(4)
@@ -171,31 +180,31 @@ def padded_right():
     return padded_left().flip(1)
 
 
-@cases("padded")
+@cases(Trait.PADDED)
 @pytest.mark.parametrize("keep", [padded_left(), padded_right()], ids=["left", "right"])
 @torch.no_grad()
 def test_padding_changes_nothing(case, keep):
     text = ids()
     together = case(text, keep=keep)
     for row, kept in enumerate(keep):
-        more = {"source": source(3)[row : row + 1]} if case.has("source") else {}
+        more = {"source": source(3)[row : row + 1]} if case.has(Trait.SEQ2SEQ) else {}
         alone = case(text[row : row + 1, kept], **more)[0]
         close(together[row] if alone.ndim == 1 else together[row, kept], alone, **loosely)
 
 
-@cases("padded")
+@cases(Trait.PADDED)
 @pytest.mark.parametrize("keep", [padded_left(), padded_right()], ids=["left", "right"])
 @torch.no_grad()
 def test_what_stands_in_the_padding_does_not_matter(case, keep):
     text = ids()
     other = torch.where(keep, text, (text + 1) % VOCAB)
-    if case.has("pooled"):
+    if case.has(Trait.CLASSIFIER):
         assert torch.equal(case(text, keep=keep), case(other, keep=keep))
     else:
         assert torch.equal(case(text, keep=keep)[keep], case(other, keep=keep)[keep])
 
 
-@cases("source")
+@cases(Trait.SEQ2SEQ)
 @pytest.mark.parametrize("side", ["left", "right"])
 @torch.no_grad()
 def test_padding_of_the_source_changes_nothing(case, side):
@@ -211,14 +220,14 @@ def test_padding_of_the_source_changes_nothing(case, side):
     close(torch.cat(steps, dim=1), plain, **loosely)
 
 
-@cases("padded")
+@cases(Trait.PADDED)
 def test_a_text_of_padding_alone_gives_finite_numbers_and_gradients(case):
     text, keep = ids(), padded_right()
     keep[1] = False
     case.network.zero_grad()
     logits = case(text, keep=keep)
     assert logits.isfinite().all()
-    if case.has("learns"):
+    if not case.has(Trait.FITTED):
         logits.sum().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in case.network.parameters())
 
@@ -226,23 +235,23 @@ def test_a_text_of_padding_alone_gives_finite_numbers_and_gradients(case):
 # --- positionless ---------------------------------------------------------------------------------
 
 
-@cases("positionless")
+@cases(Trait.POSITIONLESS)
 @torch.no_grad()
 def test_without_positions_a_permuted_text_gives_a_permuted_answer(case):
     network, text, order = copy.deepcopy(case.network), ids(), torch.randperm(LENGTH)
-    if case.has("first"):  # the first token stands for the whole, so it stays the first
+    if case.has(Trait.FIRST_TOKEN):  # the first token stands for the whole, so it stays the first
         order = torch.cat((torch.zeros(1, dtype=torch.long), torch.randperm(LENGTH - 1) + 1))
 
     def both():
         answer = network(text)
-        return network(text[:, order]), answer if case.has("pooled") else answer[:, order]
+        return network(text[:, order]), answer if case.has(Trait.CLASSIFIER) else answer[:, order]
 
     assert not torch.allclose(*both(), **loosely)
-    network.position.weight.zero_()
+    network.get_parameter(f"{position_of(network)}.weight").zero_()
     close(*both(), **loosely)
 
 
-@cases("source", "attends")
+@cases(Trait.SEQ2SEQ, Trait.ATTENTION)
 @torch.no_grad()
 def test_without_positions_the_order_of_the_source_does_not_matter(case, monkeypatch):
     text, given = ids(), source(3)
@@ -262,7 +271,7 @@ def test_a_batch_of_one_equals_a_batch_of_many(case):
     text = ids()
     many = case(text)
     for row in range(len(text)):
-        more = {"source": source(3)[row : row + 1]} if case.has("source") else {}
+        more = {"source": source(3)[row : row + 1]} if case.has(Trait.SEQ2SEQ) else {}
         close(case(text[row : row + 1], **more), many[row : row + 1], **loosely)
 
 
@@ -288,7 +297,7 @@ def test_tracing_changes_nothing(case):
     with Trace(case.network) as trace:
         close(case(text), plain, **loosely)
     close(trace["output"], plain, **loosely)
-    if case.has("attends"):
+    if case.has(Trait.ATTENTION):
         assert sum(name.endswith("attention.pattern") for name in trace) >= 2
     with Trace(case.network, "*.attention", "*.q") as quiet:
         assert torch.equal(case(text), plain)  # nothing left the fused kernel
@@ -296,7 +305,7 @@ def test_tracing_changes_nothing(case):
     assert torch.equal(case(text), plain)
 
 
-@cases("learns")
+@cases(without=Trait.FITTED)
 def test_every_parameter_gets_a_gradient(case):
     """But for the bias of keys, which moves all scores of a query alike: the softmax removes it."""
     network = copy.deepcopy(case.network).requires_grad_(True)
@@ -305,12 +314,15 @@ def test_every_parameter_gets_a_gradient(case):
     torch.manual_seed(3)
     text = ids(6, LENGTH)
     logits = [shaken(text)]
-    if hasattr(network, "read") and hasattr(network.read(text), "classes"):
-        reading = network.read(text, segments=(torch.arange(LENGTH) > 5).long().expand(6, -1))
-        logits = [x for x in (reading.tokens, reading.classes) if x is not None]
+    if case.has(Trait.MASKED_LM):
+        asked, segments = torch.ones_like(text, dtype=torch.bool), (torch.arange(LENGTH) > 5).long()
+        found = network.masked_logits(text, asked, segments.expand(6, -1))
+        logits = [x for x in (found.tokens, found.follows) if x is not None]
+    elif case.name == "bert_encoder":
+        logits = [logits[0], network.pooler(logits[0])]
     sum((x * torch.randn_like(x)).sum() for x in logits).backward()
     for name, parameter in network.named_parameters():
-        beyond = name == "position.weight"  # places behind the text are not read
+        beyond = name.endswith("position.weight")  # places behind the text are not read
         gradient = parameter.grad[:LENGTH] if beyond else parameter.grad
         assert gradient is not None, name
         if name.endswith("key.bias") and "additive" not in vars(network.config).values():
@@ -318,12 +330,13 @@ def test_every_parameter_gets_a_gradient(case):
         assert gradient.abs().max() > 1e-7, name
 
 
-@cases("learns")
+@cases(without=Trait.FITTED)
 def test_a_tied_head_and_its_embedding_share_one_gradient(case):
     """The gradient of the table is that of both its uses, which two tables would get apart."""
-    head = getattr(case.network, "head", None)
-    tied = head is None and not case.has("pooled")
-    if not tied:
+    network = case.network
+    own_head = any("weight" in n for h in network.heads for n, _ in named_in(network, h))
+    predicts_tokens = any(map(case.has, (Trait.CAUSAL_LM, Trait.MASKED_LM, Trait.SEQ2SEQ)))
+    if not predicts_tokens or (own_head and not case.has(Trait.MASKED_LM)):
         pytest.skip("its head has weights of its own")
     network = copy.deepcopy(case.network).requires_grad_(True)
     one = copy.copy(case)
@@ -336,7 +349,7 @@ def test_a_tied_head_and_its_embedding_share_one_gradient(case):
         return (one(text) * weight).sum()
 
     loss().backward()
-    table = network.token.weight
+    table = network.get_parameter(f"{network.embeddings[0]}.weight")
     analytic = table.grad.clone()
     direction = torch.randn_like(table)
     with torch.no_grad():
@@ -344,14 +357,15 @@ def test_a_tied_head_and_its_embedding_share_one_gradient(case):
         one.network, weight = double, weight.double()
         values = []
         for sign in (1, -1):
-            double.token.weight.add_(sign * 1e-6 * direction)
+            table = double.get_parameter(f"{network.embeddings[0]}.weight")
+            table.add_(sign * 1e-6 * direction)
             values.append(float(loss()))
-            double.token.weight.sub_(sign * 1e-6 * direction)
+            table.sub_(sign * 1e-6 * direction)
     numeric = (values[0] - values[1]) / 2e-6
     assert float((analytic * direction).sum()) == pytest.approx(numeric, rel=2e-3, abs=1e-2)
 
 
-@cases("learns")
+@cases(without=Trait.FITTED)
 def test_gradients_of_the_fast_and_the_open_way_match(case):
     text, gradients = ids(), []
     for patterns in ((), ("*",)):
@@ -373,15 +387,15 @@ def test_a_copy_gives_the_same(case):
     close(again(text, keep=padded_left()), case(text, keep=padded_left()))
 
 
-@cases("learns")
+@cases(without=Trait.FITTED)
 def test_it_works_under_inference_mode_and_can_be_trained_afterwards(case):
     with torch.inference_mode(), Trace(case.network, "*.pattern") as trace:
         case(ids(), keep=padded_right())
-    assert trace.visits or not case.has("attends")
+    assert trace.visits or not case.has(Trait.ATTENTION)
     case(ids(), keep=padded_right()).sum().backward()
 
 
-@cases("learns")
+@cases(without=Trait.FITTED)
 @torch.no_grad()
 def test_half_precision_goes_through(case):
     half = copy.copy(case)
@@ -394,13 +408,14 @@ def test_half_precision_goes_through(case):
         close(logits.float(), case(text, keep=keep), atol=0.2, rtol=0.1)
 
 
-@cases("learns")
+@cases(without=Trait.FITTED)
 def test_one_batch_can_be_learnt(case):
     network = copy.deepcopy(case.network).train()
     learner = copy.copy(case)
     learner.network = network
     text, answers = ids(), torch.randint(0, VOCAB, (3, LENGTH))
-    answers = torch.tensor([0, 1, 2]) if case.has("pooled") else answers
+    answers = torch.tensor([0, 1, 2]) if case.has(Trait.CLASSIFIER) else answers
+    answers = answers % learner(text).shape[-1]
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3)
     for _ in range(500):
         logits = learner(text)
@@ -413,7 +428,7 @@ def test_one_batch_can_be_learnt(case):
     pytest.fail(f"the loss stays at {loss:.2f}")
 
 
-@cases("compiles")
+@cases(Trait.COMPILED)
 @torch.no_grad()
 def test_the_compiler_takes_it_whole(case):
     compiled = copy.copy(case)
@@ -424,7 +439,7 @@ def test_the_compiler_takes_it_whole(case):
     torch._dynamo.reset()
 
 
-@cases("learns")
+@cases(without=Trait.FITTED)
 def test_it_can_be_built_without_memory(case):
     with torch.device("meta"):
         network = MODELS[case.name](case.network.config)
@@ -498,11 +513,37 @@ def test_what_a_new_gpt2_adds_to_its_stream_shrinks_with_its_depth(depth):
             assert float(weight.detach().std()) == pytest.approx(0.02, rel=0.05), name
 
 
-def test_bert_reads_all_that_its_heads_say():
+def test_bert_predicts_where_it_is_asked_as_it_does_everywhere():
     text, bert = ids(), CASES["bert"].network
-    reading = bert.read(text)
-    assert torch.equal(reading.tokens, bert(text))
-    close(reading.classes, bert.head(torch.tanh(bert.pooler.dense(reading.features[:, 0]))))
+    asked = torch.rand(text.shape) < 0.3
+    found = bert.masked_logits(text, asked)
+    close(found.tokens, bert(text)[asked])
+    first = bert.features(text)[:, 0]
+    close(found.follows, bert.head(torch.tanh(bert.pooler.dense(first))))
+
+
+@cases(Trait.ENCODER)
+@torch.no_grad()
+def test_features_are_rows_of_each_token_and_know_no_padding(case):
+    text, keep = ids(), padded_right()
+    features = case.network.features(text, keep)
+    assert features.shape == (*text.shape, case.network.config.dim)
+    for row, kept in enumerate(keep):
+        close(features[row, kept], case.network.features(text[row : row + 1, kept])[0], **loosely)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_trait_implies_its_protocol(name):
+    network = CASES[name].network
+    for trait, protocol in PROTOCOLS.items():
+        if network.has(trait):
+            assert isinstance(network, protocol), trait
+    if network.has(Trait.SEGMENTED):
+        assert "segments" in network.takes
+    assert network.has(Trait.FITTED) != bool(network.embeddings and network.stacks)
+    for path in (*network.stacks, *network.embeddings, *network.heads):
+        parent, _, name = path.rpartition(".")
+        assert hasattr(network.get_submodule(parent), name), path
 
 
 def test_the_second_sentence_is_told_from_the_first():

@@ -8,6 +8,7 @@ from torch import nn
 
 from cases import CASES, ids
 from glassformer import MODELS, Trace
+from glassformer.models.network import Trait
 from glassformer.trace import tap, watched
 
 GPT2 = CASES["gpt2"].network
@@ -39,7 +40,7 @@ def test_names_of_values_are_no_names_of_parts(monkeypatch):
         with monkeypatch.context() as patch, Trace(case.network):
             patch.setattr(Trace, "visit", note)
             case(ids())
-        if case.has("attends"):
+        if case.has(Trait.ATTENTION):
             assert any(name.endswith("attention.pattern") for name in tapped)
         assert not tapped & parts
 

@@ -20,8 +20,8 @@ from glassformer.generate.pieces import overlap
 from glassformer.generate.sampling import GREEDY
 from glassformer.tasks import TASKS
 from glassformer.text.subword import BPE, WordPiece
-from glassformer.training.measure import measure
-from glassformer.training.start import train
+from glassformer.training.evaluate import evaluate
+from glassformer.training.train import train
 
 TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "train.rate=3e-3"]
 
@@ -234,27 +234,27 @@ def test_a_notebook_shows_what_a_model_is(home):
 
 
 def test_a_run_is_measured_on_its_own_part_and_on_other_data(home):
-    own = measure(home / "generate")
+    own = evaluate(home / "generate")
     last = json.loads((home / "generate" / "metrics.jsonl").read_text().splitlines()[-1])
     assert own["bits_per_byte"] <= last["bits_per_byte"] + 1e-6
-    other = measure(home / "generate", (home / "book.txt",))
+    other = evaluate(home / "generate", (home / "book.txt",))
     assert other["bytes"] == (home / "book.txt").stat().st_size
-    labels = measure(home / "classify", (home / "reviews.csv",))
+    labels = evaluate(home / "classify", (home / "reviews.csv",))
     assert labels["examples"] == 99
-    assert measure(home / "translate", (home / "pairs.tsv",))["bleu_signature"].startswith(
+    assert evaluate(home / "translate", (home / "pairs.tsv",))["bleu_signature"].startswith(
         "nrefs:1"
     )
-    assert measure(home / "fill-mask", (home / "book.txt",))["tokens"] > 10
+    assert evaluate(home / "fill-mask", (home / "book.txt",))["tokens"] > 10
     (home / "odd.csv").write_text("text,label\nx,pos\ny,meh\n")
     with pytest.raises(GlassError, match="does not know the label 'meh'"):
-        measure(home / "classify", (home / "odd.csv",))
+        evaluate(home / "classify", (home / "odd.csv",))
 
 
 def test_a_folder_that_is_given_away_is_measured_on_data_only(home, tmp_path):
     load(home / "generate").save(tmp_path / "given")
-    assert measure(tmp_path / "given", (home / "book.txt",))["task"] == "generate"
+    assert evaluate(tmp_path / "given", (home / "book.txt",))["task"] == "generate"
     with pytest.raises(GlassError, match="name the data"):
-        measure(tmp_path / "given")
+        evaluate(tmp_path / "given")
 
 
 # --- commands -------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ def test_a_table_can_come_through_a_pipe(home, tmp_path):
     tabbed = "a\tline with a tab\n" * 200  # running text stays running text
     command("train", "generate", "-", *small, "--overwrite", text=tabbed)
     assert load(tmp_path / "r").generate("a", new=4, seed=0)
-    assert measure(tmp_path / "r")["bytes"] == len(tabbed) // 10
+    assert evaluate(tmp_path / "r")["bytes"] == len(tabbed) // 10
 
 
 def test_a_recipe_is_a_file(home, tmp_path):
@@ -423,9 +423,9 @@ def test_a_recipe_is_a_file(home, tmp_path):
 
 
 def test_every_recipe_of_ours_can_be_read():
-    from glassformer.training.begin import make_config
     from glassformer.training.recipe import read_recipe
     from glassformer.training.request import sort_options
+    from glassformer.training.setup import make_config
 
     recipes = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
     assert {read_recipe(recipe).model["name"] for recipe in recipes} == MODELS.keys()
@@ -531,7 +531,7 @@ def test_the_options_of_a_translation_reach_the_search(home, monkeypatch):
         asked.update(width=width, penalty=penalty)
         return [[(0.0, [])] for _ in limits]
 
-    monkeypatch.setattr("glassformer.use.beam_search", search)
+    monkeypatch.setattr("glassformer.tasks.translate.beam_search", search)
     load(home / "translate").translate(["one", "two"], beam=3, penalty=1.5)
     assert asked == {"width": 3, "penalty": 1.5}
 

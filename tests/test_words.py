@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import glassformer
-from glassformer.inspection.heads import LOOKS
 from glassformer.core.i18n import catalogue, language, say
+from glassformer.inspection.heads import LOOKS
 
 PACKAGE = Path(glassformer.__file__).parent
 

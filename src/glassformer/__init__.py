@@ -25,7 +25,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 _HOME = {
     "MODELS": "registry",
     "TOKENIZERS": "text",
-    "GlassError": "errors",
+    "GlassError": "core.errors",
     "Model": "api",
     "Trace": "trace",
     "load": "api",

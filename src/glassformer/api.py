@@ -9,29 +9,32 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
-from glassformer import checkpoint, config, models, use
+from glassformer import checkpoint, registry
+from glassformer.core import config
 from glassformer.core.bounds import check_bounds
-from glassformer.formats import huggingface
 from glassformer.core.errors import GlassError
+from glassformer.core.reporter import Reporter
+from glassformer.formats import huggingface
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection import draw as pictures
 from glassformer.inspection.alignment import Alignment, align
 from glassformer.inspection.draw import OF_A_TEXT
 from glassformer.inspection.heads import Roles, repeated, roles
 from glassformer.inspection.patch import Patched, patch
-from glassformer.inspection.reading import inputs_for, read
+from glassformer.inspection.reading import read
 from glassformer.inspection.seen import Seen
 from glassformer.inspection.shown import Sheet
 from glassformer.inspection.sketches import ALONE
 from glassformer.inspection.why import Pass, Why
 from glassformer.inspection.worksheet import worksheet
-from glassformer.core.reporter import Reporter
-from glassformer.tasks.classify import Classify, context_of
-from glassformer.tasks.translate import Translate
+from glassformer.models.network import Network, Trait
+from glassformer.predict import codec_for, embed_texts, inputs_for, predict, stream_text
+from glassformer.tasks.generate import GenerateCodec
+from glassformer.tasks.task import Artifacts, Codec
+from glassformer.tasks.translate import BEAM, PENALTY
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.training import start as training
+from glassformer.training import train as training
 
 
 class Model:
@@ -39,7 +42,7 @@ class Model:
 
     def __init__(
         self,
-        network: nn.Module,
+        network: Network,
         tokenizer: Tokenizer | None = None,
         task: dict[str, Any] | None = None,
     ) -> None:
@@ -53,7 +56,7 @@ class Model:
     @property
     def name(self) -> str:
         """The architecture's name in `MODELS`."""
-        return models.name_of(self.network)
+        return registry.name_of(self.network)
 
     # --- use ----------------------------------------------------------------------------------
 
@@ -74,19 +77,16 @@ class Model:
         >>> "".join(model.stream("the cat", new=40, stop=[" and"], temperature=0.0))
         ' sat on the mat'
         """
-        others = (models.MODELS[name] for name in (*Translate.models, *Classify.models))
-        if not models.writes(self.network) or isinstance(self.network, tuple(others)):
-            raise GlassError("this model was not trained to generate")
+        self.must(Trait.CAUSAL_LM, "generate")
         check_bounds({"new": new, "seed": seed})
-        return use.continued(
+        return stream_text(
             self.network,
-            self.words(),
+            GenerateCodec(self.artifacts),
             prompt,
-            new,
+            new=new,
             sampling=config.make(Sampling, sampling),
             seed=seed,
             stop=stop,
-            eos=self.task.get("eos", ()),
         )
 
     def generate(self, prompts: str | Sequence[str] = "", **options: Any) -> Any:
@@ -120,10 +120,10 @@ class Model:
             if len(row) != len(read):
                 together = f"{len(read)} texts together" if len(read) > 1 else "one text at a time"
                 raise GlassError(f"this model reads {together} ({', '.join(read)}), not {row}")
-        return use.labelled(self.network, self.words(), rows, self.task["labels"])
+        return [*predict(self.network, self.codec, rows)]
 
     def translate(
-        self, texts: str | Sequence[str], *, beam: int = use.BEAM, penalty: float = use.PENALTY
+        self, texts: str | Sequence[str], *, beam: int = BEAM, penalty: float = PENALTY
     ) -> Any:
         """The best translation of each text; a beam of 1 takes the likeliest word each time.
 
@@ -133,11 +133,12 @@ class Model:
         >>> len(model.translate(["one two", "three"], beam=2))
         2
         """
-        self.must_translate()
+        self.must(Trait.SEQ2SEQ, "translate")
         check_bounds({"beam": beam, "penalty": penalty})
         if isinstance(texts, str):
             return self.translate([texts], beam=beam, penalty=penalty)[0]
-        return use.translated(self.network, self.words(), texts, beam=beam, penalty=penalty)
+        found = predict(self.network, self.codec, texts, beam=beam, penalty=penalty)
+        return [answer if text.strip() else "" for text, answer in zip(texts, found, strict=True)]
 
     def align(self, text: str, translation: str) -> Alignment:
         """What each token of a translation read of the text: cross-attention, as one grid.
@@ -146,7 +147,7 @@ class Model:
         >>> read.pattern.shape == (len(read.target), len(read.source))
         True
         """
-        self.must_translate()
+        self.must(Trait.SEQ2SEQ, "translate")
         return align(self.network, self.words(), text, translation)
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
@@ -157,7 +158,15 @@ class Model:
         [3, 3]
         """
         check_bounds({"top": top})
-        return use.filled(self.network, self.words(), text, top)
+        marks = {"[CLS]", "[SEP]", "[MASK]"}
+        if not self.network.has(Trait.MASKED_LM) or not marks <= self.words().specials.keys():
+            raise GlassError("this model was not trained to fill masks: it has no head for them")
+        if "[MASK]" not in text:
+            raise GlassError("there is no [MASK] in the text")
+        answers: list[list[list[tuple[str, float]]]] = [
+            *predict(self.network, self.codec, [text], top=top)
+        ]
+        return answers[0]
 
     def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """A vector for each text: the mean of what the last block says of its tokens.
@@ -167,7 +176,7 @@ class Model:
         """
         if isinstance(texts, str):
             return self.embed([texts])[0]  # type: ignore[no-any-return]
-        return use.embedded(self.network, self.words(), texts)
+        return embed_texts(self.network, self.words(), texts)
 
     # --- look inside --------------------------------------------------------------------------
 
@@ -211,10 +220,10 @@ class Model:
         """
         if text is not None:
             return roles(self.network, inputs_for(self.network, self.words(), text), tell)
-        if self.name in Translate.models:
+        if self.network.has(Trait.SEQ2SEQ):
             raise GlassError("a translator needs a text to read")
-        ids = repeated(self.config.vocab, context_of(self.network))
-        return roles(self.network, {"ids": ids.to(next(self.network.parameters()).device)}, tell)
+        ids = repeated(self.config.vocab, self.network.context)
+        return roles(self.network, {"ids": ids.to(self.network.device)}, tell)
 
     def patch(self, clean: str, corrupt: str, *, tell: Reporter | None = None) -> Patched:
         """Which values carry the difference between two texts.
@@ -257,9 +266,18 @@ class Model:
             raise GlassError("this model has no tokenizer, so it cannot read text")
         return self.tokenizer
 
-    def must_translate(self) -> None:
-        if self.name not in Translate.models:
-            raise GlassError("this model was not trained to translate")
+    @property
+    def artifacts(self) -> Artifacts:
+        return Artifacts(self.task, self.words())
+
+    @property
+    def codec(self) -> Codec:
+        """How it reads and answers."""
+        return codec_for(self.network, self.artifacts)
+
+    def must(self, trait: Trait, what: str) -> None:
+        if not self.network.has(trait):
+            raise GlassError(f"this model was not trained to {what}")
 
     # --- keep ---------------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ import torch
 
 from glassformer import registry, text, weights
 from glassformer.core import config
-from glassformer.formats import huggingface, llama2c
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import (
     digest,
@@ -26,6 +25,7 @@ from glassformer.core.folder import (
     verify,
     write_manifest,
 )
+from glassformer.formats import huggingface, llama2c
 from glassformer.models.network import Network, Trait
 from glassformer.nn.lora import add_lora, merge_lora
 from glassformer.text.tokenizer import Tokenizer
@@ -101,7 +101,9 @@ def load(path: Path, *, merged: bool = True, depth: int = 0) -> Opened:
             if merged:
                 merge_lora(network)
         else:
-            network = weights.fill(lambda: registry.build(name, settings), state, path / weights.FILE)
+            network = weights.fill(
+                lambda: registry.build(name, settings), state, path / weights.FILE
+            )
         tokenizer = text.load(inside(path, TOKENIZER)) if TOKENIZER in names else None
     return check_opened(path, network, tokenizer, task)
 
@@ -196,9 +198,7 @@ def fingerprint(path: Path) -> str:
 
 
 @torch.no_grad()
-def inherit(
-    network: Network, state: weights.State, *, but: Sequence[str] = ()
-) -> list[str]:
+def inherit(network: Network, state: weights.State, *, but: Sequence[str] = ()) -> list[str]:
     """Take over every tensor that fits, except those of the modules `but`; returns the names of
     those that start anew.
 

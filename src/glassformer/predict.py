@@ -22,6 +22,7 @@ from glassformer.tasks.fill_mask import FillMaskCodec
 from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.task import Artifacts, Codec, on_device
 from glassformer.tasks.translate import TranslateCodec
+from glassformer.text.tokenizer import Tokenizer
 
 CODECS: dict[Trait, type[Codec]] = {  # of a network that does not say what task it is for
     Trait.SEQ2SEQ: TranslateCodec,
@@ -65,10 +66,10 @@ def stream_text(
 
 
 def inputs_for(
-    network: Network, artifacts: Artifacts, text: str, target: str | None = None
+    network: Network, tokenizer: Tokenizer, text: str, target: str | None = None
 ) -> dict[str, Tensor]:
     """A text as the network takes it in use; for a translator also a translation, or its own."""
-    codec, tokenizer = codec_for(network, artifacts), artifacts.text_tokenizer
+    codec = codec_for(network, Artifacts(tokenizer=tokenizer))
     if not tokenizer.encode(text) and "[CLS]" not in tokenizer.specials:
         raise GlassError("the text is empty: give at least one word")
     batch = on_device(codec.encode([text]), network)
@@ -82,12 +83,12 @@ def inputs_for(
 
 @torch.inference_mode()
 def embed_texts(
-    network: Network, artifacts: Artifacts, texts: Sequence[str], batch_size: int = 32
+    network: Network, tokenizer: Tokenizer, texts: Sequence[str], batch_size: int = 32
 ) -> NDArray[np.float32]:
     """A vector for each text: the mean of the features of its tokens."""
     if not network.has(Trait.ENCODER):
         raise GlassError(f"{name_of(network)} only counts: it has no features of a text")
-    codec, out = ClassifyCodec(artifacts), list[NDArray[np.float32]]()
+    codec, out = ClassifyCodec(Artifacts(tokenizer=tokenizer)), list[NDArray[np.float32]]()
     for start in range(0, len(texts), batch_size):
         batch = on_device(codec.encode(texts[start : start + batch_size], network.context), network)
         features: Tensor = network.features(batch["ids"], batch["keep"])  # type: ignore[operator]

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from cases import CASES
 from glassformer import Model
 from glassformer.cli import glass
-from glassformer.lessons import LESSONS, load_lesson
 from glassformer.core.i18n import language
+from glassformer.lessons import LESSONS, load_lesson
 from inspection.test_worksheet import TOKENIZER
 
 

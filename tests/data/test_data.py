@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from glassformer import GlassError
+from glassformer.core.reporter import Bar, NullReporter
 from glassformer.data import corpus, sample
 from glassformer.data.batches import Buckets, group, padded, some_of, windows
 from glassformer.data.files import LONGEST, Bad, Quiet, guess_separator, kind_of, lines, rows
 from glassformer.data.labelled import aligned, check_labels, first_rows, guess_columns, table_rows
 from glassformer.data.split import Overlap, held_out
 from glassformer.data.store import Store, Writer
-from glassformer.core.reporter import Bar, NullReporter
 from glassformer.text.plain import Bytes
 
 

@@ -13,13 +13,13 @@ import pytest
 
 from faults import COMMAND
 from glassformer import GlassError
+from glassformer.core.reporter import NullReporter
 from glassformer.data import files
 from glassformer.data.files import Bad, Quiet, guess_separator, kept_input, lines, rows
 from glassformer.data.labelled import guess_columns
-from glassformer.core.reporter import NullReporter
+from glassformer.data.request import DataOptions, DataRequest
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import check
-from glassformer.tasks.task import Data, Given
 from glassformer.training.request import Request
 
 
@@ -80,7 +80,7 @@ def test_json_that_is_none_is_a_bad_row(tmp_path, record, reason):
 @pytest.mark.parametrize("wrong", ["NaN", "-Infinity", "1e999", "null"])
 def test_what_is_no_number_is_no_class(tmp_path, wrong):
     rows = [f'{{"text": "t{i}", "label": {wrong if i == 3 else i % 2}}}' for i in range(9)]
-    report = check("classify", Given(files=(write(tmp_path / "a.jsonl", "\n".join(rows)),)))
+    report = check("classify", DataRequest(files=(write(tmp_path / "a.jsonl", "\n".join(rows)),)))
     assert report["bad_reasons"] == {"the label is empty": 1}
     assert set(report["labels"]) == {"0", "1"}
     other = write(tmp_path / "b.json", f'[{{"text": "a", "label": "x", "score": {wrong}}}]')
@@ -90,8 +90,8 @@ def test_what_is_no_number_is_no_class(tmp_path, wrong):
 @pytest.mark.parametrize("separator", ["xx", "", "\n", '"'])
 def test_a_separator_is_one_character(separator):
     with pytest.raises(GlassError, match="the separator must be one character"):
-        Data(separator=separator)
-    assert Data(separator=";").separator == ";"
+        DataOptions(separator=separator)
+    assert DataOptions(separator=";").separator == ";"
 
 
 # --- quotation marks ------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def test_a_stray_quotation_mark_spoils_its_own_line_and_no_other(tmp_path, tail)
     read = texts(file, bad)
     assert read[:43] == [f"good {i}" for i in range(3)] + [f"fine {i}" for i in range(40)]
     assert bad.count == 1
-    assert check("classify", Given(files=(file,)))["bad_rows"] == 1
+    assert check("classify", DataRequest(files=(file,)))["bad_rows"] == 1
 
 
 def test_a_stray_quotation_mark_that_ends_soon_is_found_too(tmp_path):
@@ -188,10 +188,11 @@ def test_empty_texts_are_bad_rows(tmp_path):
     body = "".join(f"a {i},x\nc {i},y\n" for i in range(20))
     file = write(tmp_path / "a.csv", f"text,label\n{body}  ,x\n")
     with pytest.raises(GlassError, match=r"a\.csv:42: the text is empty"):
-        TASKS["classify"].prepare(Given(files=(file,)), tmp_path, NullReporter())
-    given = Given(files=(file,), bad=Bad(tmp_path / "skipped.jsonl"))
-    task = TASKS["classify"].prepare(given, tmp_path, NullReporter())
-    assert len(task.parts["train"]) + len(task.parts["valid"]) == 40
+        TASKS["classify"].prepare(DataRequest(files=(file,)), tmp_path, NullReporter())
+    given = DataRequest(files=(file,), bad=Bad(tmp_path / "skipped.jsonl"))
+    artifacts = TASKS["classify"].prepare(given, tmp_path, NullReporter())
+    texts = TASKS["classify"].open(artifacts, tmp_path).dataset.texts
+    assert len(texts["train"]) + len(texts["valid"]) == 40
 
 
 # --- pipes ----------------------------------------------------------------------------------------

@@ -19,13 +19,13 @@ from safetensors.torch import load_file, save_file
 from cases import CASES, VOCAB
 from glassformer import MODELS, GlassError, Model, load
 from glassformer.core.reporter import NullReporter
+from glassformer.data.request import DataRequest
 from glassformer.tasks.check import check
-from glassformer.tasks.task import Given
 from glassformer.text.plain import Characters
-from glassformer.training.begin import Start
 from glassformer.training.request import Request
 from glassformer.training.run import damage
-from glassformer.training.start import resume, train
+from glassformer.training.setup import Start
+from glassformer.training.train import resume, train
 
 ROOT = Path(__file__).parents[2]
 TASKS = {"book": "generate", "masked": "fill-mask", "labels": "classify", "pairs": "translate"}
@@ -209,4 +209,4 @@ def use_recipe(path: Path) -> None:
 
 def use_data(path: Path) -> None:
     for file in path.iterdir():
-        check(TASKS[file.name.split(".")[0]], Given(files=(file,)))
+        check(TASKS[file.name.split(".")[0]], DataRequest(files=(file,)))

@@ -10,12 +10,13 @@ from glassformer import GlassError
 from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import finished_texts, stream
 from glassformer.generate.sampling import GREEDY, Sampling, choose, narrow, penalise
+from glassformer.models.network import Trait
 
-writers = pytest.mark.parametrize("case", [CASES[n] for n in with_traits("cached")], ids=str)
+writers = pytest.mark.parametrize("case", [CASES[n] for n in with_traits(Trait.CACHED)], ids=str)
 
 
 def given(case, batch):
-    return {"source": source(batch)} if case.has("source") else {}
+    return {"source": source(batch)} if case.has(Trait.SEQ2SEQ) else {}
 
 
 # --- sampling -------------------------------------------------------------------------------------
@@ -126,7 +127,7 @@ def test_a_text_ends_at_the_end():
 
 @writers
 def test_a_beam_of_one_is_greedy(case):
-    if not case.has("learns"):
+    if case.has(Trait.FITTED):
         pytest.skip("equal counts make equal chances, of which either may be taken")
     text, more = ids(3, 2), given(case, 3)
     for end in (0, 7, 13):
@@ -184,7 +185,7 @@ def test_a_translator_searches_with_padded_sources():
 # --- one text among others ------------------------------------------------------------------------
 
 with_source = pytest.mark.parametrize(
-    "case", [CASES[n] for n in with_traits("cached", "source")], ids=str
+    "case", [CASES[n] for n in with_traits(Trait.CACHED, Trait.SEQ2SEQ)], ids=str
 )
 
 
@@ -239,7 +240,7 @@ def test_a_greedy_answer_does_not_depend_on_the_other_texts_of_its_batch(case):
 
 
 @pytest.mark.parametrize(
-    "case", [CASES[n] for n in with_traits("causal", "cached") if "source" not in CASES[n].traits],
+    "case", [CASES[n] for n in with_traits(Trait.CAUSAL, Trait.CACHED) if not CASES[n].has(Trait.SEQ2SEQ)],
     ids=str,
 )  # fmt: skip
 @torch.no_grad()

@@ -11,6 +11,7 @@ from glassformer import GlassError
 from glassformer.inspection import draw
 from glassformer.inspection.heads import LENGTH, looks, repeated, roles
 from glassformer.inspection.patch import patch
+from glassformer.models.network import Trait
 from inspection.test_worksheet import TOKENIZER
 
 SAID = torch.tensor([1, 2, 3, 1, 2, 3])
@@ -45,7 +46,7 @@ def test_chance_is_said_twice():
 def test_a_silent_head_is_one_whose_way_out_is_closed(name):
     case = CASES[name]
     inputs = {"ids": ids(1, 8)}
-    if case.has("source"):
+    if case.has(Trait.SEQ2SEQ):
         inputs["source"] = ids(1, 5)
     found = roles(case.network, inputs)
     assert len({(role.name, role.head) for role in found}) == len(found)
@@ -57,7 +58,7 @@ def test_a_silent_head_is_one_whose_way_out_is_closed(name):
         whole = network(**inputs)
         out.weight[:, role.head * width : (role.head + 1) * width] = 0
         without = network(**inputs)
-    if case.has("cached"):
+    if case.has(Trait.CACHED):
         losses = [F.cross_entropy(o[0, :-1], inputs["ids"][0, 1:]) for o in (without, whole)]
         expected = float(losses[0] - losses[1])
     else:

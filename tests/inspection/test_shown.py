@@ -9,14 +9,14 @@ from matplotlib import pyplot
 
 from cases import CASES
 from glassformer import Model
+from glassformer.core.i18n import visible
+from glassformer.core.picture import moving, subplots
 from glassformer.inspection import screen, write
 from glassformer.inspection.alignment import Alignment
-from glassformer.inspection.reading import inputs_for
 from glassformer.inspection.sheet import BLANK, Step, Table, blanked
 from glassformer.inspection.why import Pass
 from glassformer.inspection.worksheet import worksheet
-from glassformer.core.picture import moving, subplots
-from glassformer.core.i18n import visible
+from glassformer.predict import inputs_for
 from inspection.test_worksheet import TEXT, TOKENIZER
 
 MODEL = Model(CASES["gpt2"].network, TOKENIZER)

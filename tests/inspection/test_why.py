@@ -10,13 +10,14 @@ from torch import nn
 
 from cases import CASES, ids, source
 from glassformer import GlassError
-from glassformer.inspection.reading import inputs_for
 from glassformer.inspection.why import FEW, Pass, number_at
+from glassformer.models.network import Trait
+from glassformer.predict import inputs_for
 from inspection.test_worksheet import TOKENIZER
 
 
 def recorded(case):
-    inputs = {"ids": ids(2, 6)} | ({"source": source(2)} if case.has("source") else {})
+    inputs = {"ids": ids(2, 6)} | ({"source": source(2)} if case.has(Trait.SEQ2SEQ) else {})
     return Pass(copy.deepcopy(case.network).double(), inputs)
 
 
@@ -38,7 +39,7 @@ def test_every_number_is_what_its_terms_make(case):
             if (why := why.next()) is None:
                 break
     assert explained + unknown > 0
-    if case.has("attends"):
+    if case.has(Trait.ATTENTION):
         assert explained > 5 * unknown
 
 
@@ -162,7 +163,7 @@ def test_a_name_is_that_of_the_number(case):
                 if called.split("[")[0].split("#")[0] in run.trace:
                     seen += 1
                     assert run.at(called).value == pytest.approx(number_at(place), nan_ok=True)
-    assert seen or not case.has("attends")
+    assert seen or not case.has(Trait.ATTENTION)
 
 
 def test_what_is_hidden_weighs_nothing():

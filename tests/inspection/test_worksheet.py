@@ -8,9 +8,9 @@ import torch
 
 from cases import CASES, VOCAB
 from glassformer import GlassError, Model, Trace
-from glassformer.inspection.reading import inputs_for, one_head, read, reading_of
 from glassformer.inspection.seen import Seen
 from glassformer.inspection.worksheet import likeliest, worksheet
+from glassformer.predict import inputs_for, one_head, read, reading_of
 from glassformer.tasks.translate import END, START
 from glassformer.text.plain import UNKNOWN, Characters
 

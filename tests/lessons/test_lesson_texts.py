@@ -6,10 +6,10 @@ from string import Formatter
 import pytest
 import torch
 
+from glassformer.core.i18n import language
 from glassformer.lessons import LESSONS, lesson_title
 from glassformer.lessons.lesson import TEXTS, Placeholders, make_step, make_table, read_text
 from glassformer.lessons.printed import FOLDER, make_matrix, read_matrices
-from glassformer.core.i18n import language
 
 CHAPTERS = {
     chapter.__name__.split(".")[-1]: chapter for lesson in LESSONS.values() for chapter in lesson

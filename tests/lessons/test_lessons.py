@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from glassformer.core.i18n import language
 from glassformer.inspection import write
 from glassformer.inspection.sheet import agree
 from glassformer.lessons import (
@@ -18,7 +19,6 @@ from glassformer.lessons import (
 )
 from glassformer.lessons.lesson import load_steps
 from glassformer.lessons.printed import read_matrices
-from glassformer.core.i18n import language
 
 PRINTED = read_matrices("thrones") | read_matrices("thrones_decoder")
 THRONES = {step.title: step for step in load_steps(thrones)}

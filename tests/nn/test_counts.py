@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from glassformer import MODELS, GlassError
-from glassformer.models.bag import Incidence, separate, sum_rows
-from glassformer.models.phrases import DIAGONAL, ROUNDS, links_of, phrases_of, share
+from glassformer.baselines.bag import Incidence, separate, sum_rows
+from glassformer.baselines.phrases import DIAGONAL, ROUNDS, links_of, phrases_of, share
 from glassformer.nn.counts import Counts, Sequences, Tables, before, refuse_unless, rises, table
 
 close = torch.testing.assert_close
@@ -38,7 +38,7 @@ def test_counts_are_those_of_dictionaries():
     counts = Counts(7, 3)
     # the first token has no context: it is counted as one that nothing stands before
     columns = [torch.cat((torch.tensor([-1]), c[:-1])) for c in before(ids, 3)]
-    counts.learn(columns, ids[0])
+    counts.fit(columns, ids[0])
     asked = torch.randint(0, 7, (50, 4))
     asked[:5, 0] = asked[:3, 1] = -1  # shorter contexts
     given = [asked[:, 2], asked[:, 1], asked[:, 0]]
@@ -55,7 +55,7 @@ def test_counts_are_those_of_dictionaries():
 def test_sequences_have_numbers_if_they_occur_often_enough():
     known = Sequences(10, 2)
     columns = [torch.tensor([1, 1, 2, 3]), torch.tensor([5, 5, 6, -1])]
-    first, second = known.learn(columns, least=2)
+    first, second = known.fit(columns, least=2)
     assert first.tolist() == [0, 0, -1, -1]
     assert second.tolist() == [0, 0, -1, -1]
     assert [n.tolist() for n in known.find([torch.tensor([1, 2, 1]), torch.tensor([5, 6, 9])])] == [
@@ -99,7 +99,7 @@ def taught(**settings):
     rows = [[words.index(word) for word in line.split()] for line in SENTENCES]
     rows[0].append(-1)
     model = MODELS["markov"](MODELS["markov"].Config(vocab=len(words), **settings))
-    model.learn(torch.tensor(rows))
+    model.fit(torch.tensor(rows))
     return model, words
 
 
@@ -132,7 +132,7 @@ def test_a_markov_chain_of_first_order_is_a_table_of_transitions():
 @pytest.mark.parametrize("settings", [{"order": 3}, {"skips": 3}, {"skips": 3, "masked": True}])
 def test_the_likelihood_of_a_text_is_in_its_chances(settings):
     model = MODELS["markov"](MODELS["markov"].Config(vocab=9, **settings))
-    model.learn(torch.randint(0, 9, (3, 200)))
+    model.fit(torch.randint(0, 9, (3, 200)))
     text = torch.randint(0, 9, (40,))
     wanted = model(text[None, :-1])[0].gather(1, text[1:, None])[:, 0].exp()
     close(model.likelihood(text), wanted)
@@ -146,7 +146,7 @@ def test_order_four_on_shakespeare(data):
     ids = torch.tensor([number[letter] for letter in text])
     cut = len(ids) * 9 // 10
     model = MODELS["markov"](MODELS["markov"].Config(vocab=len(letters), order=4))
-    model.learn(ids[None, :cut])
+    model.fit(ids[None, :cut])
     assert -float(model.likelihood(ids[cut:]).double().log().mean()) < 1.67
 
 
@@ -157,7 +157,7 @@ def test_phrases_of_a_text_are_weighed_once_each():
     config = MODELS["bag"].Config(vocab=9, classes=2, order=2, least=1)
     model = MODELS["bag"](config)
     texts = [[1, 2, 1, 2], [3, 4, 3], [1, 2], [4, 3]]
-    model.learn(torch.tensor([i for t in texts for i in (*t, -1)][:-1]), torch.tensor([0, 1, 0, 1]))
+    model.fit(torch.tensor([i for t in texts for i in (*t, -1)][:-1]), torch.tensor([0, 1, 0, 1]))
     once, twice = model(torch.tensor([[1, 2]])), model(torch.tensor([[1, 2, 1, 2]]))
     pairs = {phrase for i in range(3) for phrase in [tuple(texts[0][i : i + 2])]}
     assert pairs == {(1, 2), (2, 1)}
@@ -266,7 +266,7 @@ def test_the_longest_known_phrase_is_translated_as_one():
     source = [[1, 2]] * 3 + [[1, 3]] * 3 + [[2, 3]] * 3
     target = [[12, 11]] * 3 + [[11, 13]] * 3 + [[22, 13]] * 3
     flat = [torch.tensor([i for t in x for i in (*t, -1)][:-1]) for x in (source, target)]
-    model.learn(*flat)
+    model.fit(*flat)
     said = model.translate(torch.tensor([[1, 2, 1, 3], [3, 1, 2, 9]]))
     assert said[0].tolist() == [12, 11, 11, 13, 0]
     assert said[1].tolist()[:3] == [13, 12, 11]
@@ -274,11 +274,11 @@ def test_the_longest_known_phrase_is_translated_as_one():
 
 def test_neighbours_tell_what_stands_between_them():
     model = MODELS["neighbours"](MODELS["neighbours"].Config(vocab=9))
-    model.learn(torch.tensor([[1, 2, 3, 1, 4, 5, 1, 2, 3]]))
+    model.fit(torch.tensor([[1, 2, 3, 1, 4, 5, 1, 2, 3]]))
     assert model(torch.tensor([[1, 8, 3]]))[0, 1].argmax() == 2
     assert model(torch.tensor([[1, 8, 5]]))[0, 1].argmax() == 4
     asked = torch.tensor([[False, True, False]])
     text, answer = torch.tensor([[1, 8, 3]]), torch.tensor([2])
     chance = model.likelihood(text, asked, answer)
-    close(chance.log(), model(text, asked=asked)[0, answer])
+    close(chance.log(), model.masked_logits(text, asked).tokens[0, answer])
     assert math.isfinite(float(chance.log()))

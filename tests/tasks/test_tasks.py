@@ -10,12 +10,14 @@ import torch
 import torch.nn.functional as F
 
 from glassformer import MODELS
-from glassformer.data.files import Bad
 from glassformer.core.reporter import NullReporter
+from glassformer.data.files import Bad
+from glassformer.data.request import DataRequest
+from glassformer.models.network import Network
 from glassformer.tasks import TASKS
-from glassformer.tasks.classify import encode_pair, macro_f1, scores, separator, shortened
-from glassformer.tasks.fill_mask import HIDDEN, MASKED, RANDOM, encode_masked
-from glassformer.tasks.task import Given
+from glassformer.tasks.classify import ClassifyCodec, encode_pair, macro_f1, separator, shortened
+from glassformer.tasks.fill_mask import HIDDEN, MASKED, RANDOM, FillMaskCodec
+from glassformer.tasks.task import Artifacts
 from glassformer.tasks.translate import LONGEST, limits_for
 from glassformer.text.plain import Words
 from glassformer.text.subword import WordPiece
@@ -45,17 +47,24 @@ MODEL = {"generate": "gpt2", "fill-mask": "bert", "classify": "classifier",
          "translate": "translator"}  # fmt: skip
 
 
-def prepared(home, name, context=32, **more):
-    given = Given(files=(home / FILES[name],), **more)
-    task = TASKS[name].prepare(given, home, NullReporter())
-    task.start(1, context, 0)
-    return task
+def prepared(home, name, **more):
+    request = DataRequest(files=(home / FILES[name],), **more)
+    return TASKS[name].open(TASKS[name].prepare(request, home, NullReporter()), home)
+
+
+def batch_at(task, step, context=32, batch_size=1, seed=0):
+    return task.dataset.train_batches(batch_size, context, seed).at(step)
+
+
+def loss_of(task, network, batch, smoothing):
+    (loss,) = task.objective.losses(network, batch, label_smoothing=smoothing)
+    return float(loss)
 
 
 def network_for(task, context=32, **more):
     torch.manual_seed(1)
     kind = MODELS[MODEL[task.name]]
-    wanted = {**SMALL, "context": context, "hidden": 32, **task.sizes(), **more}
+    wanted = {**SMALL, "context": context, "hidden": 32, **task.dataset.sizes(), **more}
     known = kind.Config.__dataclass_fields__
     return shaken(kind(kind.Config(**{n: v for n, v in wanted.items() if n in known})))
 
@@ -84,30 +93,32 @@ def smoothed(logits, answers, smoothing):
 @torch.no_grad()
 def test_the_loss_is_its_formula(home, name, smoothing):
     task = prepared(home, name)
-    network, batch = network_for(task), task.batch(3)
+    network, batch = network_for(task), batch_at(task, 3)
     if name == "generate":
-        logits, answers = network(batch["ids"][:, :-1]), batch["ids"][:, 1:]
+        logits, answers = network(batch["ids"]), batch["answers"]
+        assert torch.equal(answers[:, :-1], batch["ids"][:, 1:])
     elif name == "classify":
         logits, answers = network(batch["ids"], keep=batch["keep"]), batch["answers"]
     else:
         logits = network(batch["ids"], batch["source"], source_keep=batch["source_keep"])
         logits, answers = logits[batch["answers"] >= 0], batch["answers"][batch["answers"] >= 0]
     expected = smoothed(logits.reshape(-1, logits.shape[-1]), answers.flatten(), smoothing)
-    assert float(task.loss(network, batch, smoothing)) == pytest.approx(expected, rel=1e-4)
-    assert task.count(batch) == answers.numel()
+    assert loss_of(task, network, batch, smoothing) == pytest.approx(expected, rel=1e-4)
+    assert task.objective.count(batch) == answers.numel()
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @torch.no_grad()
 def test_the_loss_of_masks_is_its_formula(home, smoothing):
     task = prepared(home, "fill-mask")
-    network, batch = network_for(task, masked=True, pooled=True, classes=2), task.batch(3)
-    reading = network.read(batch["ids"], segments=batch["segments"])
+    network, batch = network_for(task), batch_at(task, 3)
     asked = batch["answers"] >= 0
-    tokens = smoothed(reading.tokens[asked], batch["answers"][asked], smoothing)
-    pairs = smoothed(reading.classes, batch["follows"], 0.0) * HIDDEN * task.length
-    assert float(task.loss(network, batch, smoothing)) == pytest.approx(tokens + pairs, rel=1e-4)
-    assert task.count(batch) == int(asked.sum())
+    logits = network(batch["ids"], segments=batch["segments"])
+    tokens = smoothed(logits[asked], batch["answers"][asked], smoothing)
+    follows = network.head(network.pooler(network.features(batch["ids"], None, batch["segments"])))
+    pairs = smoothed(follows, batch["follows"], 0.0) * HIDDEN * 29
+    assert loss_of(task, network, batch, smoothing) == pytest.approx(tokens + pairs, rel=1e-4)
+    assert task.objective.count(batch) == int(asked.sum())
 
 
 # --- generate -------------------------------------------------------------------------------------
@@ -115,15 +126,15 @@ def test_the_loss_of_masks_is_its_formula(home, smoothing):
 
 @torch.no_grad()
 def test_bits_per_byte_count_every_token_of_the_text_once(home):
-    task = prepared(home, "generate", context=8)
-    network, ids = network_for(task, context=8), task.valid.read(0, task.valid.size)
-    total = math.log(task.tokenizer.vocab)  # the first token is a guess among all
+    task = prepared(home, "generate")
+    network, ids = network_for(task, context=8), task.dataset.valid.read(0, task.dataset.valid.size)
+    total = math.log(task.artifacts.tokenizer.vocab)  # the first token is a guess among all
     for start in range(0, len(ids) - 1, 8):
         part = torch.from_numpy(ids[start : start + 9])
         logits = network(part[None, :-1])[0]
         total += float(F.cross_entropy(logits, part[1:], reduction="sum"))
-    found = task.evaluate(network)
-    size = len(task.tokenizer.decode(ids.tolist()).encode())
+    found = task.evaluate(network)[0]
+    size = len(task.artifacts.tokenizer.decode(ids.tolist()).encode())
     assert found["bytes"] == size
     assert found["tokens"] == len(ids)
     assert found["bits_per_byte"] == pytest.approx(total / math.log(2) / size, rel=1e-4)
@@ -132,9 +143,9 @@ def test_bits_per_byte_count_every_token_of_the_text_once(home):
 
 
 def test_a_part_of_the_text_is_measured_by_its_own_bytes(home):
-    task = prepared(home, "generate", context=8, share=0.5)
+    task = prepared(home, "generate", share=0.5)
     network = network_for(task, context=8)
-    part, whole = task.evaluate(network, 200), task.evaluate(network)
+    part, whole = task.evaluate(network, 200)[0], task.evaluate(network)[0]
     assert part["tokens"] == 201
     assert part["bytes"] == 201  # a byte for each character of this text
     assert part["bits_per_byte"] == pytest.approx(part["loss"] / math.log(2), rel=1e-3)
@@ -142,26 +153,27 @@ def test_a_part_of_the_text_is_measured_by_its_own_bytes(home):
 
 
 def test_windows_are_stretches_of_the_text_that_depend_on_seed_and_step_alone(home):
-    task = prepared(home, "generate", context=8)
-    whole = task.train.read(0, task.train.size).tolist()
-    task.start(4, 8, 0)
-    batch = task.batch(5)["ids"]
+    task = prepared(home, "generate")
+    whole = task.dataset.train.read(0, task.dataset.train.size).tolist()
+    batches = task.dataset.train_batches(4, 8, 0)
+    ids, answers = batches.at(5).values()
+    batch = torch.cat((ids, answers[:, -1:]), dim=1)
     assert batch.shape == (4, 9)
+    assert torch.equal(answers, batch[:, 1:])
     text = ",".join(map(str, whole))
     assert all(",".join(map(str, row)) in text for row in batch.tolist())
-    assert torch.equal(batch, task.batch(5)["ids"])
-    assert not torch.equal(batch, task.batch(6)["ids"])
-    task.start(4, 8, 1)
-    assert not torch.equal(batch, task.batch(5)["ids"])
+    assert torch.equal(ids, batches.at(5)["ids"])
+    assert not torch.equal(ids, batches.at(6)["ids"])
+    assert not torch.equal(ids, task.dataset.train_batches(4, 8, 1).at(5)["ids"])
 
 
 def test_the_end_of_a_text_is_kept_to_validate_on(home):
     task = prepared(home, "generate", share=0.25)
     text = (home / "book.txt").read_text()
     cut = round(len(text) * 0.75)
-    decode = task.tokenizer.decode
-    assert decode(task.train.read(0, task.train.size).tolist()) == text[:cut]
-    assert decode(task.valid.read(0, task.valid.size).tolist()) == text[cut:]
+    decode = task.artifacts.tokenizer.decode
+    assert decode(task.dataset.train.read(0, task.dataset.train.size).tolist()) == text[:cut]
+    assert decode(task.dataset.valid.read(0, task.dataset.valid.size).tolist()) == text[cut:]
 
 
 # --- classify -------------------------------------------------------------------------------------
@@ -174,12 +186,12 @@ def test_equal_texts_stay_on_one_side_of_the_split(home):
         rows.writerows([f"text number {i % 60}", "ab"[i % 2]] for i in range(600))
     task = prepared(home, "classify")
     sides = [
-        {tuple(task.parts[part][i]) for i in range(len(task.parts[part]))}
+        {tuple(task.dataset.texts[part][i]) for i in range(len(task.dataset.texts[part]))}
         for part in ("train", "valid")
     ]
     assert len(sides[0]) + len(sides[1]) == 60
     assert not sides[0] & sides[1]
-    assert all(len(task.parts[part]) == 10 * len(side) for part, side in
+    assert all(len(task.dataset.texts[part]) == 10 * len(side) for part, side in
                zip(("train", "valid"), sides, strict=True))  # fmt: skip
 
 
@@ -191,8 +203,8 @@ def test_rows_of_a_group_stay_on_one_side_of_the_split(home):
     task = prepared(home, "classify", group="who")
     whose = {
         part: {
-            int(task.tokenizer.decode(task.parts[part][i]).split()[1]) % 40
-            for i in range(len(task.parts[part]))
+            int(task.artifacts.tokenizer.decode(task.dataset.texts[part][i]).split()[1]) % 40
+            for i in range(len(task.dataset.texts[part]))
         }
         for part in ("train", "valid")
     }
@@ -203,13 +215,14 @@ def test_rows_of_a_group_stay_on_one_side_of_the_split(home):
 def test_every_text_is_learnt_from_once_an_epoch_with_its_own_label(home):
     task = prepared(home, "classify")
     right = {
-        tuple(task.parts["train"][i]): int(task.answers["train"][i])
-        for i in range(len(task.parts["train"]))
+        tuple(task.dataset.texts["train"][i]): int(task.dataset.answers["train"][i])
+        for i in range(len(task.dataset.texts["train"]))
     }
     seen = Counter()
-    for step in range(task.epoch()):
-        batch = task.batch(step)
-        for row, keep, answer in zip(*batch.values(), strict=True):
+    batches = task.dataset.train_batches(1, 32, 0)
+    for step in range(batches.per_epoch):
+        batch = batches.at(step)
+        for row, keep, answer in zip(batch["ids"], batch["keep"], batch["answers"], strict=True):
             text = tuple(row[keep].tolist())
             assert right[text] == int(answer)
             seen[text] += 1
@@ -221,13 +234,13 @@ def test_the_metrics_of_labels_are_those_counted_by_hand(home):
     task = prepared(home, "classify")
     network = network_for(task)
     total, pairs = 0.0, []
-    for i in range(len(task.parts["valid"])):
-        ids = torch.from_numpy(task.parts["valid"][i])[None]
+    for i in range(len(task.dataset.texts["valid"])):
+        ids = torch.from_numpy(task.dataset.texts["valid"][i])[None]
         logits = network(ids)[0]
-        answer = int(task.answers["valid"][i])
+        answer = int(task.dataset.answers["valid"][i])
         total -= float(logits.log_softmax(-1)[answer])
         pairs.append((answer, int(logits.argmax())))
-    found = task.evaluate(network)
+    found, scores = task.evaluate(network)
     assert found["examples"] == len(pairs) > 5
     assert found["loss"] == pytest.approx(total / len(pairs), rel=1e-4)
     assert found["accuracy"] == pytest.approx(sum(a == b for a, b in pairs) / len(pairs))
@@ -238,7 +251,7 @@ def test_the_metrics_of_labels_are_those_counted_by_hand(home):
             f1.append(2 * pairs.count((label, label)) / (true + said))
     assert found["f1"] == pytest.approx(sum(f1) / len(f1))
     for (true, said), count in Counter(pairs).items():
-        assert task.confusion[true, said] == count
+        assert scores.sums["confusion"][true, said] == count
     assert macro_f1(np.array([[3, 1], [0, 0]])) == pytest.approx((6 / 7 + 0) / 2)
 
 
@@ -273,11 +286,12 @@ def test_pairs_are_marked_as_each_model_expects_it():
 @torch.no_grad()
 def test_a_bert_is_told_which_text_is_the_second():
     pieces = WordPiece.train(["a b c"] * 3, vocab=30)
-    kind = MODELS["bert"]
-    network = shaken(kind(kind.Config(vocab=30, context=16, **SMALL, masked=False, classes=2)))
-    ids = torch.tensor([encode_pair(pieces, ("a b", "c"))])
-    keep = torch.ones_like(ids, dtype=torch.bool)
-    found = scores(network, pieces, ids, keep)
+    kind = MODELS["bert_classifier"]
+    network = shaken(kind(kind.Config(vocab=30, context=16, **SMALL, classes=2)))
+    batch = ClassifyCodec(Artifacts(tokenizer=pieces)).encode([("a b", "c")], 16)
+    ids, keep = batch["ids"], batch["keep"]
+    assert ids.tolist() == [encode_pair(pieces, ("a b", "c"))]
+    found = network(**network.inputs(batch))
     close(found, network(ids, segments=torch.tensor([[0, 0, 0, 0, 1, 1]]), keep=keep))
     other = network(ids, segments=torch.tensor([[0, 0, 0, 1, 1, 1]]), keep=keep)
     assert not torch.allclose(found, other, atol=1e-3)
@@ -288,28 +302,29 @@ def test_a_bert_is_told_which_text_is_the_second():
 
 def test_a_target_starts_with_a_mark_and_its_answers_end_with_another(home):
     task = prepared(home, "translate")
-    batch = task.batch(0)
+    batch = batch_at(task, 0)
     right = {
-        tuple(task.parts["train"][0][i]): task.parts["train"][1][i].tolist()
-        for i in range(len(task.parts["train"][0]))
+        tuple(task.dataset.pairs["train"][0][i]): task.dataset.pairs["train"][1][i].tolist()
+        for i in range(len(task.dataset.pairs["train"][0]))
     }
     for i in range(len(batch["ids"])):
         read = tuple(batch["source"][i][batch["source_keep"][i]].tolist())
         target = right[read]
         answers = batch["answers"][i][batch["answers"][i] >= 0].tolist()
         given = batch["ids"][i][: len(answers)].tolist()
-        assert given == [task.begin, *target]
-        assert answers == [*target, task.end]
+        assert given == [task.dataset.begin, *target]
+        assert answers == [*target, task.dataset.end]
 
 
-class Fixed(torch.nn.Module):
-    """Says the same of every source: what a list of answers holds for it."""
+class Fixed(Network):
+    """Writes what a list of answers holds for a source."""
+
+    takes = ("ids", "source", "source_keep")
 
     def __init__(self, answers, vocab, end):
-        super().__init__()
-        self.answers, self.vocab, self.end = answers, vocab, end
+        super().__init__(type("Config", (), {"vocab": vocab})())
+        self.answers, self.end = answers, end
         self.nothing = torch.nn.Parameter(torch.zeros(1))
-        self.config = type("Config", (), {})()
 
     def cache(self, capacity):
         return type("Cache", (), {"length": 0, "said": None})()
@@ -333,19 +348,19 @@ def test_translations_are_scored_as_sacrebleu_scores_them(home):
     from sacrebleu.metrics.chrf import CHRF
 
     task = prepared(home, "translate", share=0.5)
-    source, target = task.parts["valid"]
-    decode, encode = task.tokenizer.decode, task.tokenizer.encode
+    source, target = task.dataset.pairs["valid"]
+    decode, encode = task.artifacts.tokenizer.decode, task.artifacts.tokenizer.encode
     texts = [decode(target[i].tolist()) for i in range(len(target))]
     ours = [t.upper() if i % 3 == 0 else t + " y" if i % 3 == 1 else t for i, t in enumerate(texts)]
     answers = {tuple(source[i]): encode(ours[i]) for i in range(len(source))}
-    found = task.evaluate(Fixed(answers, task.tokenizer.vocab, task.end))
+    found = task.evaluate(Fixed(answers, task.artifacts.tokenizer.vocab, task.dataset.end))[0]
     assert found["bleu"] == pytest.approx(BLEU().corpus_score(ours, [texts]).score, abs=0.5)
     assert found["chrf"] == pytest.approx(CHRF().corpus_score(ours, [texts]).score, abs=0.5)
     assert "case:mixed" in found["bleu_signature"]
     right = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(texts)
     assert found["exact"] == pytest.approx(right)
     lower = {row: encode(decode(said).lower()) for row, said in answers.items()}
-    better = task.evaluate(Fixed(lower, task.tokenizer.vocab, task.end))
+    better = task.evaluate(Fixed(lower, task.artifacts.tokenizer.vocab, task.dataset.end))[0]
     assert better["bleu"] > found["bleu"] + 5  # case counts
 
 
@@ -363,71 +378,77 @@ def test_pairs_that_are_too_long_are_bad_rows(home):
     bad = Bad(home / "skipped.jsonl")
     task = prepared(home, "translate", bad=bad)
     assert bad.count == 1
-    assert sum(len(task.parts[part][0]) for part in ("train", "valid")) == 40
+    assert sum(len(task.dataset.pairs[part][0]) for part in ("train", "valid")) == 40
 
 
 # --- fill-mask ------------------------------------------------------------------------------------
 
+LENGTH = 29  # tokens of a window of 32, without its marks
+
 
 def test_tokens_are_hidden_as_often_and_in_the_ways_that_bert_does_it(home):
     task = prepared(home, "fill-mask")
+    mask = task.dataset.mask
     counts = Counter()
     for step in range(400):
-        ids = torch.from_numpy(task.train.read(0, task.length))[None].repeat(4, 1)
+        ids = torch.from_numpy(task.dataset.train.read(0, LENGTH))[None].repeat(4, 1)
         random = np.random.default_rng(step)
-        pair = task.pair(ids, ids, random)
-        batch = task.hide(*pair, random)
+        pair = mask.pair(ids, ids, random)
+        batch = mask.hide(*pair, random)
         asked = batch["answers"] >= 0
         assert torch.equal(batch["answers"][asked], pair[0][asked])
-        assert not asked[(pair[0] == task.first) | (pair[0] == task.last)].any()
+        assert not asked[(pair[0] == mask.first) | (pair[0] == mask.last)].any()
         assert torch.equal(batch["ids"][~asked], pair[0][~asked])
         assert asked.any(dim=1).all()
-        counts["all"] += 4 * task.length
+        counts["all"] += 4 * LENGTH
         counts["asked"] += int(asked.sum())
-        counts["masked"] += int((batch["ids"][asked] == task.mask).sum())
+        counts["masked"] += int((batch["ids"][asked] == mask.mask).sum())
         counts["same"] += int((batch["ids"][asked] == pair[0][asked]).sum())
     assert counts["asked"] / counts["all"] == pytest.approx(HIDDEN, abs=0.01)
     assert counts["masked"] / counts["asked"] == pytest.approx(MASKED, abs=0.02)
-    random_is_same = RANDOM / task.tokenizer.vocab
+    random_is_same = RANDOM / task.artifacts.tokenizer.vocab
     rest = 1 - MASKED - RANDOM + random_is_same
     assert counts["same"] / counts["asked"] == pytest.approx(rest, abs=0.02)
 
 
 def test_half_of_the_second_texts_are_what_followed(home):
     task = prepared(home, "fill-mask")
-    ids = torch.arange(1000, 1000 + task.length)[None].repeat(400, 1)
+    mask = task.dataset.mask
+    ids = torch.arange(1000, 1000 + LENGTH)[None].repeat(400, 1)
     others = ids + 5000
-    mixed, segments, follows = task.pair(ids, others, np.random.default_rng(0))
+    mixed, segments, follows = mask.pair(ids, others, np.random.default_rng(0))
     assert 0.4 < float(follows.float().mean()) < 0.6
     for row, segment, follow in zip(mixed, segments, follows, strict=True):
         first, second = row[segment == 0], row[segment == 1]
         assert (int(first[0]), int(first[-1]), int(second[-1])) == (
-            task.first,
-            task.last,
-            task.last,
+            mask.first,
+            mask.last,
+            mask.last,
         )
         cut = len(first) - 2
         assert first[1:-1].tolist() == list(range(1000, 1000 + cut))
         start = 1000 + cut + (0 if follow else 5000)
-        assert second[:-1].tolist() == list(range(start, start + task.length - cut))
+        assert second[:-1].tolist() == list(range(start, start + LENGTH - cut))
 
 
 @torch.no_grad()
 def test_the_metrics_of_masks_are_those_counted_by_hand(home):
     task = prepared(home, "fill-mask", share=0.4)
-    network = network_for(task, masked=True, pooled=True, classes=2)
-    found = task.evaluate(network)
+    mask = task.dataset.mask
+    network = network_for(task)
+    found = task.evaluate(network)[0]
     total, right, count, together = 0.0, 0, 0, 0
-    whole = torch.from_numpy(task.valid.read(0, task.valid.size // task.length * task.length))
-    whole = whole.reshape(-1, task.length)
+    whole = torch.from_numpy(task.dataset.valid.read(0, task.dataset.valid.size // LENGTH * LENGTH))
+    whole = whole.reshape(-1, LENGTH)
     others = whole.roll(len(whole) // 2, dims=0)
     pieces = torch.arange(len(whole)).tensor_split(max(len(whole) // 16, 1))
     for i, rows in enumerate(pieces):
         random = np.random.default_rng((0, i, 2))
-        batch = task.hide(*task.pair(whole[rows], others[rows], random), random)
-        reading = network.read(batch["ids"], segments=batch["segments"])
-        logits = reading.tokens
-        together += int((reading.classes.argmax(-1) == batch["follows"]).sum())
+        batch = mask.hide(*mask.pair(whole[rows], others[rows], random), random)
+        logits = network(batch["ids"], segments=batch["segments"])
+        asked = torch.ones_like(batch["ids"], dtype=torch.bool)
+        found_pairs = network.masked_logits(batch["ids"], asked, batch["segments"]).follows
+        together += int((found_pairs.argmax(-1) == batch["follows"]).sum())
         for row, column in (batch["answers"] >= 0).nonzero().tolist():
             answer = int(batch["answers"][row, column])
             total -= float(logits[row, column].log_softmax(-1)[answer])
@@ -442,5 +463,6 @@ def test_the_metrics_of_masks_are_those_counted_by_hand(home):
 def test_a_text_with_masks_is_marked_as_in_training():
     pieces = WordPiece.train(["the cat sat"] * 3, vocab=40)
     first, last, mask = (pieces.specials[m] for m in ("[CLS]", "[SEP]", "[MASK]"))
+    codec = FillMaskCodec(Artifacts(tokenizer=pieces))
     the, sat = pieces.encode("the"), pieces.encode("sat")
-    assert encode_masked(pieces, "the [MASK] sat [MASK]") == [first, *the, mask, *sat, mask, last]
+    assert codec.encode_masked("the [MASK] sat [MASK]") == [first, *the, mask, *sat, mask, last]

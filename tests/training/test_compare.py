@@ -17,13 +17,13 @@ from glassformer import MODELS, GlassError, Model, load
 from glassformer.cli import glass
 from glassformer.core.folder import MANIFEST, write_manifest
 from glassformer.core.reporter import NullReporter
+from glassformer.data.request import DataRequest
 from glassformer.tasks import TASKS
-from glassformer.tasks.check import Told
-from glassformer.tasks.task import Given
-from glassformer.training.begin import of_size
+from glassformer.tasks.check import RecordingReporter
 from glassformer.training.compare import Contender, compare
-from glassformer.training.measure import measure
-from glassformer.training.start import resume, train
+from glassformer.training.evaluate import evaluate
+from glassformer.training.setup import of_size
+from glassformer.training.train import resume, train
 
 TINY = ["model.dim=32", "model.depth=1", "model.context=32", "train.batch=4"]
 
@@ -102,14 +102,14 @@ def texts(tmp_path):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_can_be_learnt_by_counting(name, book, tmp_path):
-    told, data = Told(), texts(tmp_path).get(name, book)
+    told, data = RecordingReporter(), texts(tmp_path).get(name, book)
     kind = TASKS[name]
     result = train(name, data, model=kind.counted, run=tmp_path / "run", device="cpu", tell=told)
     assert result["model"] == kind.counted
     assert result["steps"] == 0
     assert "baseline" not in result
     assert any("in one go" in line for line in told.lines)
-    figures = measure(tmp_path / "run", (data,))
+    figures = evaluate(tmp_path / "run", (data,))
     assert figures[kind.verdict] is not None
     model = load(tmp_path / "run")
     if name == "generate":
@@ -128,14 +128,14 @@ def test_every_task_can_be_learnt_by_counting(name, book, tmp_path):
 
 def test_the_baseline_stands_beside_the_figures(tmp_path):
     data = texts(tmp_path)["classify"]
-    told = Told()
+    told = RecordingReporter()
     settings = ["model.dim=16", "model.depth=1", "model.heads=2"]
     result = train("classify", data, run=tmp_path / "run", steps=4, settings=settings, tell=told)
     assert result["baseline"]["model"] == "bag"
     assert result["baseline"]["share"] == 1
     assert any("weighing phrases" in line and "accuracy" in line for line in told.lines)
     assert "weighing phrases" in (tmp_path / "run" / "README.md").read_text()
-    figures = measure(tmp_path / "run", (data,))
+    figures = evaluate(tmp_path / "run", (data,))
     assert figures["baseline"]["accuracy"] > 0.9
     assert load(tmp_path / "run" / "baseline").name == "bag"
     assert "baseline" in resume(tmp_path / "run", NullReporter(), steps=6)
@@ -143,7 +143,7 @@ def test_the_baseline_stands_beside_the_figures(tmp_path):
     none = train("classify", data, run=tmp_path / "no", steps=4, settings=settings, baseline=False)
     assert "baseline" not in none
     assert not (tmp_path / "no" / "baseline").exists()
-    assert "baseline" not in json.dumps(measure(tmp_path / "no", (data,)))
+    assert "baseline" not in json.dumps(evaluate(tmp_path / "no", (data,)))
 
 
 def test_what_was_counted_has_no_mean_and_is_not_trained_on(book, tmp_path):
@@ -219,7 +219,7 @@ def test_words_of_one_token_are_translated_by_a_table(tmp_path):
 def test_a_share_of_sorted_data_has_all_labels(tmp_path):
     rows = [f"word{i % 50} again,{'x' if i < 200 else 'y'}" for i in range(400)]
     (tmp_path / "sorted.csv").write_text("text,label\n" + "\n".join(rows))
-    data = Given(files=(tmp_path / "sorted.csv",))
+    data = DataRequest(files=(tmp_path / "sorted.csv",))
     (tmp_path / "cache").mkdir()
     task = TASKS["classify"].prepare(data, tmp_path / "cache", NullReporter())
     heard = []

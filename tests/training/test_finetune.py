@@ -11,10 +11,11 @@ from glassformer.checkpoint import ADAPTER, BEST, average, inherit
 from glassformer.core.folder import MANIFEST, write_manifest
 from glassformer.core.reporter import NullReporter
 from glassformer.nn.lora import LoRA, add_lora, merge_lora
-from glassformer.tasks.check import Told
+from glassformer.tasks.check import RecordingReporter
 from glassformer.text.plain import Characters, Words
-from glassformer.training import start
-from glassformer.training.optimiser import blocks_behind, make_optimiser
+from glassformer.training import train as training
+from glassformer.training.optimizers import adamw, layers_after
+from glassformer.training.run import Run
 from glassformer.training.settings import Training
 
 TINY = ["model.dim=32", "model.depth=2", "model.heads=2", "train.rate=3e-3"]
@@ -23,7 +24,7 @@ SMALL = [*TINY, "model.context=32", "train.batch=4"]
 
 
 def go(task, *data, **options):
-    return start.train(task, *data, **{"steps": 20, "tell": NullReporter(), **EXACT, **options})
+    return training.train(task, *data, **{"steps": 20, "tell": NullReporter(), **EXACT, **options})
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +95,7 @@ def test_an_adapter_is_small_and_stands_on_its_base(home, tmp_path):
     model.save(tmp_path / "merged")
     assert load(tmp_path / "merged").classify(["the cat"]) == model.classify(["the cat"])
 
-    assert start.resume(run, NullReporter(), steps=66)["steps"] == 66
+    assert training.resume(run, NullReporter(), steps=66)["steps"] == 66
 
     base.rename(tmp_path / "moved")
     with pytest.raises(GlassError, match=r"adapter for the model in .*base, which is not there"):
@@ -117,7 +118,7 @@ def test_an_adapter_needs_a_model_to_stand_on(home, tmp_path):
     [("fill-mask", "bert", "token.weight"), ("generate", "gpt2_classifier", "token.weight")],
 )
 def test_what_read_text_learns_to_sort_it(home, tmp_path, base, model, kept):
-    told = Told()
+    told = RecordingReporter()
     go("classify", home / "labels.csv", base=home / base, run=tmp_path / "run", steps=1,
        freeze=["token*"], tell=told)  # fmt: skip
     ours, theirs = load(tmp_path / "run"), load(home / base)
@@ -130,10 +131,10 @@ def test_what_read_text_learns_to_sort_it(home, tmp_path, base, model, kept):
 
 
 def test_labels_that_are_the_same_keep_their_head(home, tmp_path):
-    told = Told()
+    told = RecordingReporter()
     go("classify", home / "labels.csv", base=home / "classify", run=tmp_path / "same", tell=told)
     assert not any("anew" in line for line in told.lines)
-    told = Told()
+    told = RecordingReporter()
     go("classify", home / "three.csv", base=home / "classify", run=tmp_path / "other", tell=told)
     assert any("anew: head.weight, head.bias" in line for line in told.lines)
     assert load(tmp_path / "other").task["labels"] == ["cat", "dog", "log"]
@@ -141,8 +142,8 @@ def test_labels_that_are_the_same_keep_their_head(home, tmp_path):
 
 
 def test_a_translator_goes_on_with_other_pairs(home, tmp_path):
-    last = start.Run(home / "translate").metrics()[-1]
-    told = Told()
+    last = Run(home / "translate").metrics()[-1]
+    told = RecordingReporter()
     first = go("translate", home / "pairs.tsv", base=home / "translate", run=tmp_path / "r",
                rate=1e-9, steps=1, tell=told)  # fmt: skip
     assert not any("anew" in line for line in told.lines)
@@ -150,7 +151,7 @@ def test_a_translator_goes_on_with_other_pairs(home, tmp_path):
 
 
 def test_unknown_words_are_added_when_asked(home, tmp_path):
-    told = Told()
+    told = RecordingReporter()
     go("classify", home / "three.csv", base=home / "classify", run=tmp_path / "run", extend=True,
        freeze=["token.weight"], tell=told)  # fmt: skip
     ours, theirs = load(tmp_path / "run"), load(home / "classify")
@@ -222,10 +223,10 @@ def test_what_is_frozen_does_not_change_by_a_bit(home, tmp_path):
 
 def test_blocks_nearer_the_text_learn_slower():
     network = CASES["gpt2"].network
-    assert [blocks_behind(network, n) for n in (
+    assert [layers_after(network, n) for n in (
         "token.weight", "blocks.0.attention.query.weight", "blocks.1.norm1.weight", "norm.weight",
     )] == [2, 1, 0, 0]  # fmt: skip
-    groups = make_optimiser(network, Training(layer_rate=0.5)).param_groups
+    groups = adamw(network, Training(layer_rate=0.5), None).param_groups
     scales = {id(p): g["scale"] for g in groups for p in g["params"]}
     assert scales[id(network.token.weight)] == 0.25
     assert scales[id(network.blocks[0].attention.query.weight)] == 0.5

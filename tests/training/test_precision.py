@@ -9,15 +9,16 @@ import torch
 
 from glassformer import GlassError, load
 from glassformer.core.reporter import NullReporter
-from glassformer.models import MODELS
+from glassformer.models.network import Trait
 from glassformer.nn.recurrence import Recurrence
+from glassformer.registry import MODELS
 from glassformer.tasks import TASKS
-from glassformer.tasks.check import Told
-from glassformer.training import decide
-from glassformer.training.loop import PATIENCE
+from glassformer.tasks.check import RecordingReporter
+from glassformer.training import autotune
+from glassformer.training.recovery import PATIENCE
 from glassformer.training.run import Run
-from glassformer.training.start import resume, train
-from training.test_training import small_trainer, weights_of
+from glassformer.training.train import resume, train
+from training.test_training import small_trainer, take_step, weights_of
 
 SMALL = {"dim": 16, "depth": 1, "heads": 2, "context": 16, "hidden": 16}
 PAIRS = [(name, task.name) for task in TASKS.values() for name in task.models]
@@ -48,12 +49,12 @@ def settings_for(model):
 def test_every_model_takes_its_first_steps_in_the_precision_that_is_chosen(
     model, task, files, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(decide, "bfloat16_may_pay", lambda _network: True)  # so that it is tried
+    monkeypatch.setattr(autotune, "bfloat16_ratio", lambda _network: 0.5)  # so that it is tried
     result = train(
         task, files[task], run=tmp_path / "run", model=model, steps=3, device="cpu",
         baseline=False, settings=[*settings_for(model), "train.batch=1"], tell=NullReporter(),
     )  # fmt: skip
-    assert result["steps"] == (0 if hasattr(MODELS[model], "learn") else 3)
+    assert result["steps"] == (0 if Trait.FITTED in MODELS[model].traits else 3)
     assert load(tmp_path / "run").name == model
 
 
@@ -67,12 +68,12 @@ def without_half_precision(monkeypatch):
         return forward(self, x, *args, **more)
 
     monkeypatch.setattr(Recurrence, "forward", failing)
-    monkeypatch.setattr(decide, "bfloat16_may_pay", lambda _network: True)
+    monkeypatch.setattr(autotune, "bfloat16_ratio", lambda _network: 0.5)
 
 
 def test_a_precision_that_cannot_run_is_not_chosen(files, tmp_path, monkeypatch):
     without_half_precision(monkeypatch)
-    told = Told()
+    told = RecordingReporter()
     train(
         "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
         device="cpu", settings=settings_for("recurrent"), tell=told,
@@ -90,7 +91,8 @@ def test_a_precision_that_was_asked_for_and_cannot_run_is_refused(
     with pytest.raises(GlassError, match=match) as error:
         train(
             "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
-            device="cpu", settings=settings_for("recurrent"), precision=precision, tell=NullReporter(),
+            device="cpu", settings=settings_for("recurrent"), precision=precision,
+            tell=NullReporter(),
         )  # fmt: skip
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
@@ -106,7 +108,8 @@ def test_memory_that_runs_out_in_half_precision_is_not_a_missing_kernel(
     with pytest.raises(GlassError, match="needs more memory than there is"):
         train(
             "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
-            device="cpu", settings=settings_for("recurrent"), precision="bfloat16", tell=NullReporter(),
+            device="cpu", settings=settings_for("recurrent"), precision="bfloat16",
+            tell=NullReporter(),
         )  # fmt: skip
 
 
@@ -120,7 +123,7 @@ def test_a_run_goes_on_in_float32_where_its_precision_cannot_run(files, tmp_path
     file.write_text(file.read_text().replace('"float32"', '"bfloat16"'))
     Run(tmp_path / "run").seal()
     without_half_precision(monkeypatch)
-    told = Told()
+    told = RecordingReporter()
     assert resume(tmp_path / "run", told, steps=4)["steps"] == 4
     assert any("it goes on in float32" in line for line in told.lines)
 
@@ -158,7 +161,7 @@ def test_a_norm_that_overflows_though_no_gradient_does_is_a_step_that_is_not_tak
     trainer = small_trainer(tmp_path, book, precision="float16")
     for parameter in trainer.network.parameters():
         parameter.register_hook(lambda gradient: gradient * 0 + 1e38)
-    trainer.step()
+    take_step(trainer)
     assert (trainer.state.step, trainer.state.skipped) == (1, 1)
 
 
@@ -176,8 +179,8 @@ def test_the_scale_of_the_loss_changes_neither_the_norm_nor_the_update(tmp_path,
     norms, learnt = [], []
     for scale in (1.0, 1024.0):
         trainer = small_trainer(tmp_path, book, precision="float16", clip=0.05, steps=5)
-        trainer.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-        norms.append([trainer.step()[1] for _ in range(3)])
+        trainer.step.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        norms.append([take_step(trainer).norm for _ in range(3)])
         learnt.append(weights_of(trainer.network).clone())
     assert norms[0][0] > 0.05  # it is clipped
     assert norms[1] == pytest.approx(norms[0], rel=0.02)
@@ -191,11 +194,10 @@ def test_clipping_makes_the_norm_of_the_gradient_as_large_as_it_may_be(tmp_path,
     """With plain gradient descent the update shows it: rate times clip."""
     trainer = small_trainer(tmp_path, book, clip=0.05)
     before = weights_of(trainer.network).clone()
-    trainer.optimiser = torch.optim.SGD(
-        [{"params": list(trainer.network.parameters()), "scale": 1.0}], lr=0.1
-    )
-    _, norm, _ = trainer.step()
-    rate = trainer.optimiser.param_groups[0]["lr"]
-    assert norm > 0.05
+    tables = [{"params": list(trainer.network.parameters()), "scale": 1.0}]
+    trainer.step.optimizers[None] = torch.optim.SGD(tables, lr=0.1)
+    result = take_step(trainer)
+    rate = result.lr
+    assert result.norm > 0.05
     moved = weights_of(trainer.network) - before
     assert float(moved.norm()) == pytest.approx(rate * 0.05, rel=1e-3)

@@ -6,7 +6,7 @@ import math
 import signal
 import subprocess
 from collections import Counter
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,33 +18,52 @@ from cases import CASES, ids
 from faults import COMMAND, saved_step, wait_for_steps
 from glassformer import MODELS, GlassError, load
 from glassformer.core.reporter import NullReporter, clock
+from glassformer.data.request import DataRequest
+from glassformer.models.network import Network
 from glassformer.nn.block import checkpointed
 from glassformer.tasks import TASKS
-from glassformer.tasks.check import Told
-from glassformer.tasks.generate import text_loss
-from glassformer.tasks.task import Given
+from glassformer.tasks.check import RecordingReporter
+from glassformer.tasks.generate import NextToken, token_nats
+from glassformer.tasks.task import Artifacts
 from glassformer.text.plain import Characters
-from glassformer.training import decide, loop
-from glassformer.training.loop import Trainer
-from glassformer.training.optimiser import Average, make_optimiser
+from glassformer.training import recovery
+from glassformer.training.autotune import Autotune
+from glassformer.training.budget import StepBudget
+from glassformer.training.checkpointer import Checkpointer
+from glassformer.training.optimizers import Average, adamw
+from glassformer.training.plots import spikes
 from glassformer.training.run import Run, next_run
-from glassformer.training.settings import Training, rate_at
-from glassformer.training.show import spikes
-from glassformer.training.start import resume, train
+from glassformer.training.settings import Training, lr_at
+from glassformer.training.step import Step
+from glassformer.training.train import resume, train
+from glassformer.training.trainer import Trainer
 
 TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
 
 
 def small_trainer(tmp_path, book, **settings):
     run = Run.create(tmp_path / f"run{len(list(tmp_path.iterdir()))}")
-    task = TASKS["generate"].prepare(Given(files=(book,)), run.cache, NullReporter())
+    task = task_on("generate", DataRequest(files=(book,)), run.cache)
     options = Training(**{"steps": 20, "device": "cpu", "precision": "float32", **settings})
-    task.start(options.batch, 16, options.seed)
     torch.manual_seed(0)
-    from glassformer.models.gpt2 import GPT2, Config
+    kind, vocab = MODELS["gpt2"], task.artifacts.tokenizer.vocab
+    shape = kind.Config(vocab=vocab, context=16, dim=32, depth=2, heads=2, dropout=0.0)
+    return trainer_for(kind(shape), task, options, run)
 
-    shape = Config(vocab=task.tokenizer.vocab, context=16, dim=32, depth=2, heads=2, dropout=0.0)
-    return Trainer(GPT2(shape), task, options, run, NullReporter())
+
+def task_on(name, request, folder, reporter=None):
+    spec = TASKS[name]
+    return spec.open(spec.prepare(request, folder, reporter or NullReporter()), folder)
+
+
+def trainer_for(network, task, settings, run):
+    batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
+    step, budget = Step(network, task.objective, settings), StepBudget(settings.steps)
+    return Trainer(step, task, batches, budget, Checkpointer(run, task), NullReporter())
+
+
+def take_step(trainer):
+    return trainer.take_step(trainer.budget.begin(trainer.state.step))
 
 
 def weights_of(network):
@@ -58,8 +77,10 @@ def weights_of(network):
 def test_a_batch_in_pieces_equals_the_whole(tmp_path, book, pieces):
     whole = small_trainer(tmp_path, book, batch=32)
     many = small_trainer(tmp_path, book, batch=32, accumulate=pieces)
-    ours, theirs = whole.step(), many.step()
-    assert ours == pytest.approx(theirs, abs=1e-5)
+    ours, theirs = take_step(whole), take_step(many)
+    assert ours.loss == pytest.approx(theirs.loss, abs=1e-5)
+    assert ours.norm == pytest.approx(theirs.norm, abs=1e-5)
+    assert ours.count == theirs.count
     torch.testing.assert_close(
         weights_of(whole.network), weights_of(many.network), atol=1e-6, rtol=1e-5
     )
@@ -72,15 +93,14 @@ def test_pieces_count_by_their_predictions(tmp_path):
     kind = MODELS["translator"]
     for pieces in (1, 3):
         run = Run.create(tmp_path / f"run{pieces}")
-        task = TASKS["translate"].prepare(Given(files=(file,)), run.cache, NullReporter())
-        task.start(1, 0, 0)
+        task = task_on("translate", DataRequest(files=(file,)), run.cache)
         torch.manual_seed(0)
-        shape = kind.Config(
-            vocab=task.tokenizer.vocab, dim=16, depth=1, heads=2, hidden=16, dropout=0.0
-        )
-        settings = Training(steps=9, device="cpu", precision="float32", accumulate=pieces)
-        trainer = Trainer(kind(shape), task, settings, run, NullReporter())
-        trainer.gradients(task.batch(0), pieces)
+        vocab = task.artifacts.tokenizer.vocab
+        shape = kind.Config(vocab=vocab, dim=16, depth=1, heads=2, hidden=16, dropout=0.0)
+        settings = Training(steps=9, device="cpu", precision="float32", accumulate=pieces, batch=1)
+        trainer = trainer_for(kind(shape), task, settings, run)
+        batch, (optimizer,) = trainer.batches.at(0), trainer.step.optimizers.values()
+        trainer.step.backward(batch, trainer.step.pieces(batch), optimizer)
         learnt.append(torch.cat([p.grad.flatten() for p in trainer.network.parameters()]))
     torch.testing.assert_close(*learnt, atol=1e-7, rtol=1e-5)
 
@@ -88,8 +108,8 @@ def test_pieces_count_by_their_predictions(tmp_path):
 def test_blocks_that_are_computed_again_give_the_same(tmp_path, book):
     plain, again = (small_trainer(tmp_path, book, checkpointing=c) for c in (False, True))
     for _ in range(3):
-        plain.step()
-        again.step()
+        take_step(plain)
+        take_step(again)
     torch.testing.assert_close(weights_of(plain.network), weights_of(again.network))
     network = copy.deepcopy(CASES["gpt2"].network)
     checkpointed(network)
@@ -99,7 +119,7 @@ def test_blocks_that_are_computed_again_give_the_same(tmp_path, book):
 
 def test_adamw_is_torchs_and_only_matrices_decay(tmp_path, book):
     network = copy.deepcopy(CASES["gpt2"].network)
-    optimiser = make_optimiser(network, Training(decay=0.3))
+    optimiser = adamw(network, Training(decay=0.3), None)
     decays = {id(p): g["weight_decay"] for g in optimiser.param_groups for p in g["params"]}
     for name, parameter in network.named_parameters():
         assert decays[id(parameter)] == (0.3 if parameter.ndim >= 2 else 0.0), name
@@ -108,9 +128,10 @@ def test_adamw_is_torchs_and_only_matrices_decay(tmp_path, book):
 
 def test_adamw_is_what_its_paper_says():
     """Five steps of the optimiser against the formulas, written out."""
-    network = torch.nn.Linear(3, 2)
+    network = Network(None)
+    network.add_module("layer", torch.nn.Linear(3, 2))
     settings = Training(rate=0.1, decay=0.2, beta2=0.95)
-    optimiser = make_optimiser(network, settings)
+    optimiser = adamw(network, settings, None)
     mine = {name: p.detach().double().clone() for name, p in network.named_parameters()}
     first = {name: torch.zeros_like(value) for name, value in mine.items()}
     second = {name: torch.zeros_like(value) for name, value in mine.items()}
@@ -133,7 +154,8 @@ def test_adamw_is_what_its_paper_says():
 def test_the_gradient_is_clipped(tmp_path, book):
     trainer = small_trainer(tmp_path, book, clip=0.01, decay=0.0)
     seen = []
-    step = trainer.optimiser.step
+    (optimizer,) = trainer.step.optimizers.values()
+    step = optimizer.step
 
     def spy(*args, **more):
         seen.append(
@@ -141,9 +163,8 @@ def test_the_gradient_is_clipped(tmp_path, book):
         )
         return step(*args, **more)
 
-    trainer.optimiser.step = spy
-    _, norm, _ = trainer.step()
-    assert norm > 0.01
+    optimizer.step = spy
+    assert take_step(trainer).norm > 0.01
     assert seen[0] == pytest.approx(0.01, rel=1e-3)
 
 
@@ -171,34 +192,41 @@ def test_averaged_weights_follow_quickly_at_first():
 
 def test_going_back_keeps_what_was_found_and_spent(tmp_path, book):
     trainer = small_trainer(tmp_path, book)
-    trainer.step()
+    take_step(trainer)
     trainer.save()
-    trainer.step()
+    take_step(trainer)
     trainer.state.best, trainer.state.seconds = 1.25, 7.5
-    trainer.reload()
+    recovery.reload(trainer)
     assert (trainer.state.step, trainer.state.best, trainer.state.seconds) == (1, 1.25, 7.5)
 
 
 def test_a_run_that_patience_ended_goes_on_when_asked(tmp_path, book):
     options = {"rate": 0.0, "patience": 1, "evaluate_every": 4, "device": "cpu", "steps": 40}
-    done = train("generate", book, run=tmp_path / "run", settings=TINY, tell=NullReporter(), **options)
+    done = train(
+        "generate", book, run=tmp_path / "run", settings=TINY, tell=NullReporter(), **options
+    )
     assert done["steps"] == 8
     assert resume(tmp_path / "run", NullReporter(), steps=60)["steps"] > 8
 
 
 def test_validation_is_without_dropout_and_learning_goes_on_with_it(tmp_path, book, monkeypatch):
     trainer, seen = small_trainer(tmp_path, book, average=0.5), []
+    scores = NextToken.scores
     monkeypatch.setattr(
-        trainer.task, "evaluate",
-        lambda network, _most: (seen.append(network.training), {"bits_per_byte": 1.0})[1],
+        NextToken, "scores",
+        lambda self, network, batch: (seen.append(network.training), scores(self, network, batch))[1],
     )  # fmt: skip
     trainer.network.train()
-    trainer.judge()
-    assert seen == [False]
+    trainer.evaluate()
+    assert seen
+    assert not any(seen)
     assert trainer.network.training
-    trainer.average = None
-    trainer.judge()
-    assert seen == [False, False]
+    trainer.step.average = None
+    seen.clear()
+    trainer.evaluate()
+    assert seen
+    assert not any(seen)
+    assert trainer.network.training
 
 
 def test_trial_steps_leave_no_trace(tmp_path, book):
@@ -207,12 +235,14 @@ def test_trial_steps_leave_no_trace(tmp_path, book):
     weights, random = weights_of(trainer.network).clone(), torch.get_rng_state()
     network, task = trainer.network, trainer.task
 
-    def drops(*args):
+    def drops(*args, **more):
         torch.rand(3)  # as dropout does
-        return loss(*args)
+        yield from losses(*args, **more)
 
-    loss, task.loss = task.loss, drops
-    assert decide.pace(network, task, trainer.settings, trainer.run, rounds=2) > 0
+    losses, task.objective.losses = task.objective.losses, drops
+    tuning = Autotune(network, task, trainer.batches, NullReporter())
+    assert tuning.pace(replace(trainer.settings, rate=1.0), rounds=2) > 0
+    assert tuning.decide(replace(trainer.settings, steps=None, minutes=0.1)).eval_limit > 0
     assert torch.equal(torch.get_rng_state(), random)
     assert torch.equal(weights_of(network), weights)
 
@@ -232,7 +262,7 @@ def test_schedules_are_those_of_torch(schedule, theirs):
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
     reference = theirs(optimiser)
     for step in range(100):
-        assert rate_at(step, 100, settings) == pytest.approx(optimiser.param_groups[0]["lr"])
+        assert lr_at(step, 100, settings) == pytest.approx(optimiser.param_groups[0]["lr"])
         optimiser.step()
         reference.step()
 
@@ -240,7 +270,7 @@ def test_schedules_are_those_of_torch(schedule, theirs):
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
 def test_the_rate_rises_and_falls(schedule):
     settings = Training(rate=1.0, warmup=0.1, schedule=schedule, floor=0.1)
-    rates = [rate_at(step, 1000, settings) for step in range(1000)]
+    rates = [lr_at(step, 1000, settings) for step in range(1000)]
     assert rates[:100] == sorted(rates[:100])
     assert rates[100] == pytest.approx(1.0)
     assert rates[100:] == sorted(rates[100:], reverse=True)
@@ -285,7 +315,7 @@ def frequency_loss(ids):
 
 
 def test_a_run_folder_holds_all_that_happened(tmp_path, book):
-    told = Told()
+    told = RecordingReporter()
     result = train(
         "generate", book, run=tmp_path / "run", settings=TINY, steps=30, device="cpu", tell=told
     )
@@ -326,15 +356,14 @@ def test_a_run_in_pieces_equals_one_run(tmp_path, book, more, monkeypatch):
     settings = [*TINY, *more]
     train("generate", book, run=tmp_path / "whole", settings=settings, **options)
 
-    step = Trainer.step
+    step = Trainer.take_step
 
-    def stopping(self):
-        done = step(self)
-        if self.state.step in (7, 15):
-            self.stopping = True
+    def stopping(self, moment):
+        done = step(self, moment)
+        self.is_stopping = self.state.step in (7, 15)
         return done
 
-    monkeypatch.setattr(Trainer, "step", stopping)
+    monkeypatch.setattr(Trainer, "take_step", stopping)
     train("generate", book, run=tmp_path / "pieces", settings=settings, **options)
     resume(tmp_path / "pieces")
     assert json.loads((tmp_path / "pieces/last/training.json").read_text())["step"] == 15
@@ -352,31 +381,6 @@ def test_patience_ends_a_run_that_no_longer_learns(tmp_path, book):
         device="cpu",
     )  # fmt: skip
     assert result["steps"] == 15
-
-
-@pytest.mark.parametrize("seconds", [0.05, 0.3])
-def test_minutes_are_a_clock(tmp_path, book, monkeypatch, seconds):
-    """However fast the steps turn out to be after they were measured, here to take 0.1 s."""
-    now, step = [0.0], Trainer.step
-
-    def timed(self):
-        now[0] += seconds
-        return step(self)
-
-    monkeypatch.setattr(decide, "pace", lambda *_args, **_more: 0.1)
-    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(Trainer, "step", timed)
-    result = train(
-        "generate", book, run=tmp_path / "run", settings=TINY, minutes=0.2, device="cpu",
-        precision="float32", evaluate_every=10**6, baseline=False,
-    )  # fmt: skip
-    budget = 0.2 * 60 * (1 - loop.RESERVED)
-    assert result["seconds"] == pytest.approx(budget, abs=2 * seconds)
-    assert result["steps"] == pytest.approx(budget / seconds, abs=2)
-    assert "minutes = 0.2" in (tmp_path / "run" / "config.toml").read_text()
-    more = resume(tmp_path / "run", NullReporter(), minutes=0.1)
-    assert more["steps"] > result["steps"]
-    assert more["seconds"] - result["seconds"] == pytest.approx(budget / 2, abs=0.1 * budget)
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, book):
@@ -418,46 +422,59 @@ def paired(tmp_path):
 def test_a_pass_asks_for_as_many_predictions_as_are_said(tmp_path):
     for name, file in (("classify", labelled(tmp_path)), ("translate", paired(tmp_path))):
         (tmp_path / name).mkdir()
-        task = TASKS[name].prepare(Given(files=(file,)), tmp_path / name, NullReporter())
-        task.start(1, 0, 0)
-        counts = [task.count(task.batch(step)) for step in range(task.epoch())]
-        assert sum(counts) == task.predictions
+        task = task_on(name, DataRequest(files=(file,)), tmp_path / name)
+        batches = task.dataset.train_batches(1, None, 0)
+        counts = [task.objective.count(batches.at(step)) for step in range(batches.per_epoch)]
+        assert sum(counts) == task.dataset.predictions
 
 
 @torch.no_grad()
-def test_a_text_is_read_in_stretches_of_a_context():
-    network, text = CASES["gpt2"].network, ids(1, 40)[0]
+def test_a_text_is_read_in_windows_of_a_context(tmp_path, book):
+    network = CASES["gpt2"].network
+    task = task_on("generate", DataRequest(files=(book,)), tmp_path)
+    text = torch.from_numpy(task.dataset.valid.read(0, task.dataset.valid.size))
+    last = len(text) - 1
     nats = [math.log(network.config.vocab)]  # for the first
-    for at in range(0, 39, 7):
-        logits = network(text[None, at : min(at + 7, 39)])[0]
+    for at in range(0, last, 7):
+        logits = network(text[None, at : min(at + 7, last)])[0]
         nats.append(float(F.cross_entropy(logits, text[at + 1 : at + 8], reduction="sum")))
-    assert text_loss(network, text.numpy(), 7) == pytest.approx(sum(nats), rel=1e-5)
-    assert text_loss(network, text.numpy(), 5) != pytest.approx(sum(nats), rel=1e-3)
+    found = [task.evaluate(network, context=context)[1].sums for context in (7, 5)]
+    assert found[0]["tokens"] == len(text)
+    assert found[0]["nats"] == pytest.approx(sum(nats), rel=1e-5)
+    assert found[1]["nats"] != pytest.approx(sum(nats), rel=1e-3)
+
+
+@torch.no_grad()
+def test_what_is_fitted_reads_a_text_as_one(tmp_path, book, monkeypatch):
+    """Its long windows overlap by more than it looks back, so that no token lacks its context."""
+    monkeypatch.setattr("glassformer.tasks.generate.FITTED_WINDOW", 50)
+    network = CASES["markov"].network
+    task = task_on("generate", DataRequest(files=(book,)), tmp_path)
+    text = torch.from_numpy(task.dataset.valid.read(0, task.dataset.valid.size))
+    nats = math.log(network.config.vocab) - float(network.likelihood(text).double().log().sum())
+    assert task.evaluate(network)[1].sums["nats"] == pytest.approx(nats, rel=1e-6)
+    whole = token_nats(network, text[None, :-1], text[None, 1:])
+    assert whole == pytest.approx(nats - math.log(network.config.vocab), rel=1e-6)
 
 
 def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):
     file = tmp_path / "a.txt"
     file.write_text("ab" * 900 + "aZ" * 100)  # the Z stands only in the last tenth
-    task = TASKS["generate"].prepare(Given(files=(file,)), tmp_path, NullReporter())
-    task.start(2, 8, 0)
-    assert task.spelling(task.valid.flat) == 0  # the tokenizer has read all of the file
-    fresh = Given(files=(file,), ready=Characters.train(["ab"]), share=1.0)
+    fresh = DataRequest(files=(file,), ready=Characters.train(["ab"]), share=1.0)
     (tmp_path / "fresh").mkdir()
-    task = TASKS["generate"].prepare(fresh, tmp_path / "fresh", NullReporter())
-    task.start(2, 8, 0)
-    assert task.spelling(task.valid.flat) == pytest.approx(100 * math.log(0x110000))
+    task = task_on("generate", fresh, tmp_path / "fresh")
 
-    class Uniform(torch.nn.Module):
-        config = CASES["gpt2"].network.config
-
+    class Uniform(Network):
         def __init__(self):
-            super().__init__()
+            super().__init__(CASES["gpt2"].network.config)
             self.weight = torch.nn.Parameter(torch.zeros(1))
 
         def forward(self, ids):
             return torch.zeros(*ids.shape, 50)
 
-    figures = task.evaluate(Uniform())
+    known, _ = task_on("generate", DataRequest(files=(file,)), tmp_path).evaluate(Uniform())
+    assert known["loss"] == pytest.approx(math.log(50), rel=1e-5)  # it knows every character
+    figures, _ = task.evaluate(Uniform())
     nats = 2000 * math.log(50) + 100 * math.log(0x110000)
     assert figures["bits_per_byte"] == pytest.approx(nats / math.log(2) / 2000, rel=1e-5)
     assert figures["loss"] == pytest.approx(nats / 2000, rel=1e-5)
@@ -494,8 +511,9 @@ def test_bert_learns_to_fill_masks(tmp_path, book):
         steps=200,
         device="cpu",
     )
-    task = TASKS["fill-mask"](load(tmp_path / "run").tokenizer, {}, tmp_path / "run" / "cache")
-    assert result["loss"] < frequency_loss(task.train.read(0, task.train.size).tolist()) * 0.7
+    artifacts = Artifacts(tokenizer=load(tmp_path / "run").tokenizer)
+    text = TASKS["fill-mask"].open(artifacts, tmp_path / "run" / "cache").dataset.train
+    assert result["loss"] < frequency_loss(text.read(0, text.size).tolist()) * 0.7
 
 
 def test_bert_learns_which_halves_belong_together(tmp_path):
@@ -511,9 +529,9 @@ def test_bert_learns_which_halves_belong_together(tmp_path):
 
 
 def test_halves_follow_or_come_from_elsewhere(tmp_path, book):
-    task = TASKS["fill-mask"].prepare(Given(files=(book,), vocab=80), tmp_path, NullReporter())
-    task.start(64, 32, 0)
-    follows = torch.cat([task.batch(step)["follows"] for step in range(60)])
+    dataset = task_on("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
+    batches, task = dataset.train_batches(64, 32, 0), dataset.mask
+    follows = torch.cat([batches.at(step)["follows"] for step in range(60)])
     assert follows.float().mean() == pytest.approx(0.5, abs=0.02)
     ids = 10 + torch.arange(29).expand(50, -1)
     others = 100 + ids
@@ -528,18 +546,12 @@ def test_halves_follow_or_come_from_elsewhere(tmp_path, book):
         assert apart.unique().tolist() == [0 if follow else 100]
 
 
-def test_only_hidden_tokens_are_guessed_and_the_guess_is_the_same():
-    network, text = CASES["bert"].network, ids()
-    asked = torch.rand(text.shape) < 0.3
-    torch.testing.assert_close(network.read(text, asked=asked).tokens, network(text)[asked])
-
-
 def test_tokens_are_hidden_as_bert_hides_them(tmp_path, book):
-    task = TASKS["fill-mask"].prepare(Given(files=(book,), vocab=80), tmp_path, NullReporter())
-    task.start(64, 32, 0)
+    dataset = task_on("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
+    batches, task = dataset.train_batches(64, 32, 0), dataset.mask
     shown, answers = [], []
     for step in range(60):
-        batch = task.batch(step)
+        batch = batches.at(step)
         shown.append(batch["ids"])
         answers.append(batch["answers"])
     shown, answers = torch.cat(shown), torch.cat(answers)
@@ -549,20 +561,20 @@ def test_tokens_are_hidden_as_bert_hides_them(tmp_path, book):
     assert (shown[asked] == task.mask).float().mean() == pytest.approx(0.8, abs=0.02)
     kept = (shown[asked] == answers[asked]).float().mean()
     assert kept == pytest.approx(0.1, abs=0.02)
-    assert torch.equal(task.batch(5)["ids"], task.batch(5)["ids"])
+    assert torch.equal(batches.at(5)["ids"], batches.at(5)["ids"])
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_a_sample_that_needs_no_data(name, tmp_path):
-    told = Told()
-    task = TASKS[name].prepare(Given(), tmp_path, told)
+    told = RecordingReporter()
+    task = task_on(name, DataRequest(), tmp_path, told)
     assert told.lines
-    task.start(2, 64, 0)
-    batch = task.batch(0)
-    assert task.count(batch) > 0
-    assert task.epoch() > 1
-    assert task.counted in task.models
-    assert task.size > 1000
+    batches = task.dataset.train_batches(2, 64, 0)
+    assert task.objective.count(batches.at(0)) > 0
+    assert batches.per_epoch > 1
+    assert task.spec.baseline_model in task.spec.models
+    assert task.dataset.size > 1000
+    assert task.dataset.eval_size > 10
 
 
 def test_bad_rows_are_skipped_counted_and_noted(tmp_path):
@@ -572,7 +584,7 @@ def test_bad_rows_are_skipped_counted_and_noted(tmp_path):
     file.write_text("text,label\n" + "\n".join(rows))
     with pytest.raises(GlassError, match=r"a.csv:12: 1 columns where there should be 2"):
         train("classify", file, run=tmp_path / "strict")
-    told = Told()
+    told = RecordingReporter()
     train(
         "classify",
         file,
@@ -628,7 +640,7 @@ def test_files_to_validate_on_are_named(tmp_path):
     file, other = labelled(tmp_path), tmp_path / "other.csv"
     text = file.read_text().splitlines()
     other.write_text("\n".join([text[0], *text[1:11], *(f"new {line}" for line in text[1:31])]))
-    told = Told()
+    told = RecordingReporter()
     result = train(
         "classify", file, valid=[other], run=tmp_path / "run", steps=2, device="cpu", tell=told,
         settings=["model.dim=8", "model.heads=1", "model.depth=1"],

@@ -44,9 +44,14 @@ class Neighbours(Network):
         return torch.unflatten(self.counts.chances(around(known)).log(), 0, ids.shape)
 
     def masked_logits(
-        self, ids: Tensor, asked: Tensor, segments: Tensor | None = None
+        self,
+        ids: Tensor,
+        asked: Tensor,
+        segments: Tensor | None = None,
+        keep: Tensor | None = None,
     ) -> MaskedLogits:
-        columns = [column[asked.flatten()] for column in around(ids)]
+        known = ids if keep is None else ids.masked_fill(~keep.bool(), -1)
+        columns = [column[asked.flatten()] for column in around(known)]
         return MaskedLogits(self.counts.chances(columns).log())
 
 

@@ -102,8 +102,8 @@ def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_jso
     from rich.console import Console
 
     from glassformer.api import load
-    from glassformer.inspection.screen import show
     from glassformer.core.reporter import Reporter
+    from glassformer.inspection.screen import show
 
     options.check_output_paths(plot, overwrite=overwrite)
     roles = load(run).heads(text, tell=Reporter())
@@ -142,8 +142,8 @@ def patch(
     from torch import Tensor
 
     from glassformer.api import load
-    from glassformer.inspection.screen import show
     from glassformer.core.reporter import Reporter
+    from glassformer.inspection.screen import show
 
     options.check_output_paths(plot, overwrite=overwrite)
     effects = load(run).patch(clean, corrupt, tell=Reporter())

@@ -105,7 +105,7 @@ def models(training: bool, as_json: bool) -> None:
     glass models --json
     """
     from glassformer.core.config import to_dict
-    from glassformer.models import MODELS
+    from glassformer.registry import MODELS
     from glassformer.tasks import TASKS
     from glassformer.training.settings import Training
 

@@ -28,12 +28,12 @@ def check_data(task: str, data: tuple[str, ...], as_json: bool, **values: Any) -
     glass check-data classify reviews.csv
     glass check-data translate train.de train.en --valid val.de --valid val.en
     """
+    from glassformer.data.request import DataRequest
     from glassformer.tasks.check import check
-    from glassformer.tasks.task import Given
 
     source, target, valid = (values.pop(name) for name in ("source", "target", "valid"))
     data = data or tuple(name for name in (source, target) if name)
-    given = Given(files=tuple(map(Path, data)), valid=tuple(map(Path, valid)), **values)
+    given = DataRequest(files=tuple(map(Path, data)), valid=tuple(map(Path, valid)), **values)
     report = check(task, given)
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False))
@@ -43,7 +43,9 @@ def check_data(task: str, data: tuple[str, ...], as_json: bool, **values: Any) -
 
 
 def print_data_report(report: dict[str, Any]) -> None:
-    unit = "lines" if report["task"] in ("generate", "fill-mask") else "examples"
+    from glassformer.tasks import TASKS
+
+    unit = "examples" if TASKS[report["task"]].is_table else "lines"
     for line in report["read_as"]:
         click.echo(line)
     click.echo(f"{report['examples']:,} {unit}, {report['bytes']:,} bytes")
@@ -89,12 +91,12 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> N
     glass evaluate runs/generate-1 --context 256
     """
     from glassformer.core.reporter import shown
-    from glassformer.training.measure import measure
+    from glassformer.training.evaluate import evaluate as evaluate_run
 
     if values["plot"] and values["plot"].suffix not in (".png", ".svg", ".pdf"):
         raise click.UsageError("--plot draws a .png, .svg or .pdf")
 
-    metrics = measure(Path(run), tuple(map(Path, data)), **values)
+    metrics = evaluate_run(Path(run), tuple(map(Path, data)), **values)
     if as_json:
         click.echo(json.dumps(metrics))
         return
@@ -130,22 +132,23 @@ def summarize_run(config: Path) -> dict[str, Any]:
     """Return a run's row in the list: its final metric, or else its best so far, and its age."""
     from glassformer.core.config import read
     from glassformer.tasks import TASKS
-    from glassformer.tasks.task import is_gain
+    from glassformer.tasks.task import METRICS
     from glassformer.training.run import Run
 
     tables, metrics = read(config), Run(config.parent).metrics()
     task = tables.get("task", {}).get("name", "-")
-    metric = TASKS[task].verdict if task in TASKS else "loss"
-    evaluations = [m[metric] for m in metrics if "seconds" in m and metric in m]
-    final = [m[metric] for m in metrics if "best" in m and metric in m]
+    metric = TASKS[task].metric if task in TASKS else METRICS["loss"]
+    name = metric.name
+    evaluations = [m[name] for m in metrics if m["kind"] == "validation" and name in m]
+    final = [m[name] for m in metrics if m["kind"] == "final" and name in m]
     value = None
     if evaluations:
-        value = final[-1] if final else (max if is_gain(metric) else min)(evaluations)
+        value = final[-1] if final else (max if metric.higher_is_better else min)(evaluations)
     return {
         "run": str(config.parent),
         "task": task,
         "model": tables.get("model", {}).get("name", "-"),
-        "figure": metric if evaluations else None,
+        "figure": name if evaluations else None,
         "value": value,
         "hours": round(max(time.time() - config.stat().st_mtime, 0) / 3600, 2),
     }

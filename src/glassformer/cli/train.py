@@ -53,7 +53,7 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
     glass train classify reviews.csv --from runs/fill-mask-1 --lora 8
     glass train generate
     """
-    from glassformer.training.start import train as start
+    from glassformer.training.train import train as start
 
     source, target = values.pop("source"), values.pop("target")
     if source or target:
@@ -84,7 +84,7 @@ def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) ->
     """
     if steps and minutes:
         raise click.UsageError("give --steps or --minutes, not both")
-    from glassformer.training.start import resume as go_on
+    from glassformer.training.train import resume as go_on
 
     print_result(go_on(Path(run), steps=steps, minutes=minutes), as_json)
 

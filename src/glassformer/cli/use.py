@@ -207,9 +207,9 @@ def read_texts(texts: tuple[str, ...], file: Path | None, text: tuple[str, ...] 
 
 def read_file(file: Path, text: tuple[str, ...]) -> list[Any]:
     """Return the lines of a file, or the values in columns of a table."""
+    from glassformer.core.errors import GlassError
     from glassformer.data.corpus import guess_column
     from glassformer.data.files import TABLES, Bad, kind_of, lines, rows
-    from glassformer.core.errors import GlassError
 
     if kind_of(file) not in TABLES:
         return [line.rstrip("\n") for _, line in lines(file, Bad())]

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from glassformer.data.store import Store
 from glassformer.core.errors import GlassError
+from glassformer.data.store import Store
 
 
 def windows(store: Store, seed: int, step: int, batch: int, length: int) -> Tensor:

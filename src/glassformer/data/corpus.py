@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from glassformer.data.files import TABLES, Bad, Quiet, kind_of, lines, rows
-from glassformer.data.store import Writer
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Bar, Reporter
+from glassformer.data.files import TABLES, Bad, Quiet, kind_of, lines, rows
+from glassformer.data.store import Writer
 from glassformer.text import TOKENIZERS
 from glassformer.text.plain import UNKNOWN, Listed
 from glassformer.text.subword import BERT_SPECIALS, Subwords

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
 
-from glassformer.data.files import TABLES, Bad, Quiet, Row, kind_of, lines, rows
 from glassformer.core.errors import GlassError
+from glassformer.data.files import TABLES, Bad, Quiet, Row, kind_of, lines, rows
 
 LABELS = ("label", "labels", "class", "category", "sentiment", "target", "topic", "tag", "y")
 PAIRS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))

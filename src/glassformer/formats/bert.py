@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from glassformer.formats.table import GELU, Family, Rule, Setting, both
 from glassformer.core.errors import GlassError
+from glassformer.formats.table import GELU, Family, Rule, Setting, both
 from glassformer.models import bert, bert_classifier
 from glassformer.weights import State
 

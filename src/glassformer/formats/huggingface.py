@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-
 from glassformer import registry, text, weights
+from glassformer.core.errors import GlassError
+from glassformer.core.folder import inside, new_folder, read_json
 from glassformer.formats.bert import BERT
 from glassformer.formats.gpt2 import GPT2
 from glassformer.formats.llama import LLAMA
 from glassformer.formats.table import our_settings, our_tensors, their_settings, their_tensors
-from glassformer.core.errors import GlassError
-from glassformer.core.folder import inside, new_folder, read_json
 from glassformer.models.network import Network
 from glassformer.text.subword import BPE, Subwords, WordPiece
 from glassformer.text.tokenizer import Tokenizer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from glassformer.formats.table import GELU, Family, Rule, Setting, both
 from glassformer.core.errors import GlassError
+from glassformer.formats.table import GELU, Family, Rule, Setting, both
 from glassformer.models.llama import Config
 
 BLOCK, LAYER = "blocks.{}", "model.layers.{}"

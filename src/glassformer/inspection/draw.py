@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassformer.core.errors import GlassError
+from glassformer.core.i18n import visible
+from glassformer.core.picture import moving, subplots
 from glassformer.inspection.alignment import Alignment
 from glassformer.inspection.heads import LOOKS, Role
 from glassformer.inspection.patch import Patched
 from glassformer.inspection.reading import Reading, one_head, patterns_of
-from glassformer.models import writes
-from glassformer.core.picture import moving, subplots
+from glassformer.models.network import Network, Trait
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
-from glassformer.core.i18n import visible
 
 OF_A_TEXT = (
     *("words", "attention", "lines", "heads", "residual", "norm", "lens", "alignment"),
@@ -213,7 +213,7 @@ def norm(reading: Reading, layer: int | str = 0) -> Any:
 
 
 @torch.inference_mode()
-def lens(reading: Reading, network: nn.Module, tokenizer: Tokenizer) -> Any:
+def lens(reading: Reading, network: Network, tokenizer: Tokenizer) -> Any:
     """What the model would answer after each block: the others are left out."""
     blocks = [n for n in reading.trace if n.startswith("blocks.") and n.count(".") == 1]
     if not blocks or reading.output.ndim != 2:
@@ -234,12 +234,12 @@ def lens(reading: Reading, network: nn.Module, tokenizer: Tokenizer) -> Any:
             ax.text(j, i, visible(token)[:8], ha="center", va="center", fontsize=8, color=color)
     ax.set_xticks(range(len(reading.tokens)), [*map(visible, reading.tokens)])
     ax.set_yticks(range(len(blocks)), blocks)
-    what = "next token" if writes(network) else "token in each place"
+    what = "next token" if network.has(Trait.CACHED) else "token in each place"
     ax.set_title(f"the likeliest {what} after each block (darker: surer)", fontsize=10)
     return chart
 
 
-def words(reading: Reading, network: nn.Module) -> Any:
+def words(reading: Reading, network: Network) -> Any:
     """The text's tokens in the two directions in which their embeddings differ most."""
     read = bool(reading.source)  # of a translator, what it reads
     token: Any = getattr(network, "source_token", None) if read else None

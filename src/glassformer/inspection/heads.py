@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassformer.core.errors import GlassError
+from glassformer.core.i18n import say
+from glassformer.core.reporter import Bar, NullReporter, Reporter
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
-from glassformer.core.reporter import Bar, Reporter, NullReporter
-from glassformer.models import writes
+from glassformer.models.network import Network, Trait
 from glassformer.trace import Trace
-from glassformer.core.i18n import say
 
 LOOKS = ("previous", "first", "same", "duplicate", "induction", "distance")
 LENGTH = 24  # tokens of a text by chance, which is then said twice
@@ -76,10 +76,10 @@ class Roles(Shown, list[Role]):
         return [Step(say("Where each head looks, and what it is worth"), "", says, (table,))]
 
 
-def repeated(vocab: int, context: int, seed: int = 0) -> Tensor:
+def repeated(vocab: int, context: int | None, seed: int = 0) -> Tensor:
     """Tokens by chance, said twice: whoever copies them must look back. 1 t"""
     random = torch.Generator().manual_seed(seed)
-    ids = torch.randint(0, vocab, (1, min(LENGTH, context // 2)), generator=random)
+    ids = torch.randint(0, vocab, (1, min(LENGTH, (context or 2 * LENGTH) // 2)), generator=random)
     return torch.cat((ids, ids), dim=1)
 
 
@@ -105,7 +105,7 @@ def looks(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
 
 
 @torch.inference_mode()
-def roles(network: nn.Module, inputs: dict[str, Tensor], tell: Reporter | None = None) -> Roles:
+def roles(network: Network, inputs: dict[str, Tensor], tell: Reporter | None = None) -> Roles:
     """Measure every head of a network on one text."""
     tell = tell or NullReporter()
     with Trace(network, "*pattern", "*scores") as trace:
@@ -115,7 +115,7 @@ def roles(network: nn.Module, inputs: dict[str, Tensor], tell: Reporter | None =
     found = Roles()
     found.even = {}
     layers = [name.removesuffix(".pattern") for name in trace if name.endswith("pattern")]
-    found.writes = writes(network) and whole.ndim == 3 and whole.shape[1] > 1
+    found.writes = network.has(Trait.CACHED) and whole.ndim == 3 and whole.shape[1] > 1
     bar = Bar(tell, "heads", sum(len(trace[f"{layer}.pattern"][0]) for layer in layers))
     for layer in layers:
         pattern = trace[f"{layer}.pattern"][0].float()  # h t s
@@ -135,7 +135,7 @@ def roles(network: nn.Module, inputs: dict[str, Tensor], tell: Reporter | None =
 
 
 def cost(
-    network: nn.Module,
+    network: Network,
     inputs: dict[str, Tensor],
     whole: Tensor,
     name: str,

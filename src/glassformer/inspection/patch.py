@@ -9,17 +9,18 @@ from math import nan
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.inspection.reading import asked_at, inputs_for
+from glassformer.core.i18n import say
+from glassformer.core.reporter import Bar, NullReporter, Reporter
+from glassformer.inspection.reading import asked_at
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
-from glassformer.core.reporter import Bar, Reporter, NullReporter
-from glassformer.models import writes
+from glassformer.models.network import Network, Trait
+from glassformer.predict import inputs_for
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
-from glassformer.core.i18n import say
 
 SMALL = 1e-6  # a change of a probability that explains nothing
 AT_ONCE = 50_000_000  # scores that are computed at once: memory
@@ -75,7 +76,7 @@ def shares(name: str, found: dict[str, Tensor], columns: list[str]) -> Table:
 class Question:
     """A network that is asked for one answer, about a text that may differ."""
 
-    network: nn.Module
+    network: Network
     name: str  # of the text among the inputs: that of a translator is its source
     rest: dict[str, Tensor]
     at: int  # the place whose answer counts, where each has one
@@ -90,7 +91,7 @@ class Question:
     def with_each(self, ids: Tensor, name: str, clean: Tensor) -> Tensor:
         """The answers to as many copies of a text as a value has places, each with another place
         (or head) taken from a clean run: b v."""
-        many, vocab = clean.shape[1], getattr(self.network.config, "vocab", 1)
+        many, vocab = clean.shape[1], self.network.vocab
         some = max(AT_ONCE // (ids.shape[1] * vocab), 1)  # a row has a score for every token
         answers = []
         for first in range(0, many, some):
@@ -138,7 +139,7 @@ class Contrast:
 
 @torch.inference_mode()
 def patch(
-    network: nn.Module,
+    network: Network,
     tokenizer: Tokenizer,
     clean: str,
     corrupt: str,
@@ -178,7 +179,7 @@ def patch(
 
 
 def asked(
-    network: nn.Module, tokenizer: Tokenizer, clean: str, corrupt: str, *, masked: bool
+    network: Network, tokenizer: Tokenizer, clean: str, corrupt: str, *, masked: bool
 ) -> tuple[Question, tuple[Tensor, Tensor]]:
     """What is asked about both texts, and their ids; a masked model is asked about [MASK]."""
     first, second = (inputs_for(network, tokenizer, text, "") for text in (clean, corrupt))
@@ -188,7 +189,7 @@ def asked(
         many = " and ".join(str(ids.shape[1]) for ids in texts)
         raise GlassError(f"the two texts must have as many tokens; they have {many}")
     mask = tokenizer.specials.get("[MASK]")
-    if masked and name == "ids" and mask is not None and not writes(network):
+    if masked and name == "ids" and mask is not None and not network.has(Trait.CACHED):
         hidden = [(ids == mask) for ids in texts]
         if not torch.equal(*hidden) or not hidden[0].any():
             raise GlassError("write [MASK] where the answer is to be: at one place of both texts")

@@ -7,18 +7,14 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassformer.core.config import nearest
 from glassformer.core.errors import GlassError
-from glassformer.models import name_of
-from glassformer.tasks.classify import encode_pair
-from glassformer.tasks.fill_mask import encode_masked
-from glassformer.tasks.generate import Generate
-from glassformer.tasks.translate import Translate, start_and_end
+from glassformer.models.network import Network
+from glassformer.predict import inputs_for
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
-from glassformer.use import encode_prompt, encode_source, rows_of, written
 
 
 @dataclass(frozen=True)
@@ -48,30 +44,6 @@ def of_source(name: str) -> bool:
     return name.startswith(("encoder", "source")) or first or read
 
 
-def inputs_for(
-    network: nn.Module, tokenizer: Tokenizer, text: str, target: str | None = None
-) -> dict[str, Tensor]:
-    """A text as the network takes it in use; for a translator also a translation, or its own."""
-    specials, name = tokenizer.specials, name_of(network)
-    if name in Translate.models:
-        ids = encode_source(tokenizer, text)
-    elif name in Generate.models:
-        ids = encode_prompt(tokenizer, text) if text else []
-    elif "[MASK]" in text and "[MASK]" in specials:
-        ids = encode_masked(tokenizer, text)
-    else:
-        ids = encode_pair(tokenizer, (text,))
-    if not ids:
-        raise GlassError("the text is empty: give at least one word")
-    read, _ = rows_of(network, [ids])
-    if name not in Translate.models:
-        return {"ids": read}
-    begin, end = start_and_end(tokenizer)
-    own = target is None
-    said = written(network, [ids], begin, end)[0] if own else tokenizer.encode(target or "")
-    return {"ids": rows_of(network, [[begin, *said]])[0], "source": read}
-
-
 def asked_at(tokenizer: Tokenizer, ids: Tensor) -> int:
     """The place that is asked for an answer: that of the first [MASK], or else the last. t -> 1"""
     mask = tokenizer.specials.get("[MASK]", -1)
@@ -80,7 +52,7 @@ def asked_at(tokenizer: Tokenizer, ids: Tensor) -> int:
 
 
 @torch.no_grad()
-def names_in(network: nn.Module, inputs: dict[str, Tensor]) -> set[str]:
+def names_in(network: Network, inputs: dict[str, Tensor]) -> set[str]:
     """The names of all values that come by."""
     with Trace(network, "-") as trace:
         network(**inputs)
@@ -88,7 +60,7 @@ def names_in(network: nn.Module, inputs: dict[str, Tensor]) -> set[str]:
 
 
 def read(
-    network: nn.Module,
+    network: Network,
     tokenizer: Tokenizer,
     text: str,
     *patterns: str,
@@ -102,7 +74,7 @@ def read(
 
 @torch.no_grad()
 def reading_of(
-    network: nn.Module,
+    network: Network,
     tokenizer: Tokenizer,
     inputs: dict[str, Tensor],
     *patterns: str,

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from glassformer.inspection.sheet import Step, Table
 from glassformer.core.i18n import say, visible
+from glassformer.inspection.sheet import Step, Table
 
 STYLES = {"printed": "default", "right": "green", "given": "cyan", "made": "default"}
 MANY = 32  # columns or rows, beyond which a terminal shows only the first

@@ -11,8 +11,8 @@ from io import BytesIO
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassformer.inspection.reading import Reading
 from glassformer.core.i18n import say, visible
+from glassformer.inspection.reading import Reading
 
 SIDE, HEADS = 24, 8  # the most rows and columns of a small picture, and of those side by side
 STYLE = """

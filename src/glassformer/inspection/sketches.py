@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.core.errors import GlassError
+from glassformer.core.picture import subplots
 from glassformer.inspection.word_counts import SHOW_ME, count_words
 from glassformer.nn.masks import causal, everything, fixed, strided, window
 from glassformer.nn.positions import sinusoid
-from glassformer.core.picture import subplots
 
 PLACES, WIDTH, STEPS = 40, 32, 300
 AROUND = [i / 20 - 1 for i in range(41)]  # how far, in lengths of the weights

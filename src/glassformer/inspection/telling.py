@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from glassformer.core.i18n import say
 from glassformer.nn.attention import Attention, PlainAttention, dot, scaled_dot
 from glassformer.nn.block import pre_norm
 from glassformer.nn.feedforward import ACTIVATIONS, Activation, FeedForward, GatedFeedForward
 from glassformer.nn.heads import MaskedHead, Pooler
 from glassformer.nn.norms import LayerNorm, RMSNorm
 from glassformer.nn.positions import Alibi, Position, Relative, Rotary, Sinusoidal
-from glassformer.core.i18n import say
 
 NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU_tanh", "silu": "SiLU"}
 

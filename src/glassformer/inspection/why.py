@@ -20,13 +20,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from glassformer.core.config import nearest
 from glassformer.core.errors import GlassError
+from glassformer.core.i18n import say
 from glassformer.inspection.reading import of_source
 from glassformer.inspection.record import MOVES, Made, Recorder
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
-from glassformer.core.i18n import say
 
 EACH = set(
     "add sub rsub mul div neg abs exp log sqrt rsqrt square pow reciprocal sin cos tanh sigmoid "

@@ -15,5 +15,5 @@ def count_words(lines: list[str], order: int) -> tuple[list[str], Counts]:
     texts = [torch.tensor([[words.index(word) for word in line.split()]]) for line in lines]
     pieces = [before(text[:, :-1], order) for text in texts]
     columns = [torch.cat(column) for column in zip(*pieces, strict=True)]
-    counts.learn(columns, torch.cat([text[0, 1:] for text in texts]))
+    counts.fit(columns, torch.cat([text[0, 1:] for text in texts]))
     return words, counts

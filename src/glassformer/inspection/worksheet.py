@@ -8,22 +8,23 @@ from dataclasses import replace
 from itertools import product
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from glassformer.core.errors import GlassError
+from glassformer.core.i18n import say
 from glassformer.inspection.reading import (
     Reading,
     asked_at,
-    inputs_for,
     names_in,
     of_source,
     reading_of,
 )
 from glassformer.inspection.sheet import Kind, Step, Table
 from glassformer.inspection.telling import Told, tell
-from glassformer.models import name_of, writes
+from glassformer.models.network import Network, Trait
+from glassformer.predict import inputs_for
+from glassformer.registry import name_of
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.core.i18n import say
 
 SAME = set("query key value out widen narrow dropout gate dense score".split())  # told by others
 WORKED = {"scores", "pattern", "heads", "mean", "deviation", "normal", "embedded", "pooled"}
@@ -34,7 +35,7 @@ TOP = 8  # likeliest tokens that are shown
 
 
 def worksheet(
-    network: nn.Module,
+    network: Network,
     tokenizer: Tokenizer,
     text: str,
     *,
@@ -69,9 +70,7 @@ def worksheet(
     return [*steps, chances_step(network, reading, tokenizer, labels)]
 
 
-def told_of(
-    network: nn.Module, reading: Reading, name: str, at: int, layer: int, head: int
-) -> Told:
+def told_of(network: Network, reading: Reading, name: str, at: int, layer: int, head: int) -> Told:
     """What a value is, where it depends on more than the part that makes it."""
     block = BLOCK.fullmatch(name)
     if block:
@@ -109,7 +108,7 @@ def is_answer(reading: Reading, name: str) -> bool:
     return value.shape == reading.output.shape and bool((value.float() == reading.output).all())
 
 
-def sum_of(network: nn.Module, reading: Reading, at: int) -> str:
+def sum_of(network: Network, reading: Reading, at: int) -> str:
     """What the sum that goes into the first block is made of: whichever of these it is."""
     visits, values = reading.trace.visits, {}
     for name in ("token", "source_token", "segment", "position"):
@@ -130,7 +129,7 @@ def sum_of(network: nn.Module, reading: Reading, at: int) -> str:
     return ""
 
 
-def answer_of(network: nn.Module, reading: Reading) -> Told:
+def answer_of(network: Network, reading: Reading) -> Told:
     """How the scores in the end are made: by a part, or by comparing with every embedding."""
     for name in LAST & reading.trace.keys():
         if is_answer(reading, name):
@@ -162,7 +161,7 @@ def block_told(number: int, layer: int) -> Told:
 
 
 def tokens_step(
-    network: nn.Module, reading: Reading, tokenizer: Tokenizer, layer: int | None
+    network: Network, reading: Reading, tokenizer: Tokenizer, layer: int | None
 ) -> Step:
     rows = [("ids", reading.tokens), ("source", reading.source)]
     tables = [
@@ -237,14 +236,14 @@ def likeliest(
 
 
 def chances_step(
-    network: nn.Module, reading: Reading, tokenizer: Tokenizer, labels: list[str] | None
+    network: Network, reading: Reading, tokenizer: Tokenizer, labels: list[str] | None
 ) -> Step:
     names, chances = zip(*likeliest(reading, tokenizer, TOP, labels), strict=True)
     if reading.output.ndim == 1:
         says = say("The likeliest labels.") if labels else say("The likeliest classes.")
     elif "[MASK]" in reading.tokens:
         says = say("The likeliest in place of [MASK].")
-    elif writes(network):
+    elif network.has(Trait.CACHED):
         says = say("The likeliest after the last token.")
     else:
         says = say("The likeliest in the last place; write [MASK] where a token is to be guessed.")

@@ -10,8 +10,8 @@ from html import escape
 from pathlib import Path
 
 from glassformer.core.folder import write_file
-from glassformer.inspection.sheet import Step, Table
 from glassformer.core.i18n import language, say, visible
+from glassformer.inspection.sheet import Step, Table
 
 PAGE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem;

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from glassformer.inspection.sheet import Step, Table
 from glassformer.core.i18n import language
+from glassformer.inspection.sheet import Step, Table
 
 TEXTS = Path(__file__).parent / "text"
 Values = dict[str, Tensor | list[str] | str | float]

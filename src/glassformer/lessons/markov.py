@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
+from glassformer.baselines.markov import Config, Markov
 from glassformer.inspection.word_counts import SHOW_ME, count_words
 from glassformer.lessons.lesson import Values
-from glassformer.models.markov import Config, Markov
 from glassformer.nn.counts import before
 
 BATTERY = {
@@ -76,7 +76,7 @@ def count_votes(masked: bool) -> tuple[Tensor, Tensor]:
     ids = [words.index(word) for word in PROGRAM.split()]
     columns = [words.index(word) for word in CANDIDATES]
     model = Markov(Config(vocab=len(words), skips=len(ids) - 1, masked=masked))
-    model.learn(torch.tensor([line + [-1] * (12 - len(line)) for line in lines]))
+    model.fit(torch.tensor([line + [-1] * (12 - len(line)) for line in lines]))
     last, *earlier = [column[-1:] for column in before(torch.tensor([ids]), len(ids))]
     votes = torch.cat([model.counts.shares([last, one]) for one in reversed(earlier)])
     return votes[:, columns], model.votes([last, *earlier])[:, columns]

@@ -129,11 +129,15 @@ class Bert(BertNetwork):
         return scores
 
     def masked_logits(
-        self, ids: Tensor, asked: Tensor, segments: Tensor | None = None
+        self,
+        ids: Tensor,
+        asked: Tensor,
+        segments: Tensor | None = None,
+        keep: Tensor | None = None,
     ) -> MaskedLogits:
         """Scores where `asked`, b t, is true, and for whether the second text follows the first."""
-        x = self.body(ids, segments)
+        x = self.body(ids, segments, keep)
         tokens = self.masked(x[asked], self.body.token.weight)
         if self.pooler is None or self.head is None:
             return MaskedLogits(tokens)
-        return MaskedLogits(tokens, self.head(self.body.dropout(self.pooler(x))))
+        return MaskedLogits(tokens, self.head(self.body.dropout(self.pooler(x, keep))))

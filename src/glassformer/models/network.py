@@ -49,7 +49,11 @@ class MaskedLM(Protocol):
     def __call__(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor: ...
 
     def masked_logits(
-        self, ids: Tensor, asked: Tensor, segments: Tensor | None = None
+        self,
+        ids: Tensor,
+        asked: Tensor,
+        segments: Tensor | None = None,
+        keep: Tensor | None = None,
     ) -> "MaskedLogits":
         """Scores only where `asked`, b t, is true."""
         ...

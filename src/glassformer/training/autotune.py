@@ -65,13 +65,13 @@ class Autotune:
         """The faster one, where none was asked for; one that cannot run is an error before
         anything is written."""
         if settings.precision != "auto":
-            if settings.fit or settings.precision != "float32":
-                self.pace(settings, rounds=1)
+            if settings.fit or settings.minutes or settings.precision != "float32":
+                self.pace(settings, rounds=1)  # what does not fit into memory is found here
             return settings
         single = replace(settings, precision="float32")
         ratio = bfloat16_ratio(self.network)
         if ratio > 1:
-            if settings.fit:
+            if settings.fit or settings.minutes:
                 self.pace(single, rounds=1)
             return single
         times = {"float32": self.pace(single, rounds=1)}

@@ -87,8 +87,9 @@ def training_tensors(step: Step) -> dict[str, Tensor]:
     """Moments of the optimizers, averaged weights, and where the random numbers are."""
     tensors: dict[str, Tensor] = {}
     for group, optimizer in step.optimizers.items():
-        prefix = "optimiser" if group is None else f"optimiser/{group}"
-        tensors |= {f"{prefix}.{name}": v for name, v in optimizer_tensors(optimizer).items()}
+        tensors |= {
+            f"{part_of(group)}.{name}": v for name, v in optimizer_tensors(optimizer).items()
+        }
     if step.average:
         tensors |= {f"average.{k}": v for k, v in step.average.network.state_dict().items()}
     tensors["random.cpu"] = torch.get_rng_state()
@@ -99,16 +100,21 @@ def training_tensors(step: Step) -> dict[str, Tensor]:
 
 
 def restore_tensors(step: Step, tensors: dict[str, Tensor]) -> None:
-    parts: dict[str, dict[str, Tensor]] = {}
+    known = (*map(part_of, step.optimizers), "random", "average")
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in known}
     for name, value in tensors.items():
         part, _, rest = name.partition(".")
-        parts.setdefault(part, {})[rest] = value
+        parts[part][rest] = value
     torch.set_rng_state(parts["random"]["cpu"])
     if step.device.type != "cpu" and step.device.type in parts["random"]:
         module = torch.get_device_module(step.device)
         module.set_rng_state(parts["random"][step.device.type])
     for group, optimizer in step.optimizers.items():
-        name = "optimiser" if group is None else f"optimiser/{group}"
-        restore_optimizer(optimizer, parts.get(name, {}))
+        restore_optimizer(optimizer, parts[part_of(group)])
     if step.average:
         step.average.network.load_state_dict(parts["average"])
+
+
+def part_of(group: str | None) -> str:
+    """The name under which the moments of a group of parameters are saved."""
+    return "optimizer" if group is None else f"optimizer/{group}"

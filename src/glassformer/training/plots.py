@@ -11,12 +11,12 @@ from glassformer.training.step import StepResult
 
 
 def describe_step(
-    step: int, steps: int, result: StepResult, best: str, left: float, lr: float, speed: str
+    step: int, steps: int, result: StepResult, best: str, left: float, speed: str
 ) -> str:
     """What matters most comes first: a narrow terminal shows no more."""
     return (
         f"step {step:,}/{steps:,}  loss {result.loss:.3f}  {best}{clock(left)} left  "
-        f"rate {lr:.1e}  gradient {result.norm:.2f}  {speed}/s  {peak_memory():.1f} GB"
+        f"rate {result.lr:.1e}  gradient {result.norm:.2f}  {speed}/s  {peak_memory():.1f} GB"
     )
 
 

@@ -20,7 +20,6 @@ LOWER = 0.3  # of the learning rate, after that
 def skip_step(trainer: "Trainer", what: str) -> None:
     """Report a step that was not taken; after several in a row, go back."""
     state, run = trainer.state, trainer.run
-    state.skipped += 1
     line = f"step {state.step:,} is not taken: {what} is not finite"
     trainer.reporter(line)
     run.log(line)

@@ -52,6 +52,7 @@ class StepResult:
     loss: float
     norm: float  # of the gradient
     count: int  # predictions
+    lr: float
     not_finite: str | None = None  # what is not finite: then the weights stay as they are
 
 
@@ -90,7 +91,7 @@ class Step:
             if wrong := self.not_finite(loss, norm):
                 self.scaler.update()
                 self.network.zero_grad(set_to_none=True)
-                return StepResult(loss, norm, count, wrong)
+                return StepResult(loss, norm, count, lr, wrong)
             trained = self.with_gradients(optimizer)
             nn.utils.clip_grads_with_norm_(trained, self.settings.clip, torch.tensor(norm))
             self.scaler.step(optimizer)
@@ -100,7 +101,7 @@ class Step:
             norms.append(norm)
         if self.average:
             self.average.update(self.network, step + 1)
-        return StepResult(sum(losses), max(norms), count)
+        return StepResult(sum(losses), max(norms), count, lr)
 
     def pieces(self, batch: Batch, pieces: int | None = None) -> list[Losses]:
         """The losses of each piece of a batch, for one group of parameters after the other.

@@ -11,7 +11,7 @@ from glassformer.core.reporter import Reporter
 from glassformer.models.network import Network
 from glassformer.tasks.task import Batches, Task
 from glassformer.training import recovery
-from glassformer.training.budget import Budget, Deadline
+from glassformer.training.budget import Budget, Deadline, Moment
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluation, Evaluator
 from glassformer.training.interrupt import interruptible
@@ -44,29 +44,25 @@ class Trainer:
         self.checkpointer, self.reporter = checkpointer, reporter
         self.baseline = baseline or {}  # the metrics of the baseline model
         self.state = state or State()
+        self.started = time.monotonic()
         self.is_stopping = False
 
     def loop(self) -> None:
         """Take steps until the budget is spent; evaluate and save every tenth of it."""
         self.started = time.monotonic() - self.state.seconds
-        self.step.network.train()
+        self.network.train()
         while not self.is_over():
             moment = self.budget.begin(self.state.step)
-            lr = lr_at(moment.position, moment.total, self.settings) * self.state.scale
-            batch = self.batches.at(self.state.step)
             result = None
             with catch_memory_errors():
-                result = self.step(batch, lr, self.state.step)
+                result = self.take_step(moment)
             if result is None:
                 recovery.make_room(self)
                 continue
-            self.state.step += 1
-            self.state.seconds = time.monotonic() - self.started
             if result.not_finite:
                 recovery.skip_step(self, result.not_finite)
                 continue
-            self.state.skipped, self.state.predictions = 0, self.state.predictions + result.count
-            self.report(result, lr)
+            self.report(result)
             if self.is_due(self.settings.evaluate_every, moment.should_evaluate):
                 self.evaluate()
             every = self.settings.save_every or self.settings.evaluate_every
@@ -75,6 +71,17 @@ class Trainer:
         if not self.is_stopping and self.state.evaluated_at != self.state.step:
             self.evaluate()
         self.save()
+
+    def take_step(self, moment: Moment) -> StepResult:
+        """Update the weights on the next batch, at the learning rate of this moment."""
+        state = self.state
+        lr = lr_at(moment.position, moment.total, self.settings) * state.scale
+        result = self.step(self.batches.at(state.step), lr, state.step)
+        state.step += 1
+        state.seconds = time.monotonic() - self.started
+        state.skipped = state.skipped + 1 if result.not_finite else 0
+        state.predictions += 0 if result.not_finite else result.count
+        return result
 
     def train(self) -> Evaluation | None:
         """Train to the end of the budget; the evaluation of the best weights, or None if it was
@@ -162,15 +169,13 @@ class Trainer:
 
     # --- what a person sees -----------------------------------------------------------------------
 
-    def report(self, result: StepResult, lr: float) -> None:
-        state = self.state
+    def report(self, result: StepResult) -> None:
+        state, lr = self.state, result.lr
         pace = state.seconds / state.step
         steps = self.budget.steps(state.step, pace)
         left = self.budget.seconds_left(state.step, pace)
         speed = f"{result.count / pace:,.0f} {self.task.spec.unit}"
-        self.reporter.line(
-            describe_step(state.step, steps, result, self.standing(), left, lr, speed)
-        )
+        self.reporter.line(describe_step(state.step, steps, result, self.standing(), left, speed))
         if state.step % max(steps // 200, 1) == 0:
             values = {"loss": result.loss, "rate": lr, "norm": result.norm, "count": result.count}
             self.run.note("train", step=state.step, **values)

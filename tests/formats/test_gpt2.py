@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from convert import parity
-from convert.parity import close
+from formats import parity
+from formats.parity import close
 from glassformer import load
 
 transformers = pytest.importorskip("transformers")

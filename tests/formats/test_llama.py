@@ -7,8 +7,8 @@ import struct
 import pytest
 import torch
 
-from convert import parity
-from convert.parity import close
+from formats import parity
+from formats.parity import close
 from glassformer import GlassError, Trace, load
 from glassformer.formats import llama2c
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from convert.test_bert import random_model as random_bert
-from convert.test_gpt2 import random_model as random_gpt2
-from convert.test_llama import random_model as random_llama
+from formats.test_bert import random_model as random_bert
+from formats.test_gpt2 import random_model as random_gpt2
+from formats.test_llama import random_model as random_llama
 from glassformer import GlassError, load
 from glassformer.api import Model
 from glassformer.models.generator import Config, Generator
@@ -188,8 +188,8 @@ def test_tensors_of_odd_shapes_are_named(gpt2):
 def test_a_bert_that_transformers_does_not_have_is_not_written(tmp_path):
     from glassformer.models.bert import Bert, Config
 
-    small = Config(vocab=20, context=8, dim=8, depth=1, heads=2, classes=5)
-    with pytest.raises(GlassError, match="guesses tokens and has 5 classes"):
+    small = Config(vocab=20, context=8, dim=8, depth=1, heads=2, position="alibi")
+    with pytest.raises(GlassError, match="BERT learns its positions"):
         Model(Bert(small)).save(tmp_path / "x", format="huggingface")
 
 
