@@ -18,6 +18,7 @@ from glassformer import MODELS, GlassError, Model, Trace, load
 from glassformer.generate.decode import finished_texts
 from glassformer.generate.pieces import overlap
 from glassformer.generate.sampling import GREEDY
+from glassformer.models.network import Network, Trait
 from glassformer.tasks import TASKS
 from glassformer.text.subword import BPE, WordPiece
 from glassformer.training.evaluate import evaluate
@@ -93,15 +94,16 @@ def test_half_a_character_waits_for_the_other_half(home):
     from glassformer.api import Model
     from glassformer.text.plain import Bytes
 
-    class Parrot(torch.nn.Module):
+    class Parrot(Network):
+        traits = frozenset({Trait.CAUSAL_LM, Trait.CACHED})
+
         """Says one text, whatever it hears."""
 
         said = "é你😀!".encode()
 
         def __init__(self):
-            super().__init__()
+            super().__init__(load(home / "generate").config)
             self.weight = torch.nn.Parameter(torch.zeros(1))
-            self.config = load(home / "generate").config
             self.at = 0
 
         def cache(self, capacity):
@@ -428,14 +430,15 @@ def test_every_recipe_of_ours_can_be_read():
     from glassformer.training.setup import make_config
 
     recipes = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
-    assert {read_recipe(recipe).model["name"] for recipe in recipes} == MODELS.keys()
+    trained = {name for task in TASKS.values() for name in task.models}
+    assert {read_recipe(recipe).model["name"] for recipe in recipes} == trained
     for recipe in recipes:
         read, text = read_recipe(recipe), recipe.read_text()
         kind, table = TASKS[read.task], dict(read.model)
         name = table.pop("name")
         shape = make_config(name, kind, table, [])
         learning, _ = sort_options(kind, read, {})
-        at_once = hasattr(MODELS[name], "learn")
+        at_once = Trait.FITTED in MODELS[name].traits
         assert learning.steps or at_once, "a recipe's figure is that of its steps"
         assert f"#   glass train --config recipes/{recipe.name}" in text
         head = text.split("\ntask =")[0].replace("\n# ", " ")
@@ -457,17 +460,17 @@ def write(folder, text):
 # --- what a model cannot do -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("heads", [{"masked": False}, {"masked": False, "classes": 3}], ids=str)
-def test_a_bert_without_the_head_for_it_does_not_fill_masks(tmp_path, heads):
-    kind = MODELS["bert"]
+@pytest.mark.parametrize("name", ["bert_encoder", "bert_classifier"])
+def test_a_bert_without_the_head_for_it_does_not_fill_masks(tmp_path, name):
+    kind = MODELS[name]
     tokenizer = WordPiece.train(["the cat sat on the mat"] * 3, vocab=60)
-    shape = {"vocab": 60, "context": 16, "dim": 16, "depth": 1, "heads": 2, **heads}
+    shape = {"vocab": 60, "context": 16, "dim": 16, "depth": 1, "heads": 2}
     Model(kind(kind.Config(**shape)), tokenizer).save(tmp_path / "b", format="huggingface")
     model = load(tmp_path / "b")
     with pytest.raises(GlassError, match="not trained to fill masks: it has no head"):
         model.fill_mask("the [MASK] sat")
     assert "no head" in command("fill-mask", tmp_path / "b", "the [MASK] sat", code=1)
-    full = Model(kind(kind.Config(**{**shape, "masked": True, "classes": 0})), tokenizer)
+    full = Model(MODELS["bert"](MODELS["bert"].Config(**shape)), tokenizer)
     assert len(full.fill_mask("the [MASK] sat")[0]) == 5
 
 

@@ -104,13 +104,14 @@ def texts(tmp_path):
 def test_every_task_can_be_learnt_by_counting(name, book, tmp_path):
     told, data = RecordingReporter(), texts(tmp_path).get(name, book)
     kind = TASKS[name]
-    result = train(name, data, model=kind.counted, run=tmp_path / "run", device="cpu", tell=told)
-    assert result["model"] == kind.counted
+    model = kind.baseline_model
+    result = train(name, data, model=model, run=tmp_path / "run", device="cpu", tell=told)
+    assert result["model"] == model
     assert result["steps"] == 0
     assert "baseline" not in result
     assert any("in one go" in line for line in told.lines)
     figures = evaluate(tmp_path / "run", (data,))
-    assert figures[kind.verdict] is not None
+    assert figures[kind.metric.name] is not None
     model = load(tmp_path / "run")
     if name == "generate":
         assert "the" in model.generate("the cat sat on ", new=30, seed=0)
@@ -221,14 +222,15 @@ def test_a_share_of_sorted_data_has_all_labels(tmp_path):
     (tmp_path / "sorted.csv").write_text("text,label\n" + "\n".join(rows))
     data = DataRequest(files=(tmp_path / "sorted.csv",))
     (tmp_path / "cache").mkdir()
-    task = TASKS["classify"].prepare(data, tmp_path / "cache", NullReporter())
+    artifacts = TASKS["classify"].prepare(data, tmp_path / "cache", NullReporter())
+    task = TASKS["classify"].open(artifacts, tmp_path / "cache")
     heard = []
 
     class Ear:
-        def learn(self, ids, labels):
+        def fit(self, ids, labels):
             heard.append(set(labels.tolist()))
 
-    assert task.teach(Ear(), 0.3) == pytest.approx(0.3, abs=0.01)
+    assert task.dataset.fit(Ear(), 0.3) == pytest.approx(0.3, abs=0.01)
     assert heard == [{0, 1}]
 
 

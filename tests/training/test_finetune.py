@@ -59,7 +59,7 @@ def test_an_adapter_in_the_weights_gives_what_it_gave_beside_them(name):
     text = ids()
     read = (text, source(len(text))) if name == "translator" else (text,)
     before = network(*read)
-    add_lora(network, 4)
+    add_lora(network, network.stacks, 4)
     torch.testing.assert_close(network(*read), before)
     learns = {n for n, p in network.named_parameters() if p.requires_grad}
     assert learns
@@ -88,9 +88,10 @@ def test_an_adapter_is_small_and_stands_on_its_base(home, tmp_path):
     model = load(run)
     assert next(iter(model.classify(["the cat sat 5"])[0])) == "animal"
     frozen, ours = load(base).network.state_dict(), model.network.state_dict()
-    assert torch.equal(frozen["token.weight"], ours["token.weight"])
+    assert torch.equal(frozen["body.token.weight"], ours["body.token.weight"])
     assert not torch.equal(
-        frozen["blocks.0.attention.query.weight"], ours["blocks.0.attention.query.weight"]
+        frozen["body.blocks.0.attention.query.weight"],
+        ours["body.blocks.0.attention.query.weight"],
     )
     model.save(tmp_path / "merged")
     assert load(tmp_path / "merged").classify(["the cat"]) == model.classify(["the cat"])
@@ -115,7 +116,10 @@ def test_an_adapter_needs_a_model_to_stand_on(home, tmp_path):
 
 @pytest.mark.parametrize(
     ("base", "model", "kept"),
-    [("fill-mask", "bert", "token.weight"), ("generate", "gpt2_classifier", "token.weight")],
+    [
+        ("fill-mask", "bert_classifier", "body.token.weight"),
+        ("generate", "gpt2_classifier", "token.weight"),
+    ],
 )
 def test_what_read_text_learns_to_sort_it(home, tmp_path, base, model, kept):
     told = RecordingReporter()
@@ -124,7 +128,9 @@ def test_what_read_text_learns_to_sort_it(home, tmp_path, base, model, kept):
     ours, theirs = load(tmp_path / "run"), load(home / base)
     assert ours.name == model
     assert ours.tokenizer.to_json() == theirs.tokenizer.to_json()
-    assert torch.equal(ours.network.state_dict()[kept], theirs.network.state_dict()[kept])
+    assert torch.equal(
+        ours.network.state_dict()["body.token.weight"], theirs.network.state_dict()[kept]
+    )
     anew = next(line for line in told.lines if line.startswith("starts from"))
     assert "head.weight" in anew
     assert "blocks" not in anew
@@ -175,7 +181,7 @@ def test_a_hugging_face_folder_is_trained_on(home, tmp_path):
     load(tmp_path / "mine").save(tmp_path / "theirs", format="huggingface")
     result = go("classify", home / "labels.csv", base=tmp_path / "theirs", run=tmp_path / "run",
                 steps=60, rate=1e-2)  # fmt: skip
-    assert result["model"] == "bert"
+    assert result["model"] == "bert_classifier"
     assert result["accuracy"] > 0.9
 
 
@@ -187,7 +193,7 @@ def test_what_cannot_become_the_other_is_refused(home, tmp_path):
     ):
         with pytest.raises(GlassError, match=message):
             go(task, home / "book.txt", base=home / base, run=tmp_path / task)
-    with pytest.raises(GlassError, match="becomes bert, not classifier"):
+    with pytest.raises(GlassError, match="becomes bert_classifier, not classifier"):
         go("classify", base=home / "fill-mask", model="classifier", run=tmp_path / "y")
     Model(CASES["bert"].network).save(tmp_path / "mute")
     with pytest.raises(GlassError, match="has no tokenizer"):

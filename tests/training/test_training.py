@@ -212,10 +212,12 @@ def test_a_run_that_patience_ended_goes_on_when_asked(tmp_path, book):
 def test_validation_is_without_dropout_and_learning_goes_on_with_it(tmp_path, book, monkeypatch):
     trainer, seen = small_trainer(tmp_path, book, average=0.5), []
     scores = NextToken.scores
-    monkeypatch.setattr(
-        NextToken, "scores",
-        lambda self, network, batch: (seen.append(network.training), scores(self, network, batch))[1],
-    )  # fmt: skip
+
+    def noted(self, network, batch):
+        seen.append(network.training)
+        return scores(self, network, batch)
+
+    monkeypatch.setattr(NextToken, "scores", noted)
     trainer.network.train()
     trainer.evaluate()
     assert seen
@@ -441,7 +443,7 @@ def test_a_text_is_read_in_windows_of_a_context(tmp_path, book):
     found = [task.evaluate(network, context=context)[1].sums for context in (7, 5)]
     assert found[0]["tokens"] == len(text)
     assert found[0]["nats"] == pytest.approx(sum(nats), rel=1e-5)
-    assert found[1]["nats"] != pytest.approx(sum(nats), rel=1e-3)
+    assert found[1]["nats"] != pytest.approx(sum(nats), rel=1e-4)
 
 
 @torch.no_grad()

@@ -176,9 +176,10 @@ def report(rows: Sequence[dict[str, Any]], spec: TaskSpec, asked: dict[str, Any]
     return (
         f"# {spec.name}: {len(rows)} models, {budget} each\n\n"
         + "\n".join(lines)
-        + f"\n\n![{spec.metric.name} against time]({PICTURE})\n\nData: {given}; figures on what "
-        f"was kept for validation; seed {asked.get('seed', 0)}; torch {torch.__version__}, {where}; "
-        f"{date.today()}. Speed is that of training; memory is the most that a process held.\n"
+        + f"\n\n![{spec.metric.name} against time]({PICTURE})\n\n"
+        f"Data: {given}; metrics on what was kept for validation; seed {asked.get('seed', 0)}; "
+        f"torch {torch.__version__}, {where}; {date.today()}. Speed is that of training; memory is "
+        "the most that a process held.\n"
     )
 
 

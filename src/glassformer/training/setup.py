@@ -207,10 +207,11 @@ def write_down(start: Start, trainer: Trainer) -> None:
     size = sum(p.numel() for p in network.parameters())
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
     part = "" if trained in (0, size) else f", of which {trained:,} learn"
-    plan = f"{settings.minutes:g} minutes" if settings.minutes else f"{settings.steps:,} steps"
-    what = f"{size:,} parameters{part}; {plan}"
     if network.has(Trait.FITTED):
         what = f"{size:,} numbers, counted in one go"
+    else:
+        plan = f"{settings.minutes:g} minutes" if settings.minutes else f"{settings.steps:,} steps"
+        what = f"{size:,} parameters{part}; {plan}"
     trainer.reporter(f"{start.architecture}: {what}; run folder {run.path}")
 
 
