@@ -16,9 +16,10 @@ import torch
 import glassformer.api
 from glassformer import MODELS, GlassError, Model, Trace, load
 from glassformer.generate.decode import finished_texts
-from glassformer.generate.pieces import overlap
+from glassformer.generate.pieces import overlap, pieces
 from glassformer.generate.sampling import GREEDY
 from glassformer.tasks import TASKS
+from glassformer.text.plain import Characters
 from glassformer.text.subword import BPE, WordPiece
 from glassformer.training.measure import measure
 from glassformer.training.start import train
@@ -87,6 +88,13 @@ def test_a_text_stops_before_a_word(home):
     assert overlap("abcde", "dex") == 2
     assert overlap("a\n\n", "\n\n\n") == 2  # the longest one
     assert overlap("abc", "xyz") == 0
+
+
+def test_of_several_stops_the_one_that_begins_first_counts():
+    tokenizer = Characters.train(["say User:"])
+    ids = tokenizer.encode("say User: no")
+    for stop in (["User:", " User:"], [" User:", "User:"]):
+        assert "".join(pieces(ids, tokenizer, [], stop)) == "say"
 
 
 def test_half_a_character_waits_for_the_other_half(home):
