@@ -97,6 +97,16 @@ def test_of_several_stops_the_one_that_begins_first_counts():
         assert "".join(pieces(ids, tokenizer, [], stop)) == "say"
 
 
+def test_the_ends_of_a_model_take_the_place_of_its_tokenizers(home):
+    model = load(home / "generate")
+    whole = model.generate("the", new=40, temperature=0.0)
+    *_, sooner, later = list(dict.fromkeys(whole))[:6]
+    model.tokenizer.specials["</s>"] = model.tokenizer.encode(sooner)[0]
+    assert model.generate("the", new=40, temperature=0.0) == whole[: whole.index(sooner)]
+    model.task["eos"] = model.tokenizer.encode(later)
+    assert model.generate("the", new=40, temperature=0.0) == whole[: whole.index(later)]
+
+
 def test_half_a_character_waits_for_the_other_half(home):
     from glassformer.api import Model
     from glassformer.text.plain import Bytes
