@@ -325,6 +325,16 @@ def test_a_text_has_one_vector_whatever_stands_beside_it(home, name):
     assert not np.allclose(together[0], together[1])
 
 
+def test_a_vector_of_a_long_text_is_that_of_its_beginning_between_the_marks():
+    words, kind = WordPiece.train(["the cat sat on the mat and the dog"], vocab=60), MODELS["bert"]
+    shape = {"vocab": words.vocab, "context": 8, "dim": 16, "depth": 1, "heads": 2}
+    model = Model(kind(kind.Config(**shape)), words)
+    text = "the cat sat on the mat and the dog"
+    start = words.decode(words.encode(text)[:6])
+    assert words.encode(start) == words.encode(text)[:6]
+    np.testing.assert_allclose(model.embed(text), model.embed(start), atol=1e-6)
+
+
 def test_vectors_are_written_for_other_programs(home, tmp_path):
     file = tmp_path / "v.npy"
     command("embed", home / "generate", "one", "two", "--out", file)
