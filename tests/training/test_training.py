@@ -379,6 +379,14 @@ def test_minutes_are_a_clock(tmp_path, book, monkeypatch, seconds):
     assert more["seconds"] - result["seconds"] == pytest.approx(budget / 2, abs=0.1 * budget)
 
 
+def test_what_counting_took_is_taken_off_the_minutes(tmp_path, book):
+    trainer = small_trainer(tmp_path, book, steps=None, minutes=1.0)
+    trainer.state.step, trainer.state.seconds, trainer.state.before = 10, 10.0, 20.0
+    trainer.replan()
+    left = 60 * (1 - loop.RESERVED) - 10 - 20
+    assert trainer.state.steps == 10 + round(left)  # at a second each
+
+
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, book):
     process = subprocess.Popen(
         [*COMMAND, "train", "generate", str(book), "--run", "run", "--steps", "100000",
