@@ -443,6 +443,14 @@ def test_a_text_is_read_in_stretches_of_a_context():
     assert text_loss(network, text.numpy(), 5) != pytest.approx(sum(nats), rel=1e-3)
 
 
+def test_counting_is_judged_on_every_token_whatever_the_stretches(monkeypatch):
+    network, text = CASES["markov"].network, ids(1, 60)[0]
+    nats = math.log(network.config.vocab) - float(network.likelihood(text).double().log().sum())
+    for stretch in (100, 7):
+        monkeypatch.setattr("glassformer.tasks.generate.STRETCH", stretch)
+        assert text_loss(network, text.numpy(), 8) == pytest.approx(nats, rel=1e-6)
+
+
 def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):
     file = tmp_path / "a.txt"
     file.write_text("ab" * 900 + "aZ" * 100)  # the Z stands only in the last tenth
