@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cases import CASES, ids, source
-from glassformer import MODELS, GlassError, Model, load
+from glassformer import MODELS, GlassError, Model, load, weights
 from glassformer.checkpoint import ADAPTER, BEST, average, inherit
 from glassformer.folder import MANIFEST, write_manifest
 from glassformer.live import Silent
@@ -102,6 +102,15 @@ def test_an_adapter_is_small_and_stands_on_its_base(home, tmp_path):
     shutil.copytree(home / "generate" / BEST, base)
     with pytest.raises(GlassError, match="which changed"):
         load(run)
+
+
+def test_a_head_that_is_new_learns_beside_an_adapter_and_is_kept_with_it(home, tmp_path):
+    run = tmp_path / "run"
+    go("classify", home / "three.csv", base=home / "fill-mask", lora=2, run=run, steps=2)
+    kept, ours = weights.read(run / BEST / ADAPTER), load(run).network.state_dict()
+    assert kept["head.bias"].abs().min() > 0  # where it started
+    for name in ("head.weight", "head.bias"):
+        assert torch.equal(kept[name], ours[name])
 
 
 def test_an_adapter_needs_a_model_to_stand_on(home, tmp_path):
