@@ -11,10 +11,12 @@ from glassformer.checkpoint import ADAPTER, BEST, average, inherit
 from glassformer.folder import MANIFEST, write_manifest
 from glassformer.live import Silent
 from glassformer.nn.lora import LoRA, add_lora, merge_lora
+from glassformer.tasks import TASKS
 from glassformer.tasks.check import Told
 from glassformer.text.plain import Characters, Words
 from glassformer.training import start
 from glassformer.training.optimiser import blocks_behind, make_optimiser
+from glassformer.training.request import GENTLE, Request
 from glassformer.training.settings import Training
 
 TINY = ["model.dim=32", "model.depth=2", "model.heads=2", "train.rate=3e-3"]
@@ -136,6 +138,16 @@ def test_what_read_text_learns_to_sort_it(home, tmp_path, base, model, kept):
     anew = next(line for line in told.lines if line.startswith("starts from"))
     assert "head.weight" in anew
     assert "blocks" not in anew
+
+
+def test_what_has_learnt_already_learns_gently_and_nothing_else_does():
+    def rate(*, anew):
+        return Request.of("classify", (), None, (), {}, anew=anew).learning.rate
+
+    usual = TASKS["classify"].training["rate"]
+    for _ in range(2):
+        assert rate(anew=True) == usual
+        assert rate(anew=False) == pytest.approx(GENTLE * usual)
 
 
 def test_labels_that_are_the_same_keep_their_head(home, tmp_path):
