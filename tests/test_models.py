@@ -546,6 +546,16 @@ def test_a_trait_implies_its_protocol(name):
         assert hasattr(network.get_submodule(parent), name), path
 
 
+def test_a_bert_that_sorts_drops_some_of_the_pooled_text_while_it_learns():
+    kind, heard = MODELS["bert_classifier"], []
+    network = kind(kind.Config(**{**CASES["bert_classifier"].settings, "dropout": 0.5})).train()
+    network.head.register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))
+    network(ids(8))
+    assert 0.4 < float((heard[0] == 0).float().mean()) < 0.6
+    network.eval()(ids(8))
+    assert (heard[1] != 0).all()
+
+
 def test_the_second_sentence_is_told_from_the_first():
     text, second = ids(), (torch.arange(LENGTH) >= 6).long().expand(3, -1)
     bert = CASES["bert"].network

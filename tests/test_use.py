@@ -16,10 +16,11 @@ import torch
 import glassformer.api
 from glassformer import MODELS, GlassError, Model, Trace, load
 from glassformer.generate.decode import finished_texts
-from glassformer.generate.pieces import overlap
+from glassformer.generate.pieces import overlap, pieces
 from glassformer.generate.sampling import GREEDY
 from glassformer.models.network import Network, Trait
 from glassformer.tasks import TASKS
+from glassformer.text.plain import Characters
 from glassformer.text.subword import BPE, WordPiece
 from glassformer.training.evaluate import evaluate
 from glassformer.training.train import train
@@ -88,6 +89,23 @@ def test_a_text_stops_before_a_word(home):
     assert overlap("abcde", "dex") == 2
     assert overlap("a\n\n", "\n\n\n") == 2  # the longest one
     assert overlap("abc", "xyz") == 0
+
+
+def test_of_several_stops_the_one_that_begins_first_counts():
+    tokenizer = Characters.train(["say User:"])
+    ids = tokenizer.encode("say User: no")
+    for stop in (["User:", " User:"], [" User:", "User:"]):
+        assert "".join(pieces(ids, tokenizer, [], stop)) == "say"
+
+
+def test_the_ends_of_a_model_take_the_place_of_its_tokenizers(home):
+    model = load(home / "generate")
+    whole = model.generate("the", new=40, temperature=0.0)
+    *_, sooner, later = list(dict.fromkeys(whole))[:6]
+    model.tokenizer.specials["</s>"] = model.tokenizer.encode(sooner)[0]
+    assert model.generate("the", new=40, temperature=0.0) == whole[: whole.index(sooner)]
+    model.task["eos"] = model.tokenizer.encode(later)
+    assert model.generate("the", new=40, temperature=0.0) == whole[: whole.index(later)]
 
 
 def test_half_a_character_waits_for_the_other_half(home):
@@ -307,6 +325,16 @@ def test_a_text_has_one_vector_whatever_stands_beside_it(home, name):
     for text, vector in zip(texts, together, strict=True):
         np.testing.assert_allclose(model.embed([text])[0], vector, atol=1e-5)
     assert not np.allclose(together[0], together[1])
+
+
+def test_a_vector_of_a_long_text_is_that_of_its_beginning_between_the_marks():
+    words, kind = WordPiece.train(["the cat sat on the mat and the dog"], vocab=60), MODELS["bert"]
+    shape = {"vocab": words.vocab, "context": 8, "dim": 16, "depth": 1, "heads": 2}
+    model = Model(kind(kind.Config(**shape)), words)
+    text = "the cat sat on the mat and the dog"
+    start = words.decode(words.encode(text)[:6])
+    assert words.encode(start) == words.encode(text)[:6]
+    np.testing.assert_allclose(model.embed(text), model.embed(start), atol=1e-6)
 
 
 def test_vectors_are_written_for_other_programs(home, tmp_path):

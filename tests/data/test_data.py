@@ -125,6 +125,13 @@ def test_columns_are_guessed_by_name_and_by_content(tmp_path):
     assert guess_columns(first_rows((pairs,), None), (), None).text == ("premise", "hypothesis")
 
 
+def test_of_the_columns_with_few_values_that_with_the_fewest_is_the_label(tmp_path):
+    body = "".join(f"{i % 5},{i % 2},some words and {i}\n" for i in range(40))
+    file = write(tmp_path / "a.csv", "stars,kind,text\n" + body)
+    guess = guess_columns(first_rows((file,), None), (), None)
+    assert (guess.text, guess.label) == (("text",), "kind")
+
+
 def test_a_folder_is_a_table_whose_folders_are_labels(tmp_path):
     for part in ("train", "test"):
         for label in ("pos", "neg", "unsup"):

@@ -113,6 +113,12 @@ def test_a_seed_makes_it_repeatable():
     assert run(3) == run(3) != run(4)
 
 
+def test_the_seed_0_is_a_seed():
+    network, text = CASES["gpt2"].network, ids(2, 5)
+    first, second = ([t.tolist() for t in stream(network, text, 10, seed=0)] for _ in range(2))
+    assert first == second
+
+
 def test_a_text_ends_at_the_end():
     network, text = CASES["gpt2"].network, ids(3, 5)
     free = [t.tolist() for t in stream(network, text, 10, sampling=GREEDY)]

@@ -272,6 +272,12 @@ def test_the_longest_known_phrase_is_translated_as_one():
     assert said[1].tolist()[:3] == [13, 12, 11]
 
 
+def test_a_word_without_a_translation_stays_if_the_other_language_has_it():
+    model = MODELS["phrases"](MODELS["phrases"].Config(vocab=30, end=0))
+    model.fit(torch.tensor([1, -1, 1, -1, 1]), torch.tensor([11, -1, 11, -1, 11, 7]))
+    assert model.translate(torch.tensor([[7, 1, 9]]))[0].tolist() == [7, 11, 0]
+
+
 def test_neighbours_tell_what_stands_between_them():
     model = MODELS["neighbours"](MODELS["neighbours"].Config(vocab=9))
     model.fit(torch.tensor([[1, 2, 3, 1, 4, 5, 1, 2, 3]]))

@@ -6,15 +6,17 @@ import pytest
 import torch
 
 from cases import CASES, ids, source
-from glassformer import MODELS, GlassError, Model, load
+from glassformer import MODELS, GlassError, Model, load, weights
 from glassformer.checkpoint import ADAPTER, BEST, average, inherit
 from glassformer.core.folder import MANIFEST, write_manifest
 from glassformer.core.reporter import NullReporter
 from glassformer.nn.lora import LoRA, add_lora, merge_lora
+from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
 from glassformer.text.plain import Characters, Words
 from glassformer.training import train as training
 from glassformer.training.optimizers import adamw, layers_after
+from glassformer.training.request import GENTLE, Request
 from glassformer.training.run import Run
 from glassformer.training.settings import Training
 
@@ -106,6 +108,15 @@ def test_an_adapter_is_small_and_stands_on_its_base(home, tmp_path):
         load(run)
 
 
+def test_a_head_that_is_new_learns_beside_an_adapter_and_is_kept_with_it(home, tmp_path):
+    run = tmp_path / "run"
+    go("classify", home / "three.csv", base=home / "fill-mask", lora=2, run=run, steps=2)
+    kept, ours = weights.read(run / BEST / ADAPTER), load(run).network.state_dict()
+    assert kept["head.bias"].abs().min() > 0  # where it started
+    for name in ("head.weight", "head.bias"):
+        assert torch.equal(kept[name], ours[name])
+
+
 def test_an_adapter_needs_a_model_to_stand_on(home, tmp_path):
     with pytest.raises(GlassError, match="name it with --from"):
         go("classify", home / "labels.csv", lora=2, run=tmp_path / "run")
@@ -134,6 +145,16 @@ def test_what_read_text_learns_to_sort_it(home, tmp_path, base, model, kept):
     anew = next(line for line in told.lines if line.startswith("starts from"))
     assert "head.weight" in anew
     assert "blocks" not in anew
+
+
+def test_what_has_learnt_already_learns_gently_and_nothing_else_does():
+    def rate(*, anew):
+        return Request.of("classify", (), None, (), {}, anew=anew).learning.rate
+
+    usual = TASKS["classify"].train_settings["rate"]
+    for _ in range(2):
+        assert rate(anew=True) == usual
+        assert rate(anew=False) == pytest.approx(GENTLE * usual)
 
 
 def test_labels_that_are_the_same_keep_their_head(home, tmp_path):

@@ -1,0 +1,208 @@
+"""Budgets: a number of steps, or a deadline by the clock, here a simulated one."""
+
+import json
+
+import pytest
+
+from glassformer import GlassError
+from glassformer.core.reporter import NullReporter
+from glassformer.training import budget as budgets
+from glassformer.training import train as training
+from glassformer.training.budget import OVERHEAD, Deadline, StepBudget
+from glassformer.training.settings import Training, lr_at
+from glassformer.training.trainer import Trainer
+
+TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
+EXACT = {"device": "cpu", "precision": "float32", "threads": 1, "baseline": False}
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def deadline(tmp_path, clock, seconds=100.0, **more):
+    return Deadline(seconds, tmp_path / "schedule.log", clock=clock, **more)
+
+
+def test_a_budget_of_steps_ends_with_the_last_and_has_ten_tenths():
+    budget = StepBudget(25)
+    assert [budget.is_spent(step) for step in (0, 24, 25, 26)] == [False, False, True, True]
+    moments = [budget.begin(step) for step in range(25)]
+    assert sum(moment.is_tenth for moment in moments) == 10
+    assert moments[-1].is_tenth
+    assert [(m.position, m.total) for m in moments[:2]] == [(0, 25), (1, 25)]
+
+
+def test_the_schedule_of_a_deadline_follows_the_clock_whatever_a_step_takes(tmp_path):
+    settings, clock = Training(minutes=1.0), Clock()
+    budget, rates = deadline(tmp_path, clock), []
+    for step, seconds in enumerate([1, 1, 20, 0.1, 30, 5, 5, 40, 9]):
+        if budget.is_spent(step):
+            break
+        moment = budget.begin(step)
+        share = (clock.now - 100) / (100 - budget.reserve)
+        assert moment.position / moment.total == pytest.approx(share)
+        rates.append(lr_at(moment.position, moment.total, settings))
+        clock.now += seconds
+    assert clock.now - 100 == pytest.approx(102.1)  # the step that began before the end
+    assert rates[0] < rates[1] < rates[2] > rates[-1]
+
+
+def test_time_for_setting_up_is_part_of_the_budget(tmp_path):
+    budget = deadline(tmp_path, Clock(), spent=40.0)
+    assert budget.left == pytest.approx(60.0)
+    assert budget.begin(0).position / budgets.UNITS == pytest.approx(40 / (100 - OVERHEAD))
+    assert deadline(tmp_path, Clock(), spent=500.0).left == 0
+
+
+def test_at_least_one_step_is_taken(tmp_path):
+    budget = deadline(tmp_path, Clock(), spent=500.0)
+    assert not budget.is_spent(0)
+    assert budget.begin(0).position == budgets.UNITS
+    assert budget.is_spent(1)
+
+
+def test_time_left_only_falls(tmp_path):
+    clock, left = Clock(), []
+    budget = deadline(tmp_path, clock)
+    for step, seconds in enumerate([1, 30, 0.1, 0.1, 7]):
+        budget.begin(step)
+        clock.now += seconds
+        budget.add_evaluation(seconds, 3 * seconds)
+        left.append(budget.seconds_left(step + 1, pace=seconds))
+    assert left == sorted(left, reverse=True)
+    assert left[0] < 100
+
+
+def test_evaluations_take_a_small_part_of_the_time(tmp_path):
+    clock = Clock()
+    budget, evaluated, step = deadline(tmp_path, clock, seconds=1000.0), 0.0, 0
+    budget.plan_end(evaluation=12.0, final=100.0)
+    while not budget.is_spent(step):
+        moment = budget.begin(step)
+        clock.now += 1.0
+        step += 1
+        if moment.should_evaluate:
+            clock.now += 12.0
+            evaluated += 12.0
+            budget.add_evaluation(12.0, 100.0)
+    assert 0 < evaluated <= 0.075 * (clock.now - 100)
+    assert budget.reserve == pytest.approx(12 + 75 + OVERHEAD)  # the final one is cut to its share
+    assert clock.now - 100 + budget.reserve == pytest.approx(1000, abs=14)
+
+
+def test_what_was_logged_is_taken_again(tmp_path):
+    clock = Clock()
+    first, moments = deadline(tmp_path, clock), []
+    for step in range(6):
+        moments.append(first.begin(step))
+        clock.now += 3.0
+    again = deadline(tmp_path, Clock(), spent=6.0)  # killed after the sixth, saved after the second
+    again.resume_at(2)
+    assert [again.begin(step) for step in range(2, 6)] == moments[2:]
+    assert not again.is_spent(5)
+    assert again.begin(6).position >= moments[-1].position
+
+
+def test_a_line_that_was_cut_short_is_taken_away(tmp_path):
+    log = tmp_path / "schedule.log"
+    log.write_text("0.0 0\n0.25 1\n0.3")
+    budget = deadline(tmp_path, Clock())
+    assert budget.replay == [(0.0, False), (0.25, True)]
+    assert log.read_text() == "0.0 0\n0.25 1\n"
+
+
+@pytest.mark.parametrize("content", ["2.0 0\n", "nan 0\n", "x 0\n", "0.5\n", "\n"])
+def test_a_log_that_makes_no_sense_is_refused(tmp_path, content):
+    (tmp_path / "schedule.log").write_text(content)
+    with pytest.raises(GlassError, match=r"schedule\.log"):
+        deadline(tmp_path, Clock())
+
+
+# --- in a run -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock on which every step takes so many seconds, and nothing else any time."""
+    clock, step = Clock(), Trainer.take_step
+    clock.step = 0.5
+
+    def timed(self, moment):
+        clock.now += clock.step
+        return step(self, moment)
+
+    monkeypatch.setattr(Trainer, "take_step", timed)
+    for module in ("budget", "trainer", "train", "setup", "evaluator"):
+        monkeypatch.setattr(f"glassformer.training.{module}.time.monotonic", clock)
+    monkeypatch.setattr(Deadline.__init__, "__kwdefaults__", {"spent": 0.0, "clock": clock})
+    return clock
+
+
+def train(book, run, **options):
+    given = {"minutes": 0.5, "tell": NullReporter(), **EXACT, **options}
+    return training.train("generate", book, run=run, settings=TINY, **given)
+
+
+@pytest.mark.parametrize("seconds", [0.2, 1.5])
+def test_a_run_ends_at_its_deadline(tmp_path, book, clock, seconds):
+    clock.step = seconds
+    began = clock.now
+    result = train(book, tmp_path / "run")
+    assert clock.now - began == pytest.approx(30 - OVERHEAD, abs=seconds)
+    assert result["steps"] == pytest.approx((30 - OVERHEAD) / seconds, abs=1)
+    assert "minutes = 0.5" in (tmp_path / "run" / "config.toml").read_text()
+    lines = (tmp_path / "run" / "schedule.log").read_text().splitlines()
+    assert len(lines) == result["steps"]
+    began = clock.now
+    more = training.resume(tmp_path / "run", NullReporter(), minutes=0.25)
+    assert more["steps"] > result["steps"]
+    assert clock.now - began == pytest.approx(15 - OVERHEAD, abs=2 * seconds)
+
+
+def test_a_run_that_was_killed_comes_to_the_same_weights(tmp_path, book, clock, monkeypatch):
+    train(book, tmp_path / "whole", minutes=0.2)
+    step = Trainer.take_step
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(self, moment):
+        if self.state.step == 15:
+            raise KilledError
+        return step(self, moment)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "take_step", killed)
+        with pytest.raises(KilledError):
+            train(book, tmp_path / "run", minutes=0.2)
+    saved = json.loads((tmp_path / "run/last/training.json").read_text())
+    assert 0 < saved["step"] < 15  # so that some steps are taken again
+    training.resume(tmp_path / "run", NullReporter())
+    for name in ("last", "best"):
+        files = (tmp_path / run / name / "model.safetensors" for run in ("whole", "run"))
+        whole, pieces = (file.read_bytes() for file in files)
+        assert whole == pieces
+    logs = ((tmp_path / run / "schedule.log").read_text() for run in ("whole", "run"))
+    assert len({*logs}) == 1
+
+
+def test_a_resumed_run_has_the_rest_of_its_time(tmp_path, book, clock, monkeypatch):
+    step = Trainer.take_step
+
+    def stopping(self, moment):
+        result = step(self, moment)
+        self.is_stopping = self.state.step == 10
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "take_step", stopping)
+        train(book, tmp_path / "run")
+    clock.now += 10_000  # a night in between
+    began = clock.now
+    training.resume(tmp_path / "run", NullReporter())
+    assert clock.now - began == pytest.approx(30 - OVERHEAD - 10 * clock.step, abs=1)
