@@ -14,7 +14,7 @@ def learnt():
 
     parts = it.examples()
     held_out = it.encoded(parts["held out"])
-    return it, parts, it.fit(*it.encoded(parts["train"]), seed=0), held_out
+    return it, parts, it.learn(*it.encoded(parts["train"]), seed=0), held_out
 
 
 def test_no_pair_that_is_held_out_was_learnt(learnt):

@@ -60,7 +60,7 @@ def test_a_case_is_the_same_each_time(specimens, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "bug"),
-    [("glassformer.weights.read", NameError), ("glassformer.predict.embed_texts", KeyError)],
+    [("glassformer.weights.read", NameError), ("glassformer.api.embed_texts", KeyError)],
 )
 def test_a_bug_is_found_and_its_line_named(specimens, tmp_path, monkeypatch, name, bug):
     def fail(*_args):

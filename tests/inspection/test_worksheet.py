@@ -8,9 +8,10 @@ import torch
 
 from cases import CASES, VOCAB
 from glassformer import GlassError, Model, Trace
+from glassformer.inspection.reading import one_head, read, reading_of
 from glassformer.inspection.seen import Seen
 from glassformer.inspection.worksheet import likeliest, worksheet
-from glassformer.predict import inputs_for, one_head, read, reading_of
+from glassformer.predict import inputs_for
 from glassformer.tasks.translate import END, START
 from glassformer.text.plain import UNKNOWN, Characters
 
@@ -69,26 +70,26 @@ def test_a_formula_is_that_of_the_part():
     assert llama["blocks.0.attention.q"] == "Q = X W_q"
     assert gpt2["blocks.0.attention.q"] == "Q = X W_q + b"
     assert llama["blocks.0.attention.scores"] == "Q Kᵀ / √8 of turned Q and K, −∞ where hidden"
-    assert bert["blocks.0.attention.scores"] == "Q Kᵀ / √8 + bias by distance, −∞ where hidden"
+    assert bert["body.blocks.0.attention.scores"] == "Q Kᵀ / √8 + bias by distance, −∞ where hidden"
     assert llama["norm"] == "x / deviation × scale"
     assert gpt2["norm"] == "(x − mean) / deviation × scale + shift"
     assert llama["blocks.0.feedforward.hidden"] == "SiLU(X W_g) × (X W₁)"
     assert gpt2["blocks.0.feedforward"] == "hidden W₂ + b₂"
-    assert (gpt2["blocks.0.residual"], bert["blocks.0.residual"]) == (
+    assert (gpt2["blocks.0.residual"], bert["body.blocks.0.residual"]) == (
         "x + feedforward(norm(x))", "x + feedforward(x)"
     )  # fmt: skip
     added = [s.formula for s in worksheet(CASES["translator"].network, TOKENIZER, TEXT)
              if s.tables[0].name == "decoder.0.residual"]  # fmt: skip
     assert added == ["x + attention(x)", "x + cross(x)", "x + feedforward(x)"]
-    assert (gpt2["embedded"], bert["embedded"]) == ("E[id] + P", "E[id] + S")
-    assert said("bert")["embedded"] == "E[id] + S + P"
+    assert (gpt2["embedded"], bert["body.embedded"]) == ("E[id] + P", "E[id] + S")
+    assert said("bert")["body.embedded"] == "E[id] + S + P"
     translator = said("translator")
     assert translator["embedded"] == "√d × E[id] + P"
     assert translator["decoder.0.cross.q"] == "Q = X W_q + b"
     assert translator["decoder.0.cross.k"] == "K = S W_k + b"
     assert (gpt2["output"], said("classifier")["output"]) == ("X Eᵀ", "X W + b")
     assert translator["position"].startswith("P[p, 2i] = sin(p / 10000^(2i/d)),  P[p, 2i+1] = cos")
-    assert said("bert")["pooler"] == "tanh(X[0] W + b)"
+    assert said("bert_classifier")["pooler"] == "tanh(X[0] W + b)"
     assert gpt2["blocks.0.attention"] == "concat(heads) W_o + b"
     assert said("decoder: plain, learned")["blocks.0.attention"] == "pattern X"
     assert said("decoder: unscaled, sinusoidal")["embedded"].endswith(" × P")
@@ -156,7 +157,7 @@ def test_a_model_is_looked_at_as_it_is_used():
         assert inputs["source" if name == "translator" else "ids"][0].tolist() == marked.encode(
             "a cat"
         )
-    ids = inputs_for(CASES["sorting bert"].network, marked, "a cat")["ids"][0].tolist()
+    ids = inputs_for(CASES["bert_classifier"].network, marked, "a cat")["ids"][0].tolist()
     assert ids[0] == marked.specials["[CLS]"]
 
 

@@ -215,7 +215,8 @@ def norm(reading: Reading, layer: int | str = 0) -> Any:
 @torch.inference_mode()
 def lens(reading: Reading, network: Network, tokenizer: Tokenizer) -> Any:
     """What the model would answer after each block: the others are left out."""
-    blocks = [n for n in reading.trace if n.startswith("blocks.") and n.count(".") == 1]
+    (stack, *others) = network.stacks or ("",)
+    blocks = [] if others else [n for n in reading.trace if n.rpartition(".")[0] == stack]
     if not blocks or reading.output.ndim != 2:
         raise GlassError("a lens needs blocks one after the other, and tokens as answers")
     chances, said = [], []
@@ -242,10 +243,11 @@ def lens(reading: Reading, network: Network, tokenizer: Tokenizer) -> Any:
 def words(reading: Reading, network: Network) -> Any:
     """The text's tokens in the two directions in which their embeddings differ most."""
     read = bool(reading.source)  # of a translator, what it reads
-    token: Any = getattr(network, "source_token", None) if read else None
-    token = token or getattr(network, "token", None)
-    if token is None:
+    tables = dict(network.named_modules())
+    named = [name for name in network.embeddings if name in tables and name.endswith("token")]
+    if not named:
         raise GlassError("this model only counts: it has no embeddings")
+    token: Any = tables[named[-1] if read else named[0]]
     ids = reading.inputs["source" if read else "ids"][0].tolist()
     tokens = reading.source if read else reading.tokens
     names = list(dict.fromkeys(zip(tokens, ids, strict=True)))

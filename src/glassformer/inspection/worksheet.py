@@ -30,7 +30,7 @@ SAME = set("query key value out widen narrow dropout gate dense score".split()) 
 WORKED = {"scores", "pattern", "heads", "mean", "deviation", "normal", "embedded", "pooled"}
 ANSWERS = {"output", "votes", "head", "masked"}  # whose columns are the answers
 LAST = {"head", "masked"}  # parts whose answer may be that of the whole network
-BLOCK = re.compile(r"((?:blocks|layers|encoder|decoder)\.)(\d+)(\.|$)")
+BLOCK = re.compile(r"((?:body\.)?(?:blocks|layers|encoder|decoder)\.)(\d+)(\.|$)")
 TOP = 8  # likeliest tokens that are shown
 
 
@@ -76,8 +76,8 @@ def told_of(network: Network, reading: Reading, name: str, at: int, layer: int, 
     if block:
         return block_told(int(block[2]), layer)
     told = tell(network, name, head, at)
-    if name == "embedded":
-        return replace(told, formula=sum_of(network, reading, at))
+    if name.endswith("embedded"):
+        return replace(told, formula=sum_of(network, reading, name, at))
     if name == "output":
         made = answer_of(network, reading)
         return replace(told, formula=made.formula, weights=made.weights)
@@ -108,15 +108,18 @@ def is_answer(reading: Reading, name: str) -> bool:
     return value.shape == reading.output.shape and bool((value.float() == reading.output).all())
 
 
-def sum_of(network: Network, reading: Reading, at: int) -> str:
+def sum_of(network: Network, reading: Reading, embedded: str, at: int) -> str:
     """What the sum that goes into the first block is made of: whichever of these it is."""
     visits, values = reading.trace.visits, {}
-    for name in ("token", "source_token", "segment", "position"):
-        if name in visits:
-            values[name] = visits[name][min(at, len(visits[name]) - 1)]
+    for table in network.embeddings:
+        if table in visits:
+            name = table.rpartition(".")[2]
+            values[name] = visits[table][min(at, len(visits[table]) - 1)]
+    if "position" in visits:  # waves, which are not a table
+        values["position"] = visits["position"][min(at, len(visits["position"]) - 1)]
     if at == 0 and "source_token" in values:
         values["token"] = values["source_token"]
-    whole, width = visits["embedded"][at], visits["embedded"][at].shape[-1]
+    whole, width = visits[embedded][at], visits[embedded][at].shape[-1]
     sizes = {"": 1.0, "√d × ": width**0.5}
     if (size := getattr(network, "size", None)) is not None:
         sizes[f"{size:g} × "] = float(size)

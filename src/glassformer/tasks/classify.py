@@ -214,7 +214,7 @@ class ClassifyDataset:
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
-        context = context or network.context
+        context = network.context  # a table's texts are read as far as a network can
         chosen = some_of(len(self.texts["valid"]), limit)
         lengths = np.minimum(self.texts["valid"].lengths[chosen], context or ANY).clip(min=1)
         for rows in group(np.argsort(lengths, kind="stable"), lengths, EVAL_TOKENS):

@@ -114,7 +114,7 @@ class Dataset(Protocol):
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
         """The validation part, or always the same `limit` of its tokens or examples, in batches
-        that suit the network; `context` overrides how much of a text it reads at once."""
+        that suit the network; `context` overrides how much of a running text it reads at once."""
         ...
 
     def preview_batch(self, context: int | None) -> Batch:

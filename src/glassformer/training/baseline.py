@@ -41,8 +41,13 @@ def fit(task: Task, network: Network, seconds: float | None = None) -> float:
     return dataset.fit(network, share) if share > trial else first
 
 
-def fit_baseline(task: Task, run: Run, settings: Training, reporter: Reporter) -> dict[str, Any]:
-    """The metrics of the task's baseline, which is saved in the run."""
+def fit_baseline(
+    task: Task, run: Run, settings: Training, context: int | None, reporter: Reporter
+) -> dict[str, Any]:
+    """The metrics of the task's baseline, which is saved in the run.
+
+    It is evaluated on what the network of the run, with this context, is evaluated on.
+    """
     start, spec = time.monotonic(), task.spec
     name = str(spec.baseline_model)
     known = registry.MODELS[name].Config.__dataclass_fields__
@@ -53,8 +58,8 @@ def fit_baseline(task: Task, run: Run, settings: Training, reporter: Reporter) -
     share = fit(task, network, allowed / 2)
     limit = spec.final_eval_limit or EXAMPLES
     if has_deadline:
-        limit = affordable(task, network, limit, start + allowed)
-    metrics, _ = task.evaluate(network.eval(), limit)
+        limit = affordable(task, network, limit, context, start + allowed)
+    metrics, _ = task.evaluate(network.eval(), limit, context)
     seconds = round(time.monotonic() - start, 1)
     metrics |= {"model": name, "share": round(share, 4), "seconds": seconds}
 
@@ -71,11 +76,11 @@ def fit_baseline(task: Task, run: Run, settings: Training, reporter: Reporter) -
     return metrics
 
 
-def affordable(task: Task, network: Network, limit: int, until: float) -> int:
+def affordable(task: Task, network: Network, limit: int, context: int | None, until: float) -> int:
     """How much of the validation data can be evaluated until a time, told by a small part of it."""
     trial = max(task.spec.eval_limit // 10, 1)
     start = time.monotonic()
-    task.evaluate(network.eval(), trial)
+    task.evaluate(network.eval(), trial, context)
     pace = (time.monotonic() - start) / trial
     return min(limit, max(int((until - time.monotonic()) / pace), trial))
 

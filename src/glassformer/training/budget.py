@@ -78,7 +78,7 @@ class Deadline:
         self.reserve = min(OVERHEAD, seconds / 4)  # for what comes after the last step
         self.evaluation = self.evaluated = 0.0  # seconds: of the next evaluation, of all so far
         self.replay = read_log(log)
-        self.share = 0.0
+        self.share, self.tenth = 0.0, 0  # of the time that is gone; and the last tenth that began
 
     @property
     def spent(self) -> float:
@@ -96,18 +96,18 @@ class Deadline:
         return self.share
 
     def begin(self, step: int) -> Moment:
-        before = self.share
+        before = self.tenth
         if step < len(self.replay):
             self.share, should_evaluate = self.replay[step]
-            is_tenth = int(TENTHS * self.share) > int(TENTHS * before)
+            self.tenth = int(TENTHS * self.share)
         else:
-            is_tenth = int(TENTHS * self.now()) > int(TENTHS * before)
+            self.tenth = int(TENTHS * self.now())
             affordable = self.evaluated + self.evaluation <= EVALUATION * self.spent
-            should_evaluate = is_tenth and affordable
+            should_evaluate = self.tenth > before and affordable
             with writing(self.log), self.log.open("a", encoding="utf-8") as file:
                 file.write(f"{self.share!r} {int(should_evaluate)}\n")
             self.replay.append((self.share, should_evaluate))
-        return Moment(UNITS * self.share, UNITS, is_tenth, should_evaluate)
+        return Moment(UNITS * self.share, UNITS, self.tenth > before, should_evaluate)
 
     def is_spent(self, step: int) -> bool:
         return step > 0 and step >= len(self.replay) and self.now() >= 1
@@ -118,13 +118,11 @@ class Deadline:
     def seconds_left(self, step: int, pace: float) -> float:
         return self.left
 
-    def extend(self, seconds: float) -> None:
-        """So many seconds from now."""
-        self.seconds, self.share = self.spent + seconds, 0.0
-
     def resume_at(self, step: int) -> None:
         """Go on after a step: what was logged beyond it is taken again."""
-        self.share = self.replay[step - 1][0] if 0 < step <= len(self.replay) else 0.0
+        replays = 0 < step < len(self.replay)
+        self.share = self.replay[step - 1][0] if replays else 0.0
+        self.tenth = int(TENTHS * (self.share if replays else self.now()))
 
     def add_evaluation(self, seconds: float, final: float) -> None:
         """Note how long an evaluation took, and how long the final one will take."""

@@ -49,7 +49,7 @@ def evaluate(
         metrics, scores = task.evaluate(network, context=context)
         if (path / BASELINE).is_dir():
             baseline, _, _ = checkpoint.load(path / BASELINE)
-            found, _ = task.evaluate(baseline, context=context)
+            found, _ = task.evaluate(baseline, context=context or network.context)
             metrics["baseline"] = {"model": registry.name_of(baseline), **found}
         if plot:
             for draw in spec.plots.values():

@@ -116,7 +116,7 @@ def set_up(
         batches = first_batches(network, task, settings, reporter)
         baseline: dict[str, Any] = {}
         if settings.baseline and task.spec.baseline_model:
-            baseline = fit_baseline(task, run, settings, reporter)
+            baseline = fit_baseline(task, run, settings, network.context, reporter)
         start, network, batches, settings = tune(start, network, task, batches, settings, reporter)
         step, state = Step(network, task.objective, settings), State()
         state.setup = time.monotonic() - began
