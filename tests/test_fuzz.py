@@ -70,7 +70,7 @@ def test_a_bug_is_found_and_its_line_named(specimens, tmp_path, monkeypatch, nam
     found = [found for found in outcomes(specimens, tmp_path, 0) if "a bug" in found.error]
     assert found
     assert all(failure.error.startswith(bug.__name__) for failure in found)
-    assert all(name.partition(".")[2] in failure.where for failure in found)
+    assert all(name.rpartition(".")[2] in failure.where for failure in found)
 
 
 @pytest.mark.parametrize(

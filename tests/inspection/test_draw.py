@@ -161,7 +161,7 @@ def test_what_cannot_be_drawn_is_said():
         (lambda: draw.lines(READING, 0, 9), "there is no head 9"),
         (lambda: draw.norm(READING, 5), "norms in blocks.0, blocks.1, not in 5"),
         (lambda: draw.heads(reading), "no attention to look at"),
-        (lambda: draw.lens(reading, recurrent, TOKENIZER), "a lens needs blocks"),
+        (lambda: draw.lens(read(CROSS, TOKENIZER, TEXT), CROSS, TOKENIZER), "a lens needs blocks"),
         (lambda: draw.words(read(NETWORK, TOKENIZER, "a"), NETWORK), "three different"),
     ):
         with pytest.raises(GlassError, match=message):

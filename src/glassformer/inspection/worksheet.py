@@ -52,7 +52,8 @@ def worksheet(
     if deep and not 0 <= layer <= max(deep):
         raise GlassError(f"there is no block {layer}; the last is {max(deep)}")
     wanted = {name for name in names if is_shown(name, layer, max(deep, default=0))}
-    inside = {f"{name}.*" for name in wanted if not BLOCK.fullmatch(name)}  # what kernels hide
+    around = {stack.split(".")[0] for stack in network.stacks}
+    inside = {f"{n}.*" for n in wanted - around if not BLOCK.fullmatch(n)}  # what kernels hide
     reading = reading_of(network, tokenizer, inputs, *wanted, *inside, strict=False)
     answers = labels or [tokenizer.token(i) for i in range(tokenizer.vocab)]
     steps = [tokens_step(network, reading, tokenizer, layer if deep else None)]

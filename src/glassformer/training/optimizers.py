@@ -35,8 +35,8 @@ def trained_parameters(
     found: dict[tuple[float, float], list[nn.Parameter]] = {}
     frozen = dict.fromkeys(settings.freeze, 0)
     for name, parameter in network.named_parameters():
-        names = (name, name.removeprefix("body."))  # a classifier's weights, and a body's own
-        hits = [pattern for pattern in frozen if any(fnmatchcase(n, pattern) for n in names)]
+        both = (name, name.removeprefix("body."))  # a classifier's weights, and a body's own
+        hits = [pattern for pattern in frozen if any(fnmatchcase(n, pattern) for n in both)]
         for pattern in hits:
             frozen[pattern] += 1
         if hits:
