@@ -1,5 +1,6 @@
 """Tracing: names, edits, budget, threads, exceptions, the compiler, and what it costs."""
 
+import copy
 import threading
 
 import pytest
@@ -7,9 +8,9 @@ import torch
 from torch import nn
 
 from cases import CASES, ids
-from glassformer import MODELS, Trace
+from glassformer import MODELS, GlassError, Trace
 from glassformer.models.network import Trait
-from glassformer.trace import tap, watched
+from glassformer.trace import Replace, Scale, Zero, list_values, parse_edit, tap, watched
 
 GPT2 = CASES["gpt2"].network
 
@@ -169,9 +170,209 @@ def test_an_exception_inside_is_survived_while_the_trace_stays_open():
     assert list(trace) == ["blocks.0.attention.q", "blocks.1.attention.q", "output"]
 
 
-def test_only_one_trace_is_open():
-    with Trace(GPT2), pytest.raises(RuntimeError, match="already open"), Trace(GPT2):
-        pass
+def test_several_traces_see_the_same_pass():
+    text = ids()
+    outer, inner = (
+        Trace(GPT2, "*.pattern"),
+        Trace(GPT2, "blocks.?", edit={"token": torch.zeros_like}),
+    )
+    with outer:
+        plain = GPT2(text)
+        with inner:
+            changed = GPT2(text)
+        again = GPT2(text)
+    assert [len(v) for v in outer.visits.values()] == [3, 3]
+    assert [len(v) for v in inner.visits.values()] == [1, 1]
+    assert torch.equal(plain, again)
+    assert not torch.equal(plain, changed)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in GPT2.modules())
+
+
+def test_many_threads_trace_one_network_at_once():
+    """Each sees its own text and its own edit, and those that look at nothing are left alone."""
+    network, failures = CASES["gpt2"].network, []
+    texts = [ids(1, 4 + i) for i in range(4)]
+    plain = [network(text) for text in texts]
+    edited = []
+    for i, text in enumerate(texts):
+        with Trace(network, edit={"blocks.0.attention.heads": Zero(head=i)}):
+            edited.append(network(text))
+
+    def work(i):
+        for _ in range(25):
+            edit = {"blocks.0.attention.heads": Zero(head=i)}
+            with Trace(network, "*.pattern", "output", edit=edit) as trace:
+                network(texts[i])
+            same = torch.allclose(trace["output"], edited[i], atol=1e-6)
+            alone = torch.allclose(network(texts[i]), plain[i], atol=1e-6)
+            seen = [len(v) for v in trace.visits.values()] == [1, 1, 1]
+            if not (same and alone and seen):
+                failures.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
+
+
+def test_a_pattern_that_meets_no_value_is_warned_of():
+    said = r"the pattern '\*\.patern' met no value; did you mean"
+    with pytest.warns(UserWarning, match=said), Trace(GPT2, "*.patern"):
+        GPT2(ids())
+    with Trace(GPT2, "*.patern", allow_missing=True) as trace:
+        GPT2(ids())
+    assert not trace
+
+
+# --- edits as data --------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_edits_as_data_do_what_functions_do():
+    text, name = ids(), "blocks.1.attention.heads"
+
+    def silent(x):
+        x = x.clone()
+        x[:, 2] = 0
+        return x
+
+    def doubled(x):
+        x = x.clone()
+        x[:, 1, 3] *= 2
+        return x
+
+    other = torch.randn(3, 4, 12, 8)
+    for data, function in (
+        (Zero(head=2), silent),
+        (Zero(), torch.zeros_like),
+        (Scale(2.0, head=1, token=3), doubled),
+        (Scale(0.5), lambda x: x * 0.5),
+        (Replace(other), lambda _: other),
+        (Replace(other[:, :, 0], token=5), lambda x: torch.cat(
+            (x[:, :, :5], other[:, :, :1], x[:, :, 6:]), dim=2)),
+    ):  # fmt: skip
+        results = []
+        for edit in (data, function):
+            with Trace(GPT2, edit={name: edit}):
+                results.append(GPT2(text))
+        assert torch.equal(*results), data
+        assert not torch.equal(results[0], GPT2(text)), data
+
+
+def test_edits_are_read_from_data_and_wrong_ones_are_named():
+    assert parse_edit({"kind": "zero", "head": 2}) == Zero(head=2)
+    assert parse_edit({"kind": "scale", "factor": 2, "token": 1}) == Scale(2.0, token=1)
+    assert parse_edit({"kind": "replace", "value": 0.5}) == Replace(0.5)
+    assert parse_edit({"kind": "replace", "value": [1, 2]}).value.tolist() == [1, 2]
+    for wrong, message in (
+        ({"kind": "explode"}, "one of zero, scale, replace"),
+        ({}, "one of zero, scale, replace"),
+        ({"kind": "zero", "heads": 2}, "no setting 'edit.heads'"),
+        ({"kind": "zero", "head": "two"}, "head must be a whole number"),
+        ({"kind": "scale"}, "'edit.factor' is missing"),
+        ({"kind": "replace"}, "replace takes a value"),
+        ({"kind": "replace", "value": "x"}, "must be numbers"),
+        ({"kind": "replace", "value": 1, "dim": 2}, "replace takes a value"),
+    ):
+        with pytest.raises(GlassError, match=message):
+            parse_edit(wrong)
+
+
+@pytest.mark.parametrize(
+    ("name", "edit", "message"),
+    [
+        ("blocks.0.attention.heads", Zero(head=9), "there is no h 9 among 4"),
+        ("embedded", Zero(head=1), "no heads in a value whose axes are 'b t d'"),
+        ("blocks.0", Zero(head=1), "axes are 'unknown'"),
+        ("embedded", Replace(torch.zeros(3)), "gives the shape"),
+    ],
+)
+def test_an_edit_that_has_no_place_is_named(name, edit, message):
+    with pytest.raises(ValueError, match=f"the edit of {name}.*{message}"), \
+         Trace(GPT2, edit={name: edit}):  # fmt: skip
+        GPT2(ids())
+
+
+# --- names, axes, formulas ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_value_is_declared_with_its_axes_before_it_comes_by(name):
+    """And nothing is declared that has another number of axes, or the name of a child."""
+    case = CASES[name]
+    listed = list_values(case.network)
+    with torch.no_grad(), Trace(case.network) as trace:
+        case(ids())
+    assert trace.names <= listed.keys()
+    for value, known in listed.items():
+        if known is None or value not in trace:
+            continue
+        assert trace.axes(value) == known.axes
+        assert all(v.ndim == len(known.axes.split()) for v in trace.visits[value]), value
+    modules = dict(case.network.named_modules())
+    for path, module in modules.items():
+        own = {*dict(module.named_children()), *dict(module.named_parameters(recurse=False))}
+        assert not own & {*getattr(module, "taps", {})}, path
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "translator", "classifier"])
+@torch.no_grad()
+def test_one_name_means_one_value(name):
+    """But for what serves both sides of a translator."""
+    case = CASES[name]
+    with Trace(case.network) as trace:
+        case(ids())
+    often = {n for n, visits in trace.visits.items() if len(visits) > 1}
+    assert often <= {"token", "position", "embedded"}
+    assert name == "translator" or not often
+
+
+def test_axes_have_the_sizes_that_their_letters_say():
+    with torch.no_grad(), Trace(GPT2) as trace:
+        GPT2(ids())
+    sizes = {"b": 3, "t": 12, "s": 12, "h": 4, "g": 4, "e": 8, "d": 32, "f": 128, "1": 1}
+    seen = 0
+    for name, known in list_values(GPT2).items():
+        if known is not None:
+            seen += 1
+            assert trace[name].shape == tuple(sizes[axis] for axis in known.axes.split()), name
+            assert known.formula, name
+    assert seen > 20
+
+
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def test_gradients_come_to_recorded_values():
+    network, text = copy.deepcopy(GPT2).requires_grad_(True), ids()
+    leaves = []
+
+    def leaf(x):
+        leaves.append(x.detach().requires_grad_())
+        return leaves[-1]
+
+    with Trace(network, "blocks.0", "*.pattern", gradients=True) as trace:
+        network(text).square().sum().backward()
+    with Trace(network, edit={"blocks.0": leaf}):
+        network(text).square().sum().backward()
+    torch.testing.assert_close(trace.gradient("blocks.0"), leaves[0].grad, atol=1e-4, rtol=1e-4)
+    assert trace.gradient("blocks.1.attention.pattern").shape == (3, 4, 12, 12)
+    assert not trace["blocks.0"].requires_grad
+    with Trace(network, "blocks.0", gradients=True) as before:
+        loss = network(text).sum()
+    with pytest.raises(KeyError, match="call backward first"):
+        before.gradient("blocks.0")
+    loss.backward()  # after the trace was closed
+    assert before.gradient("blocks.0").abs().sum() > 0
+    with Trace(network, "blocks.0") as without:
+        network(text)
+    with pytest.raises(KeyError, match="gradients=True"):
+        without.gradient("blocks.0")
+    with pytest.raises(KeyError, match=r"no value is named 'block\.0'; did you mean"):
+        without.gradient("block.0")
 
 
 def test_a_second_thread_does_not_mix_in():

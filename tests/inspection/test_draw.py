@@ -98,7 +98,7 @@ def test_sizes_are_those_of_what_blocks_and_layers_say():
 def test_a_norm_is_drawn_before_and_after():
     before, after = draw.norm(READING, 1).get_axes()
     middles = lambda ax: [line.get_ydata()[0] for line in ax.get_lines()[5::7]]
-    first = READING.trace.visits["blocks.1.residual"][0][0]
+    first = READING.trace["blocks.1.attention_residual"][0]
     second = READING.trace["blocks.1.feedforward_norm"][0]
     for ax, value in ((before, first), (after, second)):
         expected = [float(row.quantile(0.5)) for row in value]

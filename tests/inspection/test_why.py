@@ -245,7 +245,7 @@ def test_padding_is_no_number_of_the_text():
         ("output", "name a value and a place in it"),
         ("output[0,,1]", "name a value and a place in it"),
         ("output[-]", "name a value and a place in it"),
-        ("blocks.0.residual#3[0,0,0]", "comes by 2 times: there is no #3"),
+        ("blocks.0#3[0,0,0]", "comes by 1 times: there is no #3"),
     ],
 )
 def test_what_is_not_there_is_said(asked, message):

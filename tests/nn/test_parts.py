@@ -190,8 +190,8 @@ def test_berts_heads_match_their_definitions():
 
 def test_a_norm_stands_before_or_behind_the_layer():
     x = torch.randn(3)
-    close(pre_norm(x, lambda x: x * 2, lambda x: x + 1), x + (x * 2 + 1))
-    close(post_norm(x, lambda x: x * 2, lambda x: x + 1), (x + x + 1) * 2)
+    close(pre_norm("attention", x, lambda x: x * 2, lambda x: x + 1), x + (x * 2 + 1))
+    close(post_norm("attention", x, lambda x: x * 2, lambda x: x + 1), (x + x + 1) * 2)
 
 
 def torchs_layer(kind, **more):

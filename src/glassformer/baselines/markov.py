@@ -11,7 +11,7 @@ from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn.cache import Cache
 from glassformer.nn.counts import Counts, before
 from glassformer.nn.span import Span
-from glassformer.trace import tap
+from glassformer.trace import Tap, tap
 
 MANY = 1000  # kinds of token, of which four in a row hardly ever occur twice
 AT_ONCE = 2**25  # numbers in memory, at the most
@@ -105,6 +105,11 @@ class Markov(Network):
             pairs = zip(columns, answers, strict=True)
             return torch.cat([self.chances(c).gather(1, a)[:, 0] for c, a in pairs])
         return self.counts.likelihood(before(ids[None, :-1], self.far), ids[1:])
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        votes = {"votes": Tap("n v", "Σ shares")} if self.alone else {}
+        return {**(self.alone or self.counts).order_taps, **votes}
 
     def cache(self, capacity: int) -> Cache:
         return Cache(1, capacity)

@@ -9,6 +9,7 @@ from torch import Tensor
 from glassformer.models.network import MaskedLogits, ModelConfig, Network, Trait
 from glassformer.nn.counts import Counts
 from glassformer.nn.span import Span
+from glassformer.trace import Tap
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ class Neighbours(Network):
         span = Span.of(ids, keep)
         known = ids if span.keep is None else ids.masked_fill(~span.keep, -1)
         return torch.unflatten(self.counts.chances(around(known)).log(), 0, ids.shape)
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        return self.counts.order_taps
 
     def masked_logits(
         self,

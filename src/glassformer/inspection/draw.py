@@ -198,9 +198,10 @@ def norm(reading: Reading, layer: int | str = 0) -> Any:
     if not here:
         raise GlassError(f"there are norms in {', '.join(blocks)}, not in {layer}")
     block = here[0]
-    order = [n for n in trace.order if n in (f"{block}.attention_norm", f"{block}.residual")]
-    which = "attention_norm" if order[0].endswith("residual") else "feedforward_norm"
-    before, after = trace.visits[f"{block}.residual"][0], trace[f"{block}.{which}"]
+    added = f"{block}.attention_residual"
+    order = [n for n in trace.order if n in (f"{block}.attention_norm", added)]
+    which = "attention_norm" if order[0] == added else "feedforward_norm"
+    before, after = trace[added], trace[f"{block}.{which}"]
     chart, axes = subplots(1, 2, figsize=(9, 3.6))
     for ax, title, value in ((axes[0], "before", before), (axes[1], "after", after)):
         ax.boxplot(

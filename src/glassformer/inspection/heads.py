@@ -16,7 +16,7 @@ from glassformer.core.reporter import Bar, NullReporter, Reporter
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.shown import Shown
 from glassformer.models.network import Network, Trait
-from glassformer.trace import Trace
+from glassformer.trace import Trace, Zero
 
 LOOKS = ("previous", "first", "same", "duplicate", "induction", "distance")
 LENGTH = 24  # tokens of a text by chance, which is then said twice
@@ -108,7 +108,7 @@ def looks(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
 def roles(network: Network, inputs: dict[str, Tensor], tell: Reporter | None = None) -> Roles:
     """Measure every head of a network on one text."""
     tell = tell or NullReporter()
-    with Trace(network, "*pattern", "*scores") as trace:
+    with Trace(network, "*pattern", "*scores", allow_missing=True) as trace:
         whole = network(**inputs)
     if not trace:
         raise GlassError("this model has no attention, so that there are no heads to look at")
@@ -148,12 +148,7 @@ def cost(
     Of a model that writes, what is added to the loss of the text's own tokens; of others, and of a
     single token, how far the answer moves (the Kullback-Leibler divergence).
     """
-
-    def silent(value: Tensor) -> Tensor:  # b h t e, or b t d of a layer with one head
-        value = value.clone()
-        value[(slice(None), head) if value.ndim == 4 else ...] = 0
-        return value
-
+    silent = Zero(head if name.endswith(".heads") else None)  # or all of a layer with one head
     with Trace(network, edit={name: silent}):
         without = network(**inputs)
     if writes:

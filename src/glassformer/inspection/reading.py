@@ -54,7 +54,7 @@ def asked_at(tokenizer: Tokenizer, ids: Tensor) -> int:
 @torch.no_grad()
 def names_in(network: Network, inputs: dict[str, Tensor]) -> set[str]:
     """The names of all values that come by."""
-    with Trace(network, "-") as trace:
+    with Trace(network, "-", allow_missing=True) as trace:
         network(**inputs)
     return trace.names
 
@@ -82,7 +82,7 @@ def reading_of(
     **options: Any,
 ) -> Reading:
     """The same of ids; strict refuses a pattern that no name matches."""
-    with Trace(network, *patterns, **options) as trace:
+    with Trace(network, *patterns, allow_missing=True, **options) as trace:
         output = network(**inputs)
     for pattern in patterns if strict else ():
         if not any(fnmatchcase(name, pattern) for name in trace):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from glassformer.core.i18n import say
-from glassformer.nn.attention import Attention, PlainAttention, dot, scaled_dot
-from glassformer.nn.block import pre_norm
-from glassformer.nn.feedforward import ACTIVATIONS, Activation, FeedForward, GatedFeedForward
+from glassformer.nn.attention import Attention, PlainAttention, bias_term, dot, scaled_dot
+from glassformer.nn.feedforward import FeedForward, GatedFeedForward, activation_name
 from glassformer.nn.heads import MaskedHead, Pooler
 from glassformer.nn.norms import LayerNorm, RMSNorm
-from glassformer.nn.positions import Alibi, Position, Relative, Rotary, Sinusoidal
-
-NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU_tanh", "silu": "SiLU"}
+from glassformer.nn.positions import Position, Sinusoidal
+from glassformer.trace import Tap
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,7 @@ class Told:
     partly: bool = False  # whether it needs more than a sheet shows: angles, slopes
 
 
-def tell(network: nn.Module, name: str, head: int, visit: int = 0) -> Told:
+def tell(network: nn.Module, name: str, head: int) -> Told:
     """The title, formula and meaning of the value of this name, in one head, as it comes by."""
     path, _, leaf = name.rpartition(".")
     try:
@@ -42,31 +39,26 @@ def tell(network: nn.Module, name: str, head: int, visit: int = 0) -> Told:
         return in_attention(part, leaf, head, crosses=path.endswith("cross"))
     if isinstance(part, FeedForward | GatedFeedForward):
         return in_feedforward(part)
-    if leaf == "residual":
-        before = getattr(part, "residual", None) is pre_norm
-        layers = [name for name in ("attention", "cross", "feedforward") if hasattr(part, name)]
-        ways = {"layer": layers[visit]}
-        formula = say("x + {layer}(norm(x))", **ways) if before else say("x + {layer}(x)", **ways)
-        return Told(say("Residual"), formula, say("What was there before is kept."))
+    if leaf.endswith("_residual"):
+        return Told(say("Residual"), declared(part, leaf), say("What was there before is kept."))
     if leaf == "order0":
         return Told(
             say("Chances by counting (tokens known: {n})", n=0),
-            say("(count + kinds / vocab) / (seen + kinds)"),
+            declared(part, leaf),
             say("How often each token (column) is the answer at all."),
         )
     if leaf.startswith("order"):
         return Told(
             say("Chances by counting (tokens known: {n})", n=leaf.removeprefix("order")),
-            say("(count + kinds × chance knowing one less) / (seen + kinds)"),
+            declared(part, leaf),
             say("How often each token (column) is the answer; what is rare trusts knowing less."),
         )
+    formula = declared(part, leaf)
     return {
-        "embedded": Told(say("Embedded"), "", say("All that is told of a token, together.")),
-        "pooled": Told(
-            say("Pooled"), say("mean over the tokens"), say("One row stands for the whole text.")
-        ),
+        "embedded": Told(say("Embedded"), formula, say("All that is told of a token, together.")),
+        "pooled": Told(say("Pooled"), say(formula), say("One row stands for the whole text.")),
         "features": Told(say("Features"), "", say("What is known of each token in the end.")),
-        "votes": Told(say("Votes"), "Σ shares", say("What pairs of tokens vote for.")),
+        "votes": Told(say("Votes"), formula, say("What pairs of tokens vote for.")),
         "output": Told(say("Scores in the end"), "", say("One for every token or label there is.")),
     }.get(leaf, Told())
 
@@ -77,17 +69,17 @@ def of_part(part: nn.Module, leaf: str) -> Told:
         return in_norm(part, "norm")
     if isinstance(part, Attention):
         says = say("All heads together, brought back to one row for each token.")
-        formula = "concat(heads) W_o" + bias(part.out)
+        formula = "concat(heads) W_o" + bias_term(part.out)
         return Told(say("Projection"), formula, says, matrix(part.out, "o"))
     if isinstance(part, PlainAttention):
         return Told(say("Mixture"), say("pattern X"), say("Each token becomes a mixture of all."))
     if isinstance(part, FeedForward | GatedFeedForward):
-        formula = f"{say('hidden')} W₂{bias(part.narrow, '₂')}"
+        formula = f"{say('hidden')} W₂{bias_term(part.narrow, '₂')}"
         return Told(
             say("Feed-forward"), formula, say("What the features add."), matrix(part.narrow, "₂")
         )
     if isinstance(part, MaskedHead):
-        act = called(part.activation)
+        act = activation_name(part.activation)
         formula = say("norm({act}(X W + b)) Eᵀ + offset", act=act)
         says = say("A score for every token in every place.")
         return Told(say("Guesses"), formula, says, matrix(part.dense, ""))
@@ -97,7 +89,7 @@ def of_part(part: nn.Module, leaf: str) -> Told:
     if isinstance(part, nn.Linear):
         title = say("Head") if leaf == "head" else say("Layer")
         says = say("A score for every class.") if leaf == "head" else ""
-        return Told(title, "X W" + bias(part), says, matrix(part, ""))
+        return Told(title, "X W" + bias_term(part), says, matrix(part, ""))
     if isinstance(part, Sinusoidal):
         formula = "P[p, 2i] = sin(p / 10000^(2i/d)),  P[p, 2i+1] = cos(p / 10000^(2i/d))"
         return Told(say("Position"), formula, say("Waves tell where each token stands."))
@@ -117,18 +109,14 @@ def of_part(part: nn.Module, leaf: str) -> Told:
 
 def in_norm(part: LayerNorm | RMSNorm, leaf: str) -> Told:
     root = isinstance(part, RMSNorm)
-    over = "x / deviation" if root else "(x − mean) / deviation"
+    formula = declared(part, leaf)
     scale: list[tuple[str, Tensor]] = [(say("scale"), part.weight[None])]
     if isinstance(part, LayerNorm):
         scale.append((say("shift"), part.bias[None]))
     return {
-        "mean": Told(say("Mean"), say("mean of the row"), say("What the norm takes away.")),
-        "deviation": Told(
-            say("Deviation"),
-            say("√(mean of x² + ε)") if root else say("√(mean of (x − mean)² + ε)"),
-            say("What the norm divides by."),
-        ),
-        "normal": Told(say("Normalised"), say(over), say("Every row is of one size.")),
+        "mean": Told(say("Mean"), formula, say("What the norm takes away.")),
+        "deviation": Told(say("Deviation"), formula, say("What the norm divides by.")),
+        "normal": Told(say("Normalised"), formula, say("Every row is of one size.")),
         "norm": Told(
             say("Norm"),
             say("x / deviation × scale") if root else say("(x − mean) / deviation × scale + shift"),
@@ -139,15 +127,14 @@ def in_norm(part: LayerNorm | RMSNorm, leaf: str) -> Told:
 
 
 def in_attention(part: Attention | PlainAttention, leaf: str, head: int, *, crosses: bool) -> Told:
-    pattern = Told(
-        say("Pattern"), say("softmax(scores)"), say("Whom each token (row) reads, and how much.")
-    )
+    formula = declared(part, leaf)
+    pattern = Told(say("Pattern"), formula, say("Whom each token (row) reads, and how much."))
     if isinstance(part, PlainAttention):
-        product = say("{product}, −∞ where hidden", product="X Xᵀ")
-        return {"scores": Told(say("Scores"), product, say("How alike tokens are."))}.get(
+        return {"scores": Told(say("Scores"), formula, say("How alike tokens are."))}.get(
             leaf, pattern
         )
-    read = "S" if crosses else "X"
+    if crosses and leaf in ("k", "v"):
+        formula = formula.replace("X", "S")
     offers = say("What each token offers to be found by.")
     gives = say("What each token has to give.")
     if crosses:
@@ -155,54 +142,40 @@ def in_attention(part: Attention | PlainAttention, leaf: str, head: int, *, cros
         offers, gives = offers + source, gives + source
     return {
         "q": Told(
-            say("Queries"), f"Q = X W_q{bias(part.query)}", say("What each token asks for."),
+            say("Queries"), formula, say("What each token asks for."),
             matrix(part.query, "q", columns(part.query, part, head)),
         ),
         "k": Told(
-            say("Keys"), f"K = {read} W_k{bias(part.key)}", offers,
+            say("Keys"), formula, offers,
             matrix(part.key, "k", columns(part.key, part, head)),
         ),
         "v": Told(
-            say("Values"), f"V = {read} W_v{bias(part.value)}", gives,
+            say("Values"), formula, gives,
             matrix(part.value, "v", columns(part.value, part, head)),
         ),
         "scores": Told(
-            say("Scores"), scores(part), say("How well questions meet offers."),
+            say("Scores"), formula, say("How well questions meet offers."),
             partly=type(part.position) is not Position or part.score not in (scaled_dot, dot),
         ),
         "pattern": pattern,
         "heads": Told(
-            say("Mixture"), say("pattern V"), say("Each token becomes a mixture of what it reads.")
+            say("Mixture"), formula, say("Each token becomes a mixture of what it reads.")
         ),
     }[leaf]  # fmt: skip
 
 
-def scores(part: Attention) -> str:
-    ways: dict[Any, str] = {scaled_dot: f"Q Kᵀ / √{part.width}", dot: "Q Kᵀ"}
-    product = ways.get(part.score, "vᵀ tanh(q + k)")
-    if isinstance(part.position, Rotary):
-        product = say("{product} of turned Q and K", product=product)
-    if isinstance(part.position, Alibi | Relative):
-        product = say("{product} + bias by distance", product=product)
-    return say("{product}, −∞ where hidden", product=product)
-
-
 def in_feedforward(part: FeedForward | GatedFeedForward) -> Told:
-    act = called(part.activation)
-    wide, weights = f"X W₁{bias(part.widen, '₁')}", matrix(part.widen, "₁")
-    formula = f"{act}({wide})"
+    weights = matrix(part.widen, "₁")
     if isinstance(part, GatedFeedForward):
-        formula = f"{act}(X W_g{bias(part.gate, '_g')}) × ({wide})"
         weights += matrix(part.gate, "g")
     says = say("Features of each token, by itself: large where one is found.")
-    return Told(say("Inside the feed-forward layer"), formula, says, weights)
+    return Told(say("Inside the feed-forward layer"), declared(part, "hidden"), says, weights)
 
 
-def called(activation: Activation) -> str:
-    """The name of an activation: by what it gives, for a copy of it is another object."""
-    x = torch.linspace(-2, 2, 9)
-    same = (name for name, other in ACTIVATIONS.items() if torch.equal(other(x), activation(x)))
-    return NAMES.get(next(same, ""), say("activation"))
+def declared(part: nn.Module, leaf: str) -> str:
+    """The formula that a part declares for a value that it names."""
+    taps: Mapping[str, Tap] = getattr(part, "taps", {})
+    return taps[leaf].formula if leaf in taps else ""
 
 
 def columns(layer: nn.Linear, part: Attention, head: int) -> slice:
@@ -221,7 +194,3 @@ def matrix(
     if layer.bias is not None:
         found.append((f"b{mark}" if name in ("₁", "₂") else "b", layer.bias[None, part]))
     return tuple(found)
-
-
-def bias(layer: nn.Linear, mark: str = "") -> str:
-    return "" if layer.bias is None else f" + b{mark}"

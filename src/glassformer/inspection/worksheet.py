@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import product
 
 import torch
 from torch import Tensor
@@ -60,7 +59,7 @@ def worksheet(
     for name, at in shown(reading):
         value, leaf = reading.trace.visits[name][at], name.rsplit(".", 1)[-1]
         told = told_of(network, reading, name, at, layer, head)
-        first = at == 0 and len(reading.trace.visits[name]) > 1 and leaf != "residual"
+        first = at == 0 and len(reading.trace.visits[name]) > 1
         step = step_of(reading, name, value, told, head, source=first and bool(reading.source))
         if (leaf in ANSWERS or leaf.startswith("order")) and len(answers) == value.shape[-1]:
             step = replace(step, tables=tuple(replace(t, columns=answers) for t in step.tables))
@@ -76,9 +75,7 @@ def told_of(network: Network, reading: Reading, name: str, at: int, layer: int, 
     block = BLOCK.fullmatch(name)
     if block:
         return block_told(int(block[2]), layer)
-    told = tell(network, name, head, at)
-    if name.endswith("embedded"):
-        return replace(told, formula=sum_of(network, reading, name, at))
+    told = tell(network, name, head)
     if name == "output":
         made = answer_of(network, reading)
         return replace(told, formula=made.formula, weights=made.weights)
@@ -107,30 +104,6 @@ def shown(reading: Reading) -> Iterator[tuple[str, int]]:
 def is_answer(reading: Reading, name: str) -> bool:
     value = reading.trace[name][0]
     return value.shape == reading.output.shape and bool((value.float() == reading.output).all())
-
-
-def sum_of(network: Network, reading: Reading, embedded: str, at: int) -> str:
-    """What the sum that goes into the first block is made of: whichever of these it is."""
-    visits, values = reading.trace.visits, {}
-    for table in network.embeddings:
-        if table in visits:
-            name = table.rpartition(".")[2]
-            values[name] = visits[table][min(at, len(visits[table]) - 1)]
-    if "position" in visits:  # waves, which are not a table
-        values["position"] = visits["position"][min(at, len(visits["position"]) - 1)]
-    if at == 0 and "source_token" in values:
-        values["token"] = values["source_token"]
-    whole, width = visits[embedded][at], visits[embedded][at].shape[-1]
-    sizes = {"": 1.0, "√d × ": width**0.5}
-    if (size := getattr(network, "size", None)) is not None:
-        sizes[f"{size:g} × "] = float(size)
-    marks = [m for m in ("token", "segment", "position") if m in values]
-    letters = {"token": "E[id]", "segment": "S", "position": "P"}
-    for scale in product(sizes, repeat=len(marks)):
-        total = sum(sizes[s] * values[m] for s, m in zip(scale, marks, strict=True))
-        if torch.is_tensor(total) and close(whole, total.expand_as(whole)):
-            return " + ".join(s + letters[m] for s, m in zip(scale, marks, strict=True))
-    return ""
 
 
 def answer_of(network: Network, reading: Reading) -> Told:

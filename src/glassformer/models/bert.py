@@ -17,7 +17,7 @@ from glassformer.nn.heads import MaskedHead, Pooler
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Alibi, Learned
 from glassformer.nn.span import Span
-from glassformer.trace import tap
+from glassformer.trace import Tap, tap
 
 TRAITS = TRANSFORMER | {Trait.SEGMENTED, Trait.POSITIONLESS}
 
@@ -69,6 +69,10 @@ class Body(nn.Module):
             )
             for _ in range(c.depth)
         )
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        return {"embedded": Tap("b t d", "E[id] + S" + (" + P" if self.position else ""))}
 
     def forward(
         self, ids: Tensor, segments: Tensor | None = None, keep: Tensor | None = None

@@ -1,7 +1,7 @@
 """P. Bloem's text classifier: blocks over everything, then the mean."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,10 +11,10 @@ from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, post_norm
 from glassformer.nn.feedforward import FeedForward
-from glassformer.nn.heads import mean_pool
+from glassformer.nn.heads import POOLED, mean_pool
 from glassformer.nn.positions import Learned
 from glassformer.nn.span import Span
-from glassformer.trace import tap
+from glassformer.trace import Tap, tap
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Classifier(Network):
     traits = TRANSFORMER | {Trait.CLASSIFIER, Trait.POSITIONLESS}
     embeddings = ("token", "position")
     stacks = ("blocks",)
+    taps: ClassVar[dict[str, Tap]] = {"embedded": Tap("b t d", "E[id] + P"), **POOLED}
     heads = ("head",)
 
     def __init__(self, config: Config) -> None:

@@ -1,16 +1,17 @@
 """A convolutional network that sorts: windows that widen on both sides (seeds 001, 003)."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from torch import Tensor, nn
 
 from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.convolution import convolutions
-from glassformer.nn.heads import mean_pool
+from glassformer.nn.heads import POOLED, mean_pool
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.span import Span
+from glassformer.trace import Tap
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class ConvolutionalClassifier(Network):
     traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED, Trait.COMPILED})
     embeddings = ("token",)
     stacks = ("layers",)
+    taps: ClassVar[dict[str, Tap]] = POOLED
     heads = ("head",)
 
     def __init__(self, config: Config) -> None:

@@ -20,7 +20,7 @@ from glassformer.nn.masks import causal
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Alibi, Learned, Position, Rotary, Sinusoidal
 from glassformer.nn.span import Span
-from glassformer.trace import tap
+from glassformer.trace import Tap, tap
 
 WAVES = 0.03  # the size of waves, beside embeddings that start no larger
 
@@ -64,6 +64,13 @@ class Decoder(Network):
         )
         self.norm = LayerNorm(c.dim)
         init.normal(self)
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        if self.position is None:
+            return {}
+        size = "" if self.size == 1 else f"{self.size:g} × "
+        return {"embedded": Tap("b t d", f"E[id] + {size}P")}
 
     def added(self) -> nn.Module | None:
         """Places that are added to the embedding."""

@@ -1,7 +1,7 @@
 """P. Bloem's text generator: causal, post-norm blocks with ReLU."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.masks import causal
 from glassformer.nn.positions import Learned
 from glassformer.nn.span import Span
-from glassformer.trace import tap
+from glassformer.trace import Tap, tap
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Generator(Network):
     traits = DECODER | {Trait.CAUSAL_LM}
     embeddings = ("token", "position")
     stacks = ("blocks",)
+    taps: ClassVar[dict[str, Tap]] = {"embedded": Tap("b t d", "E[id] + P")}
     heads = ("head",)
 
     def __init__(self, config: Config) -> None:

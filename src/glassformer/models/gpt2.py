@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from glassformer.nn.masks import causal
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Learned
 from glassformer.nn.span import Span
-from glassformer.trace import tap
+from glassformer.trace import Tap, tap
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class GPT2(Network):
     traits = DECODER | {Trait.CAUSAL_LM}
     embeddings = ("token", "position")
     stacks = ("blocks",)
+    taps: ClassVar[dict[str, Tap]] = {"embedded": Tap("b t d", "E[id] + P")}
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

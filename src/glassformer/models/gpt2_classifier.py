@@ -1,13 +1,14 @@
 """A classifier on top of a GPT-2, so that it can start from what a generator learned."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from torch import Tensor, nn
 
 from glassformer.models import gpt2
 from glassformer.models.network import TRANSFORMER, Network, Trait
-from glassformer.nn.heads import mean_pool
+from glassformer.nn.heads import POOLED, mean_pool
+from glassformer.trace import Tap
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class GPT2Classifier(Network):
     traits = TRANSFORMER | {Trait.CLASSIFIER}
     embeddings = ("body.token", "body.position")
     stacks = ("body.blocks",)
+    taps: ClassVar[dict[str, Tap]] = gpt2.GPT2.taps | POOLED
     heads = ("head",)
 
     def __init__(self, config: Config) -> None:

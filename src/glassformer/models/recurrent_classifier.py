@@ -1,17 +1,17 @@
 """A recurrent network that sorts: it reads a text from both ends (seeds 001, 003)."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from torch import Tensor, nn
 
 from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.dropout import Dropout
-from glassformer.nn.heads import mean_pool
+from glassformer.nn.heads import POOLED, mean_pool
 from glassformer.nn.recurrence import Recurrence
 from glassformer.nn.span import Span
-from glassformer.trace import tap
+from glassformer.trace import Tap, tap
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class RecurrentClassifier(Network):
     traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED})
     embeddings = ("token",)
     stacks = ("forth", "back")
+    taps: ClassVar[dict[str, Tap]] = {"features": Tap("b t d", "forth + back"), **POOLED}
     heads = ("head",)
 
     def __init__(self, config: Config) -> None:

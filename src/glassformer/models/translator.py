@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.masks import causal
 from glassformer.nn.positions import Sinusoidal
 from glassformer.nn.span import Span
-from glassformer.trace import tap
+from glassformer.trace import Tap, tap
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Translator(Network):
     traits = DECODER | {Trait.SEQ2SEQ}
     embeddings = ("token", "source_token")
     stacks = ("encoder", "decoder")
+    taps: ClassVar[dict[str, Tap]] = {"embedded": Tap("b t d", "√d × E[id] + P")}
     takes = ("ids", "source", "source_keep")
 
     def __init__(self, config: Config) -> None:

@@ -9,12 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glassformer.core.i18n import say
 from glassformer.nn.cache import Past
 from glassformer.nn.dropout import drop
 from glassformer.nn.masks import Mask, causal, everything
 from glassformer.nn.positions import Position
 from glassformer.nn.span import Span
-from glassformer.trace import tap, watched
+from glassformer.trace import Tap, tap, watched
 
 Score = Callable[[Tensor, Tensor], Tensor]  # q, b h t e, and k, b h s e, to b h t s
 
@@ -153,6 +154,24 @@ class Attention(nn.Module):
     def split(self, x: Tensor) -> Tensor:
         return torch.unflatten(x, -1, (-1, self.width)).transpose(1, 2)
 
+    @property
+    def taps(self) -> dict[str, Tap]:
+        products: dict[object, str] = {scaled_dot: f"Q Kᵀ / √{self.width}", dot: "Q Kᵀ"}
+        product = self.position.formula(products.get(self.score, "vᵀ tanh(q + k)"))
+        return {
+            "q": Tap("b h t e", f"Q = X W_q{bias_term(self.query)}"),
+            "k": Tap("b g s e", f"K = X W_k{bias_term(self.key)}"),
+            "v": Tap("b g s e", f"V = X W_v{bias_term(self.value)}"),
+            "scores": Tap("b h t s", say("{product}, −∞ where hidden", product=product)),
+            "pattern": Tap("b h t s", say("softmax(scores)")),
+            "heads": Tap("b h t e", say("pattern V")),
+        }
+
+
+def bias_term(layer: nn.Linear, mark: str = "") -> str:
+    """The end of a layer's formula: its bias, if it has one."""
+    return "" if layer.bias is None else f" + b{mark}"
+
 
 class PlainAttention(nn.Module):
     """Attention without parameters: each token becomes a mixture of those that are like it."""
@@ -165,3 +184,8 @@ class PlainAttention(nn.Module):
         x = x[:, None]  # b 1 t d: one head
         k, v = (x, x) if past is None else past.extend(x, x)
         return attend(x, k, v, self.mask, span, score=dot)[:, 0]
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        scores = say("{product}, −∞ where hidden", product="X Xᵀ")
+        return {"scores": Tap("b h t s", scores), "pattern": Tap("b h t s", say("softmax(scores)"))}

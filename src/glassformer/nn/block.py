@@ -8,22 +8,29 @@ from functools import partial
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from glassformer.core.i18n import say
 from glassformer.nn.cache import Past
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.span import Span
-from glassformer.trace import tap
+from glassformer.trace import Tap, tap
 
 Layer = Callable[[Tensor], Tensor]
-Residual = Callable[[Tensor, Layer, Layer], Tensor]
+Residual = Callable[[str, Tensor, Layer, Layer], Tensor]
 Norm = Callable[[int], nn.Module]
 
 
-def pre_norm(x: Tensor, norm: Layer, layer: Layer) -> Tensor:
-    return tap("residual", x + layer(norm(x)))
+def pre_norm(name: str, x: Tensor, norm: Layer, layer: Layer) -> Tensor:
+    return tap(f"{name}_residual", x + layer(norm(x)))
 
 
-def post_norm(x: Tensor, norm: Layer, layer: Layer) -> Tensor:
-    return norm(tap("residual", x + layer(x)))
+def post_norm(name: str, x: Tensor, norm: Layer, layer: Layer) -> Tensor:
+    return norm(tap(f"{name}_residual", x + layer(x)))
+
+
+def residual_taps(residual: Residual, *layers: str) -> dict[str, Tap]:
+    """The sums that a block names, one for each of its layers."""
+    formula = "x + {layer}(norm(x))" if residual is pre_norm else "x + {layer}(x)"
+    return {f"{layer}_residual": Tap("b t d", say(formula, layer=layer)) for layer in layers}
 
 
 class Block(nn.Module):
@@ -44,8 +51,13 @@ class Block(nn.Module):
         self.residual = residual
 
     def forward(self, x: Tensor, span: Span, past: Past | None = None) -> Tensor:
-        x = self.residual(x, self.attention_norm, partial(self.attention, span=span, past=past))
-        return self.residual(x, self.feedforward_norm, self.feedforward)
+        look = partial(self.attention, span=span, past=past)
+        x = self.residual("attention", x, self.attention_norm, look)
+        return self.residual("feedforward", x, self.feedforward_norm, self.feedforward)
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        return residual_taps(self.residual, "attention", "feedforward")
 
 
 class CrossBlock(nn.Module):
@@ -78,9 +90,13 @@ class CrossBlock(nn.Module):
     ) -> Tensor:
         look = partial(self.attention, span=span, past=past)
         read = partial(self.cross, span=source_span, source=source, past=source_past)
-        x = self.residual(x, self.attention_norm, look)
-        x = self.residual(x, self.cross_norm, read)
-        return self.residual(x, self.feedforward_norm, self.feedforward)
+        x = self.residual("attention", x, self.attention_norm, look)
+        x = self.residual("cross", x, self.cross_norm, read)
+        return self.residual("feedforward", x, self.feedforward_norm, self.feedforward)
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        return residual_taps(self.residual, "attention", "cross", "feedforward")
 
 
 def checkpointed(network: nn.Module) -> None:

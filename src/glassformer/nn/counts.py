@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.core.errors import GlassError
-from glassformer.trace import tap, watched
+from glassformer.core.i18n import say
+from glassformer.trace import Tap, tap, watched
 
 
 def before(ids: Tensor, far: int) -> list[Tensor]:
@@ -148,6 +149,13 @@ class Counts(Tables):
             if watched(f"order{length}"):
                 tap(f"order{length}", chances.clone())  # the next one changes it
         return chances
+
+    @property
+    def order_taps(self) -> dict[str, Tap]:
+        """The values that `chances` names, for the module that calls it."""
+        least = Tap("n v", say("(count + kinds / vocab) / (seen + kinds)"))
+        more = Tap("n v", say("(count + kinds × chance knowing one less) / (seen + kinds)"))
+        return {f"order{n}": more if n else least for n in range(self.order + 1)}
 
     def likelihood(self, columns: Sequence[Tensor], answers: Tensor) -> Tensor:
         """The chance of one answer each, n: what `chances` has in its place."""

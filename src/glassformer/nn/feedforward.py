@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from glassformer.core.i18n import say
+from glassformer.nn.attention import bias_term
 from glassformer.nn.dropout import Dropout
-from glassformer.trace import tap
+from glassformer.trace import Tap, tap
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -19,6 +22,16 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),  # GPT-2's, before erf was fast
     "silu": F.silu,
 }
+
+
+NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU_tanh", "silu": "SiLU"}
+
+
+def activation_name(activation: Activation) -> str:
+    """The name of an activation: by what it gives, for a copy of it is another object."""
+    x = torch.linspace(-2, 2, 9)
+    same = (name for name, other in ACTIVATIONS.items() if torch.equal(other(x), activation(x)))
+    return NAMES.get(next(same, ""), say("activation"))
 
 
 class FeedForward(nn.Module):
@@ -40,6 +53,11 @@ class FeedForward(nn.Module):
         hidden = tap("hidden", self.activation(self.widen(x)))  # b t f
         y: Tensor = self.dropout(self.narrow(hidden))  # b t d
         return y
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        wide = f"X W₁{bias_term(self.widen, '₁')}"
+        return {"hidden": Tap("b t f", f"{activation_name(self.activation)}({wide})")}
 
 
 class GatedFeedForward(nn.Module):
@@ -63,3 +81,8 @@ class GatedFeedForward(nn.Module):
         hidden = tap("hidden", self.activation(self.gate(x)) * self.widen(x))  # b t f
         y: Tensor = self.dropout(self.narrow(hidden))  # b t d
         return y
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        wide, gate = f"X W₁{bias_term(self.widen, '₁')}", f"X W_g{bias_term(self.gate, '_g')}"
+        return {"hidden": Tap("b t f", f"{activation_name(self.activation)}({gate}) × ({wide})")}

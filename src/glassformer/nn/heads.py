@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from glassformer.nn.feedforward import Activation
 from glassformer.nn.norms import LayerNorm
-from glassformer.trace import tap
+from glassformer.trace import Tap, tap
+
+POOLED = {"pooled": Tap("b d", "mean over the tokens")}  # the tap of whoever calls `mean_pool`
 
 
 def mean_pool(x: Tensor, keep: Tensor | None = None) -> Tensor:

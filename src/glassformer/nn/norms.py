@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from glassformer.trace import tap, watched
+from glassformer.core.i18n import say
+from glassformer.trace import Tap, tap, watched
 
 
 class LayerNorm(nn.LayerNorm):
@@ -12,6 +13,14 @@ class LayerNorm(nn.LayerNorm):
 
     def __init__(self, dim: int, eps: float = 1e-5) -> None:
         super().__init__(dim, eps=eps)
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        return {
+            "mean": Tap("b t 1", say("mean of the row")),
+            "deviation": Tap("b t 1", say("√(mean of (x − mean)² + ε)")),
+            "normal": Tap("b t d", say("(x − mean) / deviation")),
+        }
 
     def forward(self, x: Tensor) -> Tensor:
         if not watched("mean", "deviation", "normal"):
@@ -27,6 +36,13 @@ class RMSNorm(nn.RMSNorm):
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
         super().__init__(dim, eps=eps)
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        return {
+            "deviation": Tap("b t 1", say("√(mean of x² + ε)")),
+            "normal": Tap("b t d", say("x / deviation")),
+        }
 
     def forward(self, x: Tensor) -> Tensor:
         if not watched("deviation", "normal"):

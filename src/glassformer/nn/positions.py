@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
+from glassformer.core.i18n import say
 from glassformer.nn.span import Span
 
 
@@ -47,6 +48,10 @@ class Position(nn.Module):
     def bias(self, q: Tensor, span: Span) -> Tensor | None:
         """Something to add to the scores, b h t s; q is as it was before `rotate`."""
         return None
+
+    def formula(self, product: str) -> str:
+        """How the scores are made, from the product of queries and keys."""
+        return product
 
 
 @dataclass(frozen=True)
@@ -95,6 +100,9 @@ class Rotary(Position):
         angles = (at[..., None] * rates).unsqueeze(-3)
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
+    def formula(self, product: str) -> str:
+        return say("{product} of turned Q and K", product=product)
+
 
 STEEPER = 8.0  # the slope of the side that a head does not look at
 
@@ -123,6 +131,9 @@ class Alibi(Position):
             far = torch.where((far > 0) == back, far, STEEPER * far)
         return -slope * far.abs()
 
+    def formula(self, product: str) -> str:
+        return say("{product} + bias by distance", product=product)
+
 
 class Relative(Position):
     """Transformer-XL: scores also depend on how far apart two tokens are, in learned ways."""
@@ -144,6 +155,9 @@ class Relative(Position):
         scores: Tensor = (q + self.distance) @ r.mT / math.sqrt(q.shape[3])  # b h t s+t-1
         column = s - 1 - distances(span, q.device)  # t s, where far holds each pair's distance
         return scores.gather(-1, column.expand(*q.shape[:2], t, s))
+
+    def formula(self, product: str) -> str:
+        return say("{product} + bias by distance", product=product)
 
 
 def distances(span: Span, device: torch.device) -> Tensor:
