@@ -38,17 +38,17 @@ _hooks: dict[int, tuple[int, list[Any]]] = {}  # how many traces look at a modul
 def tap(name: str, value: Tensor) -> Tensor:
     """Name an intermediate value. An open trace may record it, or give another in its place."""
     if _open:
-        for trace in traces_here():
+        for trace in _traces_here():
             value = trace.visit(name, value)
     return value
 
 
 def watched(*names: str) -> bool:
     """Whether an open trace asks for any of these taps: fast code asks before it hides a value."""
-    return bool(_open) and any(trace.wants(name) for trace in traces_here() for name in names)
+    return bool(_open) and any(trace.wants(name) for trace in _traces_here() for name in names)
 
 
-def traces_here() -> "list[Trace]":
+def _traces_here() -> "list[Trace]":
     found: list[Trace] = getattr(_thread, "traces", [])
     return found
 
@@ -200,11 +200,11 @@ class Trace(Mapping[str, Tensor]):
             _hook(self.network)
             stack.callback(_unhook, self.network)
             self._closing = stack.pop_all()
-        _thread.traces = [*traces_here(), self]
+        _thread.traces = [*_traces_here(), self]
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
-        _thread.traces = [trace for trace in traces_here() if trace is not self]
+        _thread.traces = [trace for trace in _traces_here() if trace is not self]
         self._closing.close()
         self._path.clear()
         if error is not None:
@@ -352,11 +352,11 @@ def _unhook(network: nn.Module) -> None:
 
 
 def _module_enters(module: nn.Module, _args: object) -> None:
-    for trace in traces_here():
+    for trace in _traces_here():
         trace._enter(module)
 
 
 def _module_leaves(module: nn.Module, _args: object, output: object) -> object:
-    for trace in traces_here():
+    for trace in _traces_here():
         output = trace._leave(module, output)
     return output

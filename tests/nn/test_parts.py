@@ -9,10 +9,10 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from glassformer.nn import init
-from glassformer.nn.attention import Attention
-from glassformer.nn.block import Block, CrossBlock, post_norm, pre_norm
+from glassformer.nn.attention import Attention, bias_term
+from glassformer.nn.block import Block, CrossBlock, post_norm, pre_norm, residual_taps
 from glassformer.nn.cache import Cache, Past
-from glassformer.nn.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward
+from glassformer.nn.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward, activation_name
 from glassformer.nn.heads import MaskedHead, Pooler, mean_pool
 from glassformer.nn.masks import Mask, causal, everything, fixed, strided, window
 from glassformer.nn.norms import LayerNorm, RMSNorm
@@ -275,3 +275,17 @@ def test_weights_start_small_or_so_that_sizes_are_kept():
     init.xavier(network)
     assert network[0].weight.std() == pytest.approx(1 / 16, rel=0.05)
     assert network[1](torch.randn(1000, 256)).std() == pytest.approx(1, rel=0.1)
+
+
+# --- formulas -------------------------------------------------------------------------------------
+
+
+def test_formulas_tell_how_a_part_is_wired():
+    assert [activation_name(a) for a in ACTIVATIONS.values()] == [
+        "ReLU", "GELU", "GELU_tanh", "SiLU",
+    ]  # fmt: skip
+    assert activation_name(torch.sigmoid) == "activation"
+    with_bias, without = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2, bias=False)
+    assert (bias_term(with_bias, "₁"), bias_term(without)) == (" + b₁", "")
+    assert residual_taps(pre_norm, "cross")["cross_residual"].formula == "x + cross(norm(x))"
+    assert residual_taps(post_norm, "cross")["cross_residual"].formula == "x + cross(x)"
