@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer import MODELS
+from glassformer.laws import Subject
 from glassformer.models.network import Trait
 
 VOCAB, LENGTH = 50, 12
@@ -119,3 +120,8 @@ def with_traits(*traits: Trait, without: Trait | None = None) -> list[str]:
     return [
         n for n, case in CASES.items() if case.has(*traits) and not (without and case.has(without))
     ]
+
+
+def subject(name: str) -> Subject:
+    """A case as the laws take it."""
+    return Subject(CASES[name].network, name=name)

@@ -10,7 +10,17 @@ from torch import nn
 from cases import CASES, ids
 from glassformer import MODELS, GlassError, Trace
 from glassformer.models.network import Trait
-from glassformer.trace import Replace, Scale, Zero, list_values, parse_edit, tap, watched
+from glassformer.trace import (
+    Replace,
+    Scale,
+    Tap,
+    Zero,
+    list_values,
+    parse_edit,
+    select,
+    tap,
+    watched,
+)
 
 GPT2 = CASES["gpt2"].network
 
@@ -328,6 +338,12 @@ def test_one_name_means_one_value(name):
     often = {n for n, visits in trace.visits.items() if len(visits) > 1}
     assert often <= {"token", "position", "embedded"}
     assert name == "translator" or not often
+
+
+def test_a_tap_is_listed_with_what_its_module_declares():
+    assert list_values(GPT2)["embedded"] == Tap("b t d", "E[id] + P")
+    assert list_values(GPT2)["blocks.0.attention"] is None  # what a module returns
+    assert select(torch.zeros(2, 4, 3), "b h t", 1, -1) == (slice(None), 1, -1)
 
 
 def test_axes_have_the_sizes_that_their_letters_say():

@@ -1,0 +1,90 @@
+"""The laws: what must hold for every network that has the traits which a law names.
+
+`LAWS` is the only list. The tests check them on small networks of every kind; `check_laws` checks
+them on any other, such as one that was trained.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from glassformer.laws import (
+    caching,
+    causality,
+    execution,
+    gradients,
+    order,
+    padding,
+    tracing,
+)
+from glassformer.laws.comparison import BrokenLawError
+from glassformer.laws.law import Law
+from glassformer.laws.subject import TOLERANCE, Subject
+from glassformer.models.network import Network
+
+__all__ = ["LAWS", "BrokenLawError", "Law", "Result", "Subject", "check_laws", "laws_for"]
+
+LAWS: dict[str, Law] = {
+    law.name: law
+    for law in (
+        causality.check_future_is_hidden,
+        causality.check_gradients_respect_the_mask,
+        caching.check_cached_steps_equal_one_pass,
+        caching.check_cached_steps_equal_one_pass_with_padding_on_the_left,
+        caching.check_cache_remembers_padding,
+        caching.check_cache_selects_rows,
+        caching.check_failed_pass_leaves_cache_unchanged,
+        padding.check_padding_changes_nothing,
+        padding.check_ids_of_padding_do_not_matter,
+        padding.check_padding_of_the_source_changes_nothing,
+        padding.check_text_of_padding_alone_is_finite,
+        padding.check_features_ignore_padding,
+        order.check_permuted_text_gives_permuted_output,
+        order.check_order_of_the_source_is_in_its_positions,
+        gradients.check_every_parameter_gets_a_gradient,
+        gradients.check_tied_head_and_embedding_share_one_gradient,
+        gradients.check_one_batch_can_be_learned,
+        tracing.check_tracing_changes_nothing,
+        tracing.check_fast_and_traced_gradients_match,
+        tracing.check_inference_mode_leaves_it_trainable,
+        execution.check_batch_of_one_equals_batch_of_many,
+        execution.check_copy_gives_the_same,
+        execution.check_half_precision_is_close,
+        execution.check_compiler_takes_it_whole,
+        execution.check_it_can_be_built_without_memory,
+    )
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a law says of a network."""
+
+    law: Law
+    error: Exception | None = None  # `BrokenLawError`, or what the network raised
+
+    @property
+    def holds(self) -> bool:
+        return self.error is None
+
+
+def laws_for(network: Network) -> dict[str, Law]:
+    """The laws that apply to a network."""
+    return {name: law for name, law in LAWS.items() if law.applies_to(network)}
+
+
+def check_laws(
+    network: Network,
+    laws: Iterable[Law] | None = None,
+    *,
+    name: str = "",
+    tolerance: float = TOLERANCE,
+) -> Iterator[Result]:
+    """Check one law after another; without a choice, all that apply. The network is not changed."""
+    subject = Subject(network, name=name, tolerance=tolerance)
+    for law in laws_for(network).values() if laws is None else laws:
+        try:
+            law(subject)
+        except Exception as error:  # a network that cannot run breaks the law too
+            yield Result(law, error)
+        else:
+            yield Result(law)

@@ -1,0 +1,45 @@
+"""Laws of networks that predict from left to right."""
+
+import torch
+from torch import Tensor
+
+from glassformer.laws.comparison import require, require_different, require_equal
+from glassformer.laws.law import law
+from glassformer.laws.subject import Subject
+from glassformer.models.network import Trait
+from glassformer.trace import Trace
+
+
+@law(Trait.CAUSAL)
+@torch.no_grad()
+def check_future_is_hidden(subject: Subject) -> None:
+    """Changing later tokens changes no earlier output, to the bit, but changes their own."""
+    before, prefix = subject.ids(), subject.prefix
+    after = before.clone()
+    after[:, prefix:] = subject.other_ids(after[:, prefix:])
+    one, other = subject(before), subject(after)
+    require_equal(other[:, :prefix], one[:, :prefix], "before the tokens that were changed")
+    require_different(other[:, prefix:], one[:, prefix:], 0.0, "at the tokens that were changed")
+
+
+@law(Trait.CAUSAL, Trait.ATTENTION)
+def check_gradients_respect_the_mask(subject: Subject) -> None:
+    """The gradient of earlier outputs is 0 at later tokens, and not 0 at any earlier one.
+
+    It is so with the fused kernel and, where the attention pattern is traced, with the plain one.
+    """
+    subject, prefix = subject.trainable_copy(), subject.prefix
+    for patterns, kernel in (((), "fused"), (("*.pattern",), "plain")):
+        leaves: list[Tensor] = []
+
+        def as_leaf(value: Tensor, leaves: list[Tensor] = leaves) -> Tensor:
+            leaves.append(value.detach().requires_grad_())
+            return leaves[-1]
+
+        with Trace(subject.network, *patterns, edit={subject.network.embeddings[0]: as_leaf}):
+            torch.autograd.backward(subject(subject.ids())[:, :prefix].sum())
+        gradient = leaves[-1].grad  # of the target, which a Seq2Seq embeds last
+        assert gradient is not None
+        later, earlier = gradient[:, prefix:], gradient[:, :prefix]
+        require_equal(later, torch.zeros_like(later), f"at later tokens, {kernel} kernel")
+        require(bool((earlier != 0).all()), f"at earlier tokens, {kernel} kernel: some are 0")

@@ -1,0 +1,111 @@
+"""Laws of networks that are trained with gradients."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from glassformer.laws.comparison import BrokenLawError, require, require_close
+from glassformer.laws.law import law
+from glassformer.laws.subject import Subject
+from glassformer.models.network import MaskedLM, Network, Trait
+
+PREDICTS_TOKENS = frozenset({Trait.CAUSAL_LM, Trait.MASKED_LM, Trait.SEQ2SEQ})
+SMALLEST_GRADIENT = 1e-7
+STEPS, LEARNED_LOSS, MAX_LR = 500, 0.05, 3e-3
+
+
+@law(without=Trait.FITTED)
+def check_every_parameter_gets_a_gradient(subject: Subject) -> None:
+    """Every parameter has a gradient that is not 0 everywhere.
+
+    The bias of keys is the exception: it adds the same to all scores of a query, and the softmax
+    removes it. Only additive attention is not linear in it.
+    """
+    subject = subject.trainable_copy()
+    network = subject.network
+    losses = [(x * subject.random_like(x)).sum() for x in all_outputs(subject)]
+    torch.autograd.backward(losses)
+    is_additive = "additive" in vars(network.config).values()
+    for name, parameter in network.named_parameters():
+        gradient = parameter.grad
+        if gradient is None:
+            raise BrokenLawError(f"for {name}: it has none")
+        if name.endswith("position.weight"):
+            gradient = gradient[: subject.length]  # positions behind the text are not read
+        if is_additive or not name.endswith("key.bias"):
+            require(float(gradient.abs().max()) > SMALLEST_GRADIENT, f"for {name}: it is 0")
+
+
+def all_outputs(subject: Subject) -> list[Tensor]:
+    """Everything that a network can be trained to predict."""
+    ids, network = subject.ids(6), subject.network
+    if isinstance(network, MaskedLM) and subject.has(Trait.MASKED_LM):
+        asked, segments = torch.ones_like(ids, dtype=torch.bool), None
+        if subject.has(Trait.SEGMENTED):
+            segments = (torch.arange(subject.length) >= subject.length // 2).long().expand(6, -1)
+            segments = segments.to(ids.device)
+        found = network.masked_logits(ids, asked, segments)
+        return [x for x in (found.tokens, found.follows) if x is not None]
+    output = subject(ids)
+    if network.traits & {*PREDICTS_TOKENS, Trait.CLASSIFIER}:
+        return [output]
+    poolers = [child for name, child in network.named_children() if name == "pooler"]
+    return [output, *(pooler(output) for pooler in poolers)]  # of an encoder without a task
+
+
+def has_tied_head(network: Network) -> bool:
+    """Whether the scores of tokens are made with the table that embeds them."""
+    heads = tuple(f"{head}." for head in network.heads)
+    own = any(n.startswith(heads) and "weight" in n for n, _ in network.named_parameters())
+    predicts = bool(PREDICTS_TOKENS & network.traits)
+    return predicts and (not own or network.has(Trait.MASKED_LM))  # whose head transforms before it
+
+
+@law(without=Trait.FITTED, when=has_tied_head)
+def check_tied_head_and_embedding_share_one_gradient(subject: Subject) -> None:
+    """The gradient of a table that embeds tokens and scores them is that of both its uses.
+
+    It is compared with the difference quotient in a random direction, in double precision.
+    """
+    subject = subject.trainable_copy()
+    subject.network.double()
+    ids = subject.ids()
+    weight = subject.random_like(subject(ids).detach())
+    table = subject.network.get_parameter(f"{subject.network.embeddings[0]}.weight")
+    direction, step = subject.random_like(table, stream=3), 1e-6
+
+    def loss() -> Tensor:
+        return (subject(ids) * weight).sum()
+
+    torch.autograd.backward(loss())
+    assert table.grad is not None
+    analytic = (table.grad * direction).sum()
+    values = []
+    with torch.no_grad():
+        original = table.clone()
+        for sign in (1, -1):
+            table.copy_(original + sign * step * direction)
+            values.append(loss())
+    numeric = (values[0] - values[1]) / (2 * step)
+    require_close(analytic, numeric, 1e-4, "for the embedding", relative=1e-4)
+
+
+@law(without=Trait.FITTED)
+def check_one_batch_can_be_learned(subject: Subject) -> None:
+    """Trained on one batch with random answers, it soon predicts them."""
+    subject = subject.trainable_copy()
+    network, ids = subject.network.train(), subject.ids()
+    answers = subject.random_ids(*ids.shape, stream=3)
+    if subject.has(Trait.CLASSIFIER):
+        answers = torch.arange(len(ids), device=ids.device)
+    answers = answers % subject(ids).shape[-1]
+    lr = min(MAX_LR, 0.1 / network.config.dim)  # a wider network needs smaller steps
+    optimizer = torch.optim.Adam(network.parameters(), lr=lr)
+    for _ in range(STEPS):
+        loss = F.cross_entropy(subject(ids).flatten(0, -2), answers.flatten())
+        if loss < LEARNED_LOSS:
+            return
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    raise BrokenLawError(f"after {STEPS} steps: the loss is still {loss.item():.2f}")

@@ -1,0 +1,94 @@
+"""Laws of networks that are told which tokens are padding."""
+
+import torch
+from torch import Tensor
+
+from glassformer.laws.caching import empty_cache
+from glassformer.laws.comparison import require, require_close, require_equal
+from glassformer.laws.law import law
+from glassformer.laws.subject import SIDES, SOURCE_LENGTH, Side, Subject
+from glassformer.models.network import Encoder, Trait
+
+
+@law(Trait.PADDED)
+@torch.no_grad()
+def check_padding_changes_nothing(subject: Subject) -> None:
+    """A text gives the same alone as it gives in a batch in which it is padded."""
+    ids = subject.ids()
+    for side in SIDES:
+        keep = subject.keep(side)
+        together = subject(ids, keep=keep)
+        for row, kept in enumerate(keep):
+            alone = subject(ids[row : row + 1, kept], row=row)[0]
+            actual = together[row] if alone.ndim == 1 else together[row, kept]
+            require_close(actual, alone, subject.tolerance, f"with padding on the {side}")
+
+
+@law(Trait.PADDED)
+@torch.no_grad()
+def check_ids_of_padding_do_not_matter(subject: Subject) -> None:
+    """Other ids where there is padding change nothing, to the bit."""
+    ids = subject.ids()
+    for side in SIDES:
+        keep = subject.keep(side)
+        other = torch.where(keep, ids, subject.other_ids(ids))
+        outputs = [subject(x, keep=keep) for x in (ids, other)]
+        if not subject.has(Trait.CLASSIFIER):
+            outputs = [output[keep] for output in outputs]
+        require_equal(outputs[1], outputs[0], f"with padding on the {side}")
+
+
+@law(Trait.SEQ2SEQ)
+@torch.no_grad()
+def check_padding_of_the_source_changes_nothing(subject: Subject) -> None:
+    """A source gives the same with padding, in one pass and in steps with a cache."""
+    ids, source = subject.ids(1), subject.source(1)
+    expected = subject(ids, source=source)
+    for side in SIDES:
+        padded, keep = pad_source(source, subject.other_ids(source[:, :2]), side)
+        actual = subject(ids, source=padded, source_keep=keep)
+        require_close(actual, expected, subject.tolerance, f"with padding on the {side}")
+        if subject.has(Trait.CACHED):
+            cache, cut = empty_cache(subject), subject.length // 2 - 1
+            first = subject(ids[:, :cut], source=padded, source_keep=keep, cache=cache)
+            steps = torch.cat((first, subject(ids[:, cut:], cache=cache)), dim=1)
+            where = f"with padding on the {side} and a cache"
+            require_close(steps, expected, subject.tolerance, where)
+
+
+def pad_source(source: Tensor, padding: Tensor, side: Side) -> tuple[Tensor, Tensor]:
+    """A source with padding on one side, and which of its tokens are real."""
+    parts = (padding, source) if side == "left" else (source, padding)
+    is_real = torch.arange(SOURCE_LENGTH + 2, device=source.device)
+    keep = is_real >= 2 if side == "left" else is_real < SOURCE_LENGTH
+    return torch.cat(parts, dim=1), keep[None]
+
+
+@law(Trait.PADDED)
+def check_text_of_padding_alone_is_finite(subject: Subject) -> None:
+    """A text without any real token gives finite outputs and finite gradients."""
+    subject = subject.trainable_copy()
+    keep = subject.keep("right")
+    keep[1] = False
+    output = subject(subject.ids(), keep=keep)
+    require(bool(output.isfinite().all()), "for the output")
+    if subject.has(Trait.FITTED):
+        return
+    torch.autograd.backward(output.sum())
+    for name, parameter in subject.network.named_parameters():
+        is_finite = parameter.grad is None or bool(parameter.grad.isfinite().all())
+        require(is_finite, f"for the gradient of {name}")
+
+
+@law(Trait.ENCODER)
+@torch.no_grad()
+def check_features_ignore_padding(subject: Subject) -> None:
+    """There is a row of features for each token, and it does not depend on padding."""
+    ids, keep, network = subject.ids(), subject.keep("right"), subject.network
+    assert isinstance(network, Encoder)
+    features = network.features(ids, keep)
+    shape = (*ids.shape, subject.network.config.dim)
+    require(features.shape == shape, f"for the shape: {tuple(features.shape)}, not {shape}")
+    for row, kept in enumerate(keep):
+        alone = network.features(ids[row : row + 1, kept])[0]
+        require_close(features[row, kept], alone, subject.tolerance, f"for text {row}")
