@@ -1,7 +1,5 @@
 """Glassformer: a Transformer behind glass."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from importlib.metadata import version

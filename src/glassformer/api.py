@@ -1,7 +1,5 @@
 """The object that `load` gives: a network with its tokenizer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path

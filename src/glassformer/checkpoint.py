@@ -4,8 +4,6 @@ Where only an adapter was trained, the weights are those of the adapter, and the
 the model is that it was trained for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

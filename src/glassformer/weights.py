@@ -1,7 +1,5 @@
 """Tensors in safetensors files: read with every size checked, and written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The smallest and largest value of every numeric setting, in one table."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real

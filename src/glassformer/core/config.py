@@ -1,7 +1,5 @@
 """Frozen dataclasses to and from TOML, JSON and `--set a.b=3`. A key nobody knows is an error."""
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from collections.abc import Iterable

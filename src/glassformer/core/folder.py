@@ -1,7 +1,5 @@
 """Folders that are written whole or not at all, and read without leaving them."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import hashlib

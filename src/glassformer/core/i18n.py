@@ -1,7 +1,5 @@
 """What is said to a person, in their language: English, or 中文 from one catalogue."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from contextvars import ContextVar

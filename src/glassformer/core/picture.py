@@ -1,7 +1,5 @@
 """Pictures of our own, drawn without a screen: whoever has others open keeps them as they are."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 from functools import cache, partial

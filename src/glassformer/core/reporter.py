@@ -1,7 +1,5 @@
 """What a person sees while something takes long: lines that stay, and one that is written over."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

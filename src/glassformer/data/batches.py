@@ -3,8 +3,6 @@
 A run that was stopped therefore goes on with the batch that would have come.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Plain text for language models: from files to two stores of ids, in constant memory."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -3,8 +3,6 @@
 Text is UTF-8; a byte-order mark and Windows' line ends are taken away.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Texts with labels, and texts in pairs: from tables, folders or aligned files to examples."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass

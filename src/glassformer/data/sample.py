@@ -3,8 +3,6 @@
 `documentation` for language models, `passages` for labels, `numbers` for translation.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Which examples are kept for validation: decided by a hash, so that equal texts stay together."""
 
-from __future__ import annotations
-
 import hashlib
 from array import array
 

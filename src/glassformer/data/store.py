@@ -1,7 +1,5 @@
 """Sequences of ids in files, of which only what is needed is read: larger than memory is fine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """GPT-2 as Hugging Face writes it: linear weights transposed, query, key and value in one."""
 
-from __future__ import annotations
-
 from glassformer.formats.table import GELU, Family, Rule, Setting, both
 
 BLOCK, H = "blocks.{}", "transformer.h.{}"

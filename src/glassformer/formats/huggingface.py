@@ -1,7 +1,5 @@
 """Folders as Hugging Face's library writes and reads them: GPT-2, BERT, Llama."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Sequence

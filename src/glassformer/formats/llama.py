@@ -1,7 +1,5 @@
 """Llama as Hugging Face writes it, with old and new keys for the rotary positions."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

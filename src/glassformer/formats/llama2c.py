@@ -1,7 +1,5 @@
 """Models and tokenizers as llama2.c writes them: seven whole numbers, then float32."""
 
-from __future__ import annotations
-
 import math
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Another library's names beside ours: tables of settings and tensors, read in both directions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

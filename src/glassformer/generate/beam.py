@@ -1,7 +1,5 @@
 """Beam search: several beginnings of an answer are followed at once, and the best end wins."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

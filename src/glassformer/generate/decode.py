@@ -1,7 +1,5 @@
 """New tokens one at a time, with the cache."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tokens become pieces of text as they come."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from glassformer.text.tokenizer import Tokenizer

@@ -1,7 +1,5 @@
 """How the next token is chosen from the scores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

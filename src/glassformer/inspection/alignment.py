@@ -1,7 +1,5 @@
 """What each token of a translation read of its source."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Pictures of what a trace holds: tensors in, a figure out."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 import warnings

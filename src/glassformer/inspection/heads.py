@@ -1,7 +1,5 @@
 """What each head does: where it looks, and what it costs to switch it off."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from math import nan
 from typing import Any

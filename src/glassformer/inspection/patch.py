@@ -1,7 +1,5 @@
 """Which values carry the difference between two texts: each is put from one run into the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """A text on its way through a model, with every value on the way by its name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any

@@ -1,7 +1,5 @@
 """A pass recorded operation by operation: how every tensor in it was made."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A sheet on a terminal: numbers under their names, what is wrong in red, shares on a colour."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from io import StringIO
 

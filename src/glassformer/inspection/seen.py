@@ -1,7 +1,5 @@
 """What a trace of a text shows of itself: a text in a terminal, a foldable page in a notebook."""
 
-from __future__ import annotations
-
 import base64
 from collections import Counter
 from collections.abc import Iterator, Mapping

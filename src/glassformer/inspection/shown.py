@@ -1,7 +1,5 @@
 """An answer that shows itself: as text in a terminal, as a page to unfold in a notebook."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 

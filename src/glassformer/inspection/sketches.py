@@ -1,7 +1,5 @@
 """The tutorials' pictures that need no trained model, drawn from real values."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """What a value inside a model is: asked of the part that makes it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

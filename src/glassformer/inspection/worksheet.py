@@ -1,7 +1,5 @@
 """The worksheet of any model: one text's way through it, step by step, as a walk."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace

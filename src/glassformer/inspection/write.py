@@ -1,7 +1,5 @@
 """A walk as a page, as LaTeX, or as tables for a spreadsheet."""
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Sequence

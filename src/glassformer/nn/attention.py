@@ -1,7 +1,5 @@
 """Attention: `attend` is the mathematics, `Attention` the layer around it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

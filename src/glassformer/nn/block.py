@@ -1,7 +1,5 @@
 """Transformer blocks: layers that take turns adding to the residual stream."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

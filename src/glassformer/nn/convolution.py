@@ -1,7 +1,5 @@
 """Reading a text through a window that is the same everywhere."""
 
-from __future__ import annotations
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Counting: what came after what, and how often."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any

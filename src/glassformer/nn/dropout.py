@@ -1,7 +1,5 @@
 """Dropout: while a model learns, some of what its layers say is 0, by chance."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """The feed-forward layer: the same matrices at every position."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

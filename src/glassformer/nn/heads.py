@@ -1,7 +1,5 @@
 """What stands behind the last block: from features of tokens to an answer."""
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,7 +1,5 @@
 """How weights start."""
 
-from __future__ import annotations
-
 from torch import nn
 
 

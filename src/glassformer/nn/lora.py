@@ -1,7 +1,5 @@
 """LoRA: weights that stay, and a thin product beside them that learns (Hu et al., 2021)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

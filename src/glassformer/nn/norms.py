@@ -1,7 +1,5 @@
 """Norms: bring each token's features to one size. A trace sees the steps, else a kernel runs."""
 
-from __future__ import annotations
-
 from torch import Tensor, nn
 
 from glassformer.core.i18n import say

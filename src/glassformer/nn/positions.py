@@ -1,7 +1,5 @@
 """Where a token is. Some schemes add to the embedding, the others speak inside attention."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

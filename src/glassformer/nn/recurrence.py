@@ -1,7 +1,5 @@
 """Reading a text token by token, with a memory of fixed size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Text to ids and back. `TOKENIZERS` lists the kinds that can be trained."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

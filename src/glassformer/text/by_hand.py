@@ -1,7 +1,5 @@
 """BPE and WordPiece written out: what `subword.py` asks of a library, in lines to read."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections import Counter

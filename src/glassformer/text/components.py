@@ -5,8 +5,6 @@ on a short text, and a replacement that doubles it, forty times over, fills any 
 not listed here is refused by name.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Llama 2's tokenizer, as llama2.c stores it: pieces with scores, merged best first."""
 
-from __future__ import annotations
-
 import heapq
 import json
 import re

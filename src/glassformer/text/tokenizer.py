@@ -1,7 +1,5 @@
 """Text to ids and back: what every tokenizer can do, and its one file, `tokenizer.json`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Ctrl-C, and being asked to end: the step is finished and saved first."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A recipe: a TOML file that says what to train and how, for `glass train --config`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
