@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import sys
+import time
 from typing import NoReturn
 
 import click
@@ -59,7 +60,7 @@ def main() -> None:
 
 def run_command() -> None:
     try:
-        glass.main(standalone_mode=False)
+        glass.main(standalone_mode=False, obj=time.monotonic())  # a deadline counts from here
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

@@ -65,7 +65,8 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
     chosen = drop_unset(values)
     if chosen.pop("no_baseline", False):
         chosen["baseline"] = False
-    print_result(start(task, *data, **chosen), as_json)
+    began = click.get_current_context().obj  # nothing where it is not the command that runs
+    print_result(start(task, *data, began=began, **chosen), as_json)
 
 
 @click.command()

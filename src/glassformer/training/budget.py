@@ -12,7 +12,7 @@ from glassformer.core.folder import read_text, reading, write_file, writing
 UNITS = 1000.0  # of a deadline, in which the schedule counts
 TENTHS = 10  # evaluations and checkpoints in a run, unless another interval is given
 EVALUATION = 0.075  # of a deadline, that evaluations during training may take; and the final one
-OVERHEAD = 2.0  # seconds at the end for plots and files
+OVERHEAD = 3.0  # seconds at the end for plots and files
 
 Clock = Callable[[], float]
 

@@ -52,15 +52,16 @@ def train(
     overwrite: bool = False,
     skip_bad: bool = False,
     tell: Reporter | None = None,
+    began: float | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Train a model for a task on files, in a new run folder; give back what came of it.
 
     With `config`, a recipe, the task may be left out. `base` is a model to start from. `settings`
     are those of `--set`; `options` are `valid` (files), `extend`, and any setting of the data or of
-    training.
+    training. A budget in minutes counts from `began`, by the monotonic clock, or else from now.
     """
-    began, tell = time.monotonic(), tell or Reporter()
+    began, tell = began or time.monotonic(), tell or Reporter()
     request = Request.of(task, data, config, settings, options, anew=base is None)
     start = Start.of(request, base, model)
     path = Path(run) if run else next_run(Path("runs"), request.spec.name)
