@@ -1,13 +1,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test soak check format clean
+.PHONY: demo quick test soak check format clean
 
 demo: .venv/core
 	$(BIN)/glass demo
 	$(BIN)/glass train --config recipes/demo.toml --minutes 1 --run runs/demo --overwrite
 	$(BIN)/glass translate runs/demo 三百二十一 二零一九年三月五日 --alignment
 	$(BIN)/glass evaluate runs/demo
+
+quick: check
+	$(BIN)/pytest -n 2 -m "not slow"
 
 test: check
 	$(BIN)/pytest -n 2

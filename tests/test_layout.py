@@ -15,7 +15,8 @@ PACKAGE = Path(glassformer.__file__).parent
 ROOT = PACKAGE.parents[1]
 ORDER = [  # text goes in on the left and comes out on the right; import only from the left
     "core", "locale", "trace", "text", "data", "nn", "models", "baselines", "registry", "laws",
-    "weights", "formats", "checkpoint", "generate", "tasks", "predict", "training", "inspection",
+    "weights", "formats", "checkpoint", "export", "generate", "tasks", "predict", "training",
+    "inspection",
     "lessons", "serve", "api", "cli",
 ]  # fmt: skip
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,15 @@ from glassformer.core import config
 from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Reporter
-from glassformer.formats import huggingface
+from glassformer.export import find_exporter
 from glassformer.generate.sampling import Sampling
-from glassformer.inspection import draw as pictures
 from glassformer.inspection.alignment import Alignment, align
-from glassformer.inspection.draw import OF_A_TEXT
 from glassformer.inspection.heads import Roles, repeated, roles
 from glassformer.inspection.patch import Patched, patch
+from glassformer.inspection.pictures import PICTURES, Needs, pictures_of
 from glassformer.inspection.reading import read
 from glassformer.inspection.seen import Seen
 from glassformer.inspection.shown import Sheet
-from glassformer.inspection.sketches import ALONE
 from glassformer.inspection.why import Pass, Why
 from glassformer.inspection.worksheet import worksheet
 from glassformer.models.network import Network, Trait
@@ -239,25 +237,19 @@ class Model:
         >>> load("runs/generate-1").draw("attention", "the cat").get_axes()[0].images[0].get_size()
         (7, 7)
         """
-        if name in ALONE:
+        if name in pictures_of(Needs.NOTHING):
             raise GlassError(
                 f"{name} needs no model: glassformer.inspection.sketches.sketch({name!r})"
             )
-        if name not in OF_A_TEXT:
-            raise GlassError(f"there is no picture {name!r}{config.nearest(name, OF_A_TEXT)}")
-        make = getattr(pictures, name)
-        if name in ("alignment", "unfolding"):
-            return make(self.align(text, self.translate(text)))
-        seen = ["*pattern"] if name in ("attention", "lines", "heads") else []
-        reading = read(self.network, self.words(), text, *seen)
-        more: dict[str, tuple[Any, ...]] = {
-            "attention": (layer, head),
-            "lines": (layer, head),
-            "norm": (layer or 0,),
-            "lens": (self.network, self.words()),
-            "words": (self.network,),
-        }
-        return make(reading, *more.get(name, ()))
+        known = pictures_of(Needs.TEXT, Needs.TRANSLATION)
+        if name not in known:
+            raise GlassError(f"there is no picture {name!r}{config.nearest(name, known)}")
+        picture = PICTURES[name]
+        if picture.needs is Needs.TRANSLATION:
+            return picture.draw(self.align(text, self.translate(text)))
+        reading = read(self.network, self.words(), text, *picture.patterns)
+        model = {"network": self.network, "tokenizer": self.words()}
+        return picture.draw(reading, layer=layer, head=head, **model)
 
     def words(self) -> Tokenizer:
         if self.tokenizer is None:
@@ -283,23 +275,17 @@ class Model:
         self,
         path: str | Path,
         *,
-        format: Literal["glassformer", "huggingface"] = "glassformer",
+        format: str = "glassformer",
         overwrite: bool = False,
     ) -> None:
-        """Write a folder that `load` opens; in the other format, one for `transformers`.
+        """Write a folder that `load` opens; `format` is any of `EXPORTERS`.
 
         >>> load("runs/generate-1").save("to-give-away")
         >>> load("to-give-away").name
         'gpt2'
         """
-        if format == "glassformer":
-            parts = (self.network, self.tokenizer)
-            checkpoint.save(Path(path), *parts, task=self.task, overwrite=overwrite)
-        elif format == "huggingface":
-            eos = self.task.get("eos", ())
-            huggingface.save(Path(path), self.network, self.tokenizer, eos=eos, overwrite=overwrite)
-        else:
-            raise GlassError(f"the format is one of glassformer, huggingface, not {format!r}")
+        save, parts = find_exporter(format).save, (self.network, self.tokenizer)
+        save(Path(path), *parts, task=self.task, overwrite=overwrite)
 
     def __repr__(self) -> str:
         size = sum(p.numel() for p in self.network.parameters())

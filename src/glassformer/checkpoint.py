@@ -73,6 +73,11 @@ def save(
         write_manifest(folder)
 
 
+def exportable() -> list[str]:
+    """The models that such a folder can hold: all of them."""
+    return list(registry.MODELS)
+
+
 def load(path: Path, *, merged: bool = True, depth: int = 0) -> Opened:
     """Read the folder, after each of its files was found to be what was saved.
 

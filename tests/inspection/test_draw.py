@@ -9,6 +9,7 @@ from glassformer import GlassError, Model
 from glassformer.core import picture
 from glassformer.inspection import draw, sketches
 from glassformer.inspection.alignment import Alignment, align
+from glassformer.inspection.pictures import Needs, pictures_of
 from glassformer.inspection.reading import read
 from glassformer.nn.positions import sinusoid
 from inspection.test_worksheet import TEXT, TOKENIZER
@@ -22,7 +23,7 @@ def shown(chart, axes=0):
     return torch.from_numpy(chart.get_axes()[axes].images[0].get_array().data).float()
 
 
-@pytest.mark.parametrize("name", sketches.ALONE)
+@pytest.mark.parametrize("name", pictures_of(Needs.NOTHING))
 def test_every_sketch_can_be_drawn(name, tmp_path):
     draw.save(sketches.sketch(name), tmp_path / f"{name}.png")
     assert (tmp_path / f"{name}.png").stat().st_size > 5000
@@ -168,7 +169,7 @@ def test_what_cannot_be_drawn_is_said():
             make()
 
 
-@pytest.mark.parametrize("name", draw.OF_A_TEXT)
+@pytest.mark.parametrize("name", pictures_of(Needs.TEXT, Needs.TRANSLATION))
 def test_a_model_draws_by_name(name):
     model = Model(CROSS if name in ("alignment", "unfolding") else NETWORK, TOKENIZER)
     if name == "unfolding":  # one picture for each token that it writes

@@ -8,13 +8,24 @@ import click
 
 from glassformer.cli import options
 
-DRAW_OPTIONS = {  # which pictures take an option
-    "layer": ("attention", "lines", "norm"), "head": ("attention", "lines"),
-    "part": ("architecture",),
-}  # fmt: skip
+
+class ListsPictures(click.Command):
+    """A command whose help lists the registered pictures, by what they need."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from glassformer.inspection.pictures import PICTURES, Needs, pictures_of
+
+        for needs, title in {
+            Needs.NOTHING: "Pictures that need no model",
+            Needs.TEXT: "Pictures of TEXT on its way through RUN",
+            Needs.TRANSLATION: "Pictures of RUN's translation of TEXT",
+        }.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, PICTURES[name].help) for name in pictures_of(needs)])
+        super().format_options(ctx, formatter)
 
 
-@click.command()
+@click.command(cls=ListsPictures)
 @click.argument("name")
 @click.argument("run", required=False, type=click.Path(exists=True))
 @click.argument("text", required=False)
@@ -27,10 +38,6 @@ DRAW_OPTIONS = {  # which pictures take an option
 @options.overwrite(help="Write over a file that is there.")
 def draw(name: str, run: str | None, text: str | None, **values: Any) -> None:
     """Draw NAME into a file: .png, .svg or .pdf, and .gif for what moves (unfolding).
-
-    Some need no model: one-hot, markov, waves, softmax, masks, skips, architecture. The others show
-    TEXT on its way through RUN: words, attention, lines, heads, residual, norm, lens, and of a
-    translation alignment and unfolding.
 
     \b
     glass draw waves
@@ -58,25 +65,27 @@ def check_picture(name: str, run: str | None, text: str | None, values: dict[str
     """Return the file to write, after checking that the arguments fit the picture."""
     from glassformer.core.config import nearest
     from glassformer.core.errors import GlassError
-    from glassformer.inspection.draw import MOVING, OF_A_TEXT, STILL
-    from glassformer.inspection.sketches import ALONE
+    from glassformer.inspection.draw import MOVING, STILL
+    from glassformer.inspection.pictures import OPTIONS, PICTURES, Needs
 
-    if name not in (*ALONE, *OF_A_TEXT):
-        choice = ", ".join((*ALONE, *OF_A_TEXT))
-        hint = nearest(name, (*ALONE, *OF_A_TEXT))
-        raise GlassError(f"there is no picture {name!r}{hint or f'; there are {choice}'}")
-    suffixes = MOVING if name == "unfolding" else STILL
+    if name not in PICTURES:
+        hint = nearest(name, PICTURES) or f"; there are {', '.join(PICTURES)}"
+        raise GlassError(f"there is no picture {name!r}{hint}")
+    picture = PICTURES[name]
+    suffixes = MOVING if picture.moves else STILL
     file: Path = values["out"] or Path(name + suffixes[0])
     if file.suffix not in suffixes:
         raise click.UsageError(f"{file}: this picture is written as {' or '.join(suffixes)}")
     options.check_output_paths(file, overwrite=values["overwrite"])
-    if (name in ALONE) != (run is None) or (name in OF_A_TEXT) != (text is not None):
+    alone = picture.needs is Needs.NOTHING
+    if alone != (run is None) or alone != (text is None):
         raise click.UsageError(
-            f"{name} needs no model" if name in ALONE else f"{name} needs a run and a text"
+            f"{name} needs no model" if alone else f"{name} needs a run and a text"
         )
-    for option, pictures in DRAW_OPTIONS.items():
-        if values[option] is not None and name not in pictures:
-            raise click.UsageError(f"{name} takes no --{option}; {' and '.join(pictures)} do")
+    for option in OPTIONS:
+        if values[option] is not None and not picture.takes(option):
+            others = " and ".join(n for n, other in PICTURES.items() if other.takes(option))
+            raise click.UsageError(f"{name} takes no --{option}; {others} do")
     return file
 
 

@@ -7,11 +7,12 @@ import time
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from glassformer.cli import options
+from glassformer.export import EXPORTERS
 
 PACKAGES = ("glassformer", "torch", "numpy", "tokenizers", "safetensors", "click", "rich")
 FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "f16c")
@@ -62,7 +63,7 @@ def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
 @click.option(
     "--to",
     "form",
-    type=click.Choice(["glassformer", "huggingface"]),
+    type=click.Choice([*EXPORTERS]),
     default="glassformer",
     show_default=True,
     help="What to write.",
@@ -70,13 +71,7 @@ def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
 @click.option("--tokenizer", type=click.Path(exists=True), help="llama2.c's tokenizer file.")
 @click.option("--ignore", multiple=True, help="A setting or tensor to pass over.")
 @options.overwrite(help="Replace TARGET if it exists.")
-def convert(
-    source: str,
-    target: str,
-    form: Literal["glassformer", "huggingface"],
-    overwrite: bool,
-    **values: Any,
-) -> None:
+def convert(source: str, target: str, form: str, overwrite: bool, **values: Any) -> None:
     """Write the model in SOURCE as the folder TARGET.
 
     SOURCE is a folder of ours, a Hugging Face folder (GPT-2, BERT, Llama) or a llama2.c file.

@@ -120,19 +120,25 @@ def normaliser(told: dict[str, Any]) -> dict[str, bool]:
     return found
 
 
+def exportable() -> list[str]:
+    """The models that such a folder can hold."""
+    return [name for family in FAMILIES.values() for name in family.ours]
+
+
 def save(
     path: Path,
     network: Network,
     tokenizer: Tokenizer | None,
     *,
-    eos: Sequence[int] = (),
+    task: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a folder that Hugging Face's library loads; `eos` are the ids that end a text."""
-    name = registry.name_of(network)
+    """Write a folder that Hugging Face's library loads; of a task it holds the ids that end a text,
+    `eos`."""
+    name, eos = registry.name_of(network), (task or {}).get("eos", ())
     family = next((family for family in FAMILIES.values() if name in family.ours), None)
     if family is None:
-        known = ", ".join(ours for family in FAMILIES.values() for ours in family.ours)
+        known = ", ".join(exportable())
         raise GlassError(f"Hugging Face has no {name} as it is here; it has {known}")
     architecture = family.architecture(network.config)
     theirs = {

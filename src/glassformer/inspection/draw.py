@@ -21,10 +21,6 @@ from glassformer.models.network import Network, Trait
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
-OF_A_TEXT = (
-    *("words", "attention", "lines", "heads", "residual", "norm", "lens", "alignment"),
-    "unfolding",
-)
 SIDE, LETTER = 0.42, 0.11  # inches of a cell, and of a letter
 WRITTEN = 24  # columns, up to which each cell has its number
 LARGEST = 16.0  # inches, at most, of a grid

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from glassformer.core.errors import GlassError
 from glassformer.core.picture import subplots
+from glassformer.inspection.pictures import PICTURES
 from glassformer.inspection.word_counts import SHOW_ME, count_words
 from glassformer.nn.masks import causal, everything, fixed, strided, window
 from glassformer.nn.positions import sinusoid
@@ -14,7 +15,6 @@ from glassformer.nn.positions import sinusoid
 PLACES, WIDTH, STEPS = 40, 32, 300
 AROUND = [i / 20 - 1 for i in range(41)]  # how far, in lengths of the weights
 LOWEST = -2  # log₁₀ of the loss: what lies lower is drawn alike
-ALONE = ("one-hot", "markov", "waves", "softmax", "masks", "skips", "architecture")
 
 
 def chain() -> tuple[list[str], Tensor]:
@@ -263,12 +263,4 @@ def architecture(part: str = "attention") -> Any:
 
 def sketch(name: str, part: str = "attention") -> Any:
     """A picture by its name; `part` is what the architecture lights."""
-    made = {
-        "one-hot": one_hot,
-        "markov": markov,
-        "waves": waves,
-        "softmax": softmax,
-        "masks": masks,
-        "skips": skips,
-    }
-    return architecture(part) if name == "architecture" else made[name]()
+    return PICTURES[name].draw(part=part)

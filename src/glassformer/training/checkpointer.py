@@ -110,7 +110,7 @@ def restore_tensors(step: Step, tensors: dict[str, Tensor]) -> None:
         module = torch.get_device_module(step.device)
         module.set_rng_state(parts["random"][step.device.type])
     for group, optimizer in step.optimizers.items():
-        restore_optimizer(optimizer, parts[part_of(group)])
+        restore_optimizer(step.settings.optimizer, optimizer, parts[part_of(group)])
     if step.average:
         step.average.network.load_state_dict(parts["average"])
 

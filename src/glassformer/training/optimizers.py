@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import torch
@@ -22,9 +23,29 @@ def adamw(network: Network, settings: Training, group: str | None) -> torch.opti
     return torch.optim.AdamW(tables, lr=settings.rate, betas=(0.9, settings.beta2), fused=True)
 
 
-OPTIMIZERS: dict[str, Callable[[Network, Training, str | None], torch.optim.Optimizer]] = {
-    "adamw": adamw,
+@dataclass(frozen=True)
+class OptimizerKind:
+    """How an optimizer is made for a group of parameters (a prefix of their names, or None), and
+    what it remembers of each parameter: a checkpoint holds exactly that.
+
+    Its tables of parameters have a `scale`, which the learning rate is multiplied with.
+    """
+
+    make: Callable[[Network, Training, str | None], torch.optim.Optimizer]
+    moments: tuple[str, ...] = ()  # tensors with the parameter's shape
+    scalars: tuple[str, ...] = ()
+
+
+OPTIMIZERS = {
+    "adamw": OptimizerKind(adamw, moments=("exp_avg", "exp_avg_sq"), scalars=("step",)),
 }
+
+
+def find_optimizer(name: str) -> OptimizerKind:
+    if name not in OPTIMIZERS:
+        hint = nearest(name, OPTIMIZERS) or f"; there are {', '.join(OPTIMIZERS)}"
+        raise GlassError(f"there is no optimizer {name!r}{hint}")
+    return OPTIMIZERS[name]
 
 
 def trained_parameters(
@@ -86,19 +107,23 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {f"{i}.{name}": value for i, values in state.items() for name, value in values.items()}
 
 
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Take up the moments that `optimizer_tensors` gave; an error where they are not its own."""
-    state: dict[int, dict[str, Tensor]] = {}
+def restore_optimizer(
+    name: str, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> None:
+    """Take up the state that `optimizer_tensors` gave; an error where it is not that of an
+    optimizer of this name."""
+    kind, state = find_optimizer(name), dict[int, dict[str, Tensor]]()
     for key, value in tensors.items():
-        i, _, name = key.partition(".")
-        state.setdefault(int(i), {})[name] = value
+        i, _, part = key.partition(".")
+        state.setdefault(int(i), {})[part] = value
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if not state.keys() <= set(range(len(parameters))):  # without a gradient there are none
         raise ValueError(f"moments of {len(state)} tensors where {len(parameters)} learn")
     for number, found in state.items():
         size = tuple(parameters[number].shape)
-        shapes = {name: tuple(value.shape) for name, value in found.items()}
+        shapes = {part: tuple(value.shape) for part, value in found.items()}
         floats = all(value.is_floating_point() for value in found.values())
-        if not floats or shapes != {"step": (), "exp_avg": size, "exp_avg_sq": size}:
-            raise ValueError(f"the moments of tensor {number} are not those of AdamW")
+        wanted = {**dict.fromkeys(kind.moments, size), **dict.fromkeys(kind.scalars, ())}
+        if not floats or shapes != wanted:
+            raise ValueError(f"the moments of tensor {number} are not those of {name}")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

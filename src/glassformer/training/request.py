@@ -13,6 +13,7 @@ from glassformer.core.errors import GlassError
 from glassformer.data.request import DataOptions, DataRequest
 from glassformer.tasks import TASKS, find_task
 from glassformer.tasks.task import TaskSpec
+from glassformer.training.optimizers import find_optimizer
 from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.settings import Training
 
@@ -55,6 +56,7 @@ class Request:
             recipe = replace(recipe, train=kept)  # one budget takes the place of another
         learning, reading = sort_options(spec, recipe, options, anew=anew)
         learning = override(learning, *told)
+        find_optimizer(learning.optimizer)  # a wrong name is found before anything is read
         learning = replace(learning, device=find_device(learning.device))
         if (learning.threads or 1) > most_threads():
             raise GlassError(

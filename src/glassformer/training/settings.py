@@ -27,7 +27,7 @@ class Training:
     freeze: tuple[str, ...] = ()  # patterns of the names of weights that stay as they are
     layer_rate: float = 1.0  # of the rate, for each block further from the end
     lora: int = 0  # the rank of what is trained beside weights that stay; 0: all weights learn
-    optimizer: Literal["adamw"] = "adamw"
+    optimizer: str = "adamw"  # by its name in OPTIMIZERS
     beta2: float = 0.99
     clip: float = 1.0  # the largest norm of a gradient
     smoothing: float = 0.0  # of the labels

@@ -14,7 +14,7 @@ from glassformer.data.batches import pieces_of
 from glassformer.models.network import Network
 from glassformer.nn.block import checkpointed
 from glassformer.tasks.task import Batch, Objective
-from glassformer.training.optimizers import OPTIMIZERS, Average
+from glassformer.training.optimizers import Average, find_optimizer
 from glassformer.training.settings import Training
 
 ALONE = World()
@@ -67,7 +67,7 @@ class Step:
         self.settings, self.world = settings, world
         if settings.checkpointing:
             checkpointed(self.network)
-        make = OPTIMIZERS[settings.optimizer]
+        make = find_optimizer(settings.optimizer).make
         self.optimizers = {group: make(network, settings, group) for group in objective.groups}
         self.average = Average(self.network, settings.average) if settings.average else None
         self.scaler = torch.amp.GradScaler(
