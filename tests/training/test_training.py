@@ -16,7 +16,7 @@ from torch.optim import lr_scheduler as schedulers
 
 from cases import CASES, ids
 from faults import COMMAND, saved_step, wait_for_steps
-from glassformer import MODELS, GlassError, load
+from glassformer import MODELS, GlassError, checkpoint, load
 from glassformer.core.reporter import NullReporter, clock
 from glassformer.data.request import DataRequest
 from glassformer.models.network import Network
@@ -374,6 +374,39 @@ def test_a_run_in_pieces_equals_one_run(tmp_path, book, more, monkeypatch):
         files = (tmp_path / run / name / "model.safetensors" for run in ("whole", "pieces"))
         whole, pieces = (file.read_bytes() for file in files)
         assert whole == pieces
+
+
+def test_the_best_weights_are_those_of_the_metric_that_was_asked_for(tmp_path):
+    """By default the loss; a metric that the task lacks is named before anything is trained."""
+    file, small = labelled(tmp_path), ["model.dim=16", "model.heads=1", "model.depth=1"]
+    options = {"steps": 30, "evaluate_every": 3, "device": "cpu", "tell": NullReporter()}
+    for metric, sign in (("loss", -1), ("accuracy", 1)):
+        run = tmp_path / metric
+        train(
+            "classify", file, run=run, settings=[*small, f"train.best_metric={metric}"], **options
+        )
+        lines = [m for m in Run(run).metrics() if m["kind"] == "validation"]
+        best = max(lines, key=lambda m: sign * m[metric])  # the first, of several
+        again = checkpoint.load(run / "best")[0].state_dict()
+        last = checkpoint.load(run / "last")[0].state_dict()
+        is_last = best["step"] == 30
+        assert all(torch.equal(again[n], last[n]) for n in last) == is_last
+        state = json.loads((run / "last" / "training.json").read_text())
+        assert state["best"] == best[metric]
+    for metric, message in (("bleu", "classify has no metric 'bleu'"), ("acuracy", "did you mean")):
+        settings = [*small, f"train.best_metric={metric}"]
+        with pytest.raises(GlassError, match=message):
+            train("classify", file, run=tmp_path / "x", settings=settings, **options)
+        assert not (tmp_path / "x").exists()
+
+
+def test_a_run_that_gets_no_better_stops_by_itself(tmp_path, book):
+    """After half of its evaluations, and at least five."""
+    options = {"settings": TINY, "steps": 100, "rate": 0.0, "device": "cpu"}
+    result = train("generate", book, run=tmp_path / "run", **options)
+    assert result["steps"] == 60  # the first of ten evaluations is the best
+    kept = train("generate", book, run=tmp_path / "never", patience=0, **options)
+    assert kept["steps"] == 100
 
 
 def test_patience_ends_a_run_that_no_longer_learns(tmp_path, book):

@@ -126,9 +126,7 @@ class NextToken:
     def losses(
         self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
     ) -> Iterator[Tensor]:
-        logits = network(**network.inputs(batch)).flatten(0, 1).float()
-        answers = batch["answers"].flatten()
-        yield F.cross_entropy(logits, answers, reduction="sum", label_smoothing=label_smoothing)
+        yield token_loss(network, batch, label_smoothing)
 
     def scores(self, network: Network, batch: Batch) -> Scores:
         """Nats and tokens; a token that the tokenizer does not know is spelled out."""
@@ -148,14 +146,20 @@ class NextToken:
         return text_metrics(scores.sums["nats"], tokens, size)
 
 
+def token_loss(network: Network, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
+    """The sum of the cross-entropies of the answers, b t, that are not ignored."""
+    logits = network(**network.inputs(batch)).flatten(0, 1).float()
+    answers = batch["answers"].flatten()
+    return F.cross_entropy(logits, answers, reduction="sum", label_smoothing=label_smoothing)
+
+
 def token_nats(network: Network, ids: Tensor, answers: Tensor) -> float:
     """The negative log-likelihood of answers, b t, in all; some may be ignored."""
     if network.has(Trait.FITTED):
         text = torch.cat((ids[0], answers[0, -1:]))
         chances: Tensor = network.likelihood(text)  # type: ignore[operator]
         return -float(chances[answers[0] != IGNORED].double().log().sum())
-    logits = network(ids).flatten(0, 1).float()
-    return float(F.cross_entropy(logits, answers.flatten(), reduction="sum", ignore_index=IGNORED))
+    return float(token_loss(network, {"ids": ids, "answers": answers}))
 
 
 def text_metrics(nats: float, tokens: int, size: float) -> dict[str, float]:

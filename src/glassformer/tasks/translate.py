@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import finished_texts
 from glassformer.generate.sampling import GREEDY
 from glassformer.models.network import Network
+from glassformer.tasks.generate import token_loss
 from glassformer.tasks.table_rows import Read, report_sizes, survey, write_stores, writers
 from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
 from glassformer.text.tokenizer import Tokenizer
@@ -236,9 +236,7 @@ class NextTargetToken:
     def losses(
         self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
     ) -> Iterator[Tensor]:
-        logits = network(**network.inputs(batch)).flatten(0, 1).float()
-        answers = batch["answers"].flatten()
-        yield F.cross_entropy(logits, answers, reduction="sum", label_smoothing=label_smoothing)
+        yield token_loss(network, batch, label_smoothing)
 
     def scores(self, network: Network, batch: Batch) -> Scores:
         """The loss given the right tokens so far, and what the network itself writes."""

@@ -22,6 +22,7 @@ from glassformer.training.autotune import Autotune
 from glassformer.training.baseline import fit, fit_baseline
 from glassformer.training.budget import Budget, Deadline, StepBudget
 from glassformer.training.checkpointer import Checkpointer
+from glassformer.training.evaluator import Evaluator
 from glassformer.training.memory import TooLongError, total_memory
 from glassformer.training.request import Request
 from glassformer.training.run import SCHEDULE, Run
@@ -114,6 +115,7 @@ def set_up(
         trainer = fitted_trainer(network, task, settings, checkpointer, reporter)
     else:
         batches = first_batches(network, task, settings, reporter)
+        check_metric(network, task, settings)
         baseline: dict[str, Any] = {}
         if settings.baseline and task.spec.baseline_model:
             baseline = fit_baseline(task, run, settings, network.context, reporter)
@@ -134,6 +136,8 @@ def make_budget(network: Network, settings: Training, run: Run, state: State) ->
         return StepBudget(settings.steps or 0)
     spent = state.setup + state.seconds
     deadline = Deadline(60 * settings.minutes, run.path / SCHEDULE, spent=spent)
+    deadline.evaluated = state.evaluated
+    deadline.evaluation = state.evaluated / max(state.evals, 1)
     deadline.resume_at(state.step)
     return deadline
 
@@ -150,6 +154,13 @@ def first_batches(network: Network, task: Task, settings: Training, reporter: Re
             f"{way}"
         )
     return batches
+
+
+def check_metric(network: Network, task: Task, settings: Training) -> None:
+    """Refuse a metric that the task does not have, before anything is trained by it."""
+    if settings.best_metric != "loss":
+        metrics, _ = task.evaluate(network.eval(), task.spec.eval_limit)
+        Evaluator(task, settings).value_of(metrics)
 
 
 def fitted_trainer(

@@ -188,7 +188,7 @@ def extend(trainer: Trainer, steps: int | None, minutes: float | None) -> None:
     elif minutes is not None:
         trainer.change(steps=None, minutes=(state.setup + state.seconds) / 60 + minutes)
     trainer.budget = make_budget(trainer.network, trainer.settings, trainer.run, state)
-    state.evals_since_best = state.evals = 0
+    state.evals_since_best = 0
     trainer.save()
 
 
