@@ -19,6 +19,7 @@ import numpy as np
 
 from glassformer import load
 from glassformer.tasks import TASKS
+from glassformer.tasks.task import Artifacts
 from glassformer.training.train import train
 
 SEEDS = range(5)
@@ -27,15 +28,16 @@ SEEDS = range(5)
 def naive_bayes(run: Path) -> float:
     """How often each token occurs under each label, and nothing else."""
     model = load(run)
-    task: Any = TASKS["classify"](model.tokenizer, model.task, run / "cache")
-    counts = np.ones((len(task.labels), model.tokenizer.vocab))
-    for i, label in enumerate(task.answers["train"]):
-        np.add.at(counts[label], task.parts["train"][i], 1)
+    artifacts = Artifacts(model.task, model.tokenizer)
+    data: Any = TASKS["classify"].open(artifacts, run / "cache").dataset
+    counts = np.ones((len(data.labels), model.tokenizer.vocab))
+    for i, label in enumerate(data.answers["train"]):
+        np.add.at(counts[label], data.texts["train"][i], 1)
     log = np.log(counts / counts.sum(axis=1, keepdims=True))
-    prior = np.log(np.bincount(task.answers["train"], minlength=len(counts)) + 1)
-    valid = task.parts["valid"]
+    prior = np.log(np.bincount(data.answers["train"], minlength=len(counts)) + 1)
+    valid = data.texts["valid"]
     said = [int((prior + log[:, valid[i]].sum(axis=1)).argmax()) for i in range(len(valid))]
-    return float((np.array(said) == task.answers["valid"]).mean())
+    return float((np.array(said) == data.answers["valid"]).mean())
 
 
 def classification(folder: Path, minutes: float) -> None:
