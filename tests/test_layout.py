@@ -100,6 +100,12 @@ def test_the_readme_lists_the_stages_in_their_order():
     assert {"data", "nn", "models", "training", "cli"} <= set(listed)
 
 
+def test_every_test_that_quick_leaves_out_is_there(request):
+    if request.config.args != request.config.getini("testpaths"):
+        pytest.skip("only some of the tests were collected")
+    assert request.config.unmatched == []
+
+
 def test_no_file_has_a_name_that_says_nothing():
     empty = {"utils", "util", "helpers", "common", "base", "manager", "misc"}
     assert not {path.stem for path in FILES} & empty
