@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import tomli_w
 
-from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
 
 T = TypeVar("T")
@@ -128,10 +127,3 @@ def nearest(name: object, names: Iterable[str]) -> str:
     """The end of an error message: what the writer of a wrong name may have meant."""
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-
-
-def check_sizes(config: Any) -> None:
-    """Refuse sizes that no model can have, before anything is allocated."""
-    check_bounds({f.name: getattr(config, f.name) for f in fields(config)})
-    if hasattr(config, "heads") and config.dim % config.heads:
-        raise GlassError(f"dim {config.dim} cannot be shared equally by {config.heads} heads")

@@ -25,7 +25,7 @@ def stream(
     """
     sampling = sampling or Sampling()
     generator = None if seed is None else torch.Generator(ids.device).manual_seed(int(seed))
-    context = getattr(network.config, "context", None)
+    context = network.context
     said, read, cache = ids, ids, None
     for _ in range(new):
         with torch.inference_mode():

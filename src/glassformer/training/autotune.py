@@ -55,10 +55,11 @@ class Autotune:
 
     def choose_pieces(self, settings: Training) -> Training:
         """As many pieces of a batch as it takes to fit into memory."""
-        trial = replace(settings, precision="float32")
+        trial, random = replace(settings, precision="float32"), torch.get_rng_state()
         step = Step(copy.deepcopy(self.network), self.task.objective, trial)
         batch, left = self.batches.at(0), "there is no checkpoint"
         pieces = pieces_that_fit(step, self.task, batch, self.reporter, left)
+        torch.set_rng_state(random)
         return replace(settings, accumulate=pieces)
 
     def choose_precision(self, settings: Training) -> Training:

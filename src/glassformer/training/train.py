@@ -283,4 +283,4 @@ def card(trainer: Trainer, result: dict[str, Any]) -> None:
         f"{beside}Settings: `config.toml`; figures by step: "
         f"`metrics.jsonl`, `plots/`. Use: `glass {result['task']} {result['run']}`.\n"
     )
-    (trainer.run.path / "README.md").write_text(text, encoding="utf-8")
+    write_file(trainer.run.path / "README.md", text)
