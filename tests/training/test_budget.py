@@ -52,9 +52,15 @@ def test_the_schedule_of_a_deadline_follows_the_clock_whatever_a_step_takes(tmp_
 
 
 def test_time_for_setting_up_is_part_of_the_budget(tmp_path):
-    budget = deadline(tmp_path, Clock(), spent=40.0)
+    """But not of the schedule, which begins with its warm-up at the first step."""
+    clock = Clock()
+    budget = deadline(tmp_path, clock, spent=40.0, setup=40.0)
     assert budget.left == pytest.approx(60.0)
-    assert budget.begin(0).position / budgets.UNITS == pytest.approx(40 / (100 - OVERHEAD))
+    assert budget.begin(0).position == 0
+    clock.now += 30
+    assert budget.begin(1).position / budgets.UNITS == pytest.approx(30 / (60 - OVERHEAD))
+    clock.now += 30
+    assert budget.is_spent(2)
     assert deadline(tmp_path, Clock(), spent=500.0).left == 0
 
 
@@ -138,7 +144,9 @@ def clock(monkeypatch):
     monkeypatch.setattr(Trainer, "take_step", timed)
     for module in ("budget", "trainer", "train", "setup", "evaluator"):
         monkeypatch.setattr(f"glassformer.training.{module}.time.monotonic", clock)
-    monkeypatch.setattr(Deadline.__init__, "__kwdefaults__", {"spent": 0.0, "clock": clock})
+    monkeypatch.setattr(
+        Deadline.__init__, "__kwdefaults__", {"spent": 0.0, "setup": 0.0, "clock": clock}
+    )
     return clock
 
 

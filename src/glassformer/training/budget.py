@@ -65,15 +65,23 @@ class StepBudget:
 class Deadline:
     """A budget in seconds, counted from when the command began.
 
-    The schedule follows the share of the time that is gone. This share, and whether an evaluation
-    is due, is logged before each step: a run that was killed takes the steps that it had taken at
-    the same points of its schedule again, and so comes to the same weights. Only the clock ends it.
+    The schedule follows the share of the time for training that is gone. This share, and whether
+    an evaluation is due, is logged before each step: a run that was killed takes the steps that it
+    had taken at the same points of its schedule again, and so comes to the same weights. Only the
+    clock ends it.
     """
 
     def __init__(
-        self, seconds: float, log: Path, *, spent: float = 0.0, clock: Clock = time.monotonic
+        self,
+        seconds: float,
+        log: Path,
+        *,
+        spent: float = 0.0,
+        setup: float = 0.0,
+        clock: Clock = time.monotonic,
     ) -> None:
         self.seconds, self.log, self.clock = seconds, log, clock
+        self.setup = setup  # seconds before the first step, in which no schedule goes on
         self.started = clock() - spent
         self.reserve = min(OVERHEAD, seconds / 4)  # for what comes after the last step
         self.evaluation = self.evaluated = 0.0  # seconds: of the next evaluation, of all so far
@@ -92,7 +100,8 @@ class Deadline:
 
     def now(self) -> float:
         """The share of the time for training that is gone; it never falls."""
-        self.share = max(self.share, min(self.spent / max(self.seconds - self.reserve, 1e-9), 1.0))
+        total = max(self.seconds - self.reserve - self.setup, 1e-9)
+        self.share = max(self.share, min((self.spent - self.setup) / total, 1.0))
         return self.share
 
     def begin(self, step: int) -> Moment:

@@ -134,8 +134,12 @@ def make_budget(network: Network, settings: Training, run: Run, state: State) ->
         return StepBudget(0)
     if settings.minutes is None:
         return StepBudget(settings.steps or 0)
-    spent = state.setup + state.seconds
-    deadline = Deadline(60 * settings.minutes, run.path / SCHEDULE, spent=spent)
+    deadline = Deadline(
+        60 * settings.minutes,
+        run.path / SCHEDULE,
+        spent=state.setup + state.seconds,
+        setup=state.setup,
+    )
     deadline.evaluated = state.evaluated
     deadline.evaluation = state.evaluated / max(state.evals, 1)
     deadline.resume_at(state.step)
