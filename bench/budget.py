@@ -25,7 +25,7 @@ COMMANDS = [
     ("generate", 1.0, []),
     ("generate", 0.5, ["--model", "llama"]),
     ("generate", 0.5, ["--model", "recurrent"]),
-    ("generate", 0.5, ["--set", "model.context=512", "--set", "train.batch=8"]),
+    ("generate", 0.5, ["--set", "model.context=512", "--set", "train.batch_size=8"]),
     ("classify", 0.5, []),
     ("classify", 1.0, ["--model", "bert"]),
     ("classify", 0.5, ["--model", "convolutional_classifier"]),
@@ -40,19 +40,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--busy", action="store_true", help="beside a busy process for each core")
     parser.add_argument("--out", type=Path, help="append a line of JSON for each command")
-    asked = parser.parse_args()
-    count = (os.cpu_count() or 1) if asked.busy else 0
+    args = parser.parse_args()
+    count = (os.cpu_count() or 1) if args.busy else 0
     spinning = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(count)]
     try:
         for row in map(measure, COMMANDS):
-            row["busy"] = asked.busy
+            row["busy"] = args.busy
             off = row["seconds"] - row["asked"]
             kept = abs(off) <= max(5.0, 0.05 * row["asked"])
             times = f"{row['asked']:4.0f} s asked, {row['seconds']:6.1f} s taken, {off:+5.1f} s"
             verdict = "" if kept else "  NOT KEPT"
             print(f"{row['command']:<64} {times}, {row['steps']:5} steps{verdict}", flush=True)
-            if asked.out:
-                with asked.out.open("a") as file:
+            if args.out:
+                with args.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
     finally:
         for process in spinning:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer import MODELS
-from glassformer.core.picture import subplots
+from glassformer.core.figures import subplots
 
 LETTERS, NOISE, LONGEST, STEPS = 10, 20, 128, 1500
 ASK = LETTERS + NOISE

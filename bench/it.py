@@ -23,14 +23,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer import Trace
-from glassformer.core.picture import subplots
+from glassformer.core.figures import subplots
 from glassformer.inspection.draw import between, save
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block
 from glassformer.nn.feedforward import FeedForward
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Learned
-from glassformer.nn.span import Span
 
 BEINGS = (
     "animal dog cat horse child farmer driver nurse bird cow sheep goat rabbit teacher dancer "
@@ -43,7 +43,7 @@ PLACES = (
 FEELS = (
     "tired hungry scared sleepy lazy angry nervous thirsty ill sad bored shy careless proud blind"
 ).split()
-LOOKS = (
+ATTENTION_TARGETS = (
     "wide deep steep icy muddy narrow flooded crowded dark long stony slippery shallow dusty foggy"
 ).split()
 FIRST, SECOND, IT = 1, 5, 7  # where the nouns and “it” stand
@@ -64,7 +64,7 @@ def examples() -> dict[str, list[Example]]:
         for place in PLACES:
             digest = hashlib.sha256(f"{being} {place}".encode()).digest()
             part = parts["held out" if digest[0] % 5 == 0 else "train"]
-            for reason in (*FEELS, *LOOKS):
+            for reason in (*FEELS, *ATTENTION_TARGETS):
                 feels = reason in FEELS
                 part.append((sentence(being, place, reason), 0 if feels else 1))
                 part.append((sentence(place, being, reason), 1 if feels else 0))
@@ -94,10 +94,10 @@ class Encoder(nn.Module):
         self.norm, self.head = LayerNorm(DIM), nn.Linear(DIM, 2 + len(WORDS))
 
     def forward(self, ids: Tensor) -> Tensor:
-        span = Span.of(ids)
-        x = self.token(ids) + self.position(span)
+        layout = SequenceLayout.from_ids(ids)
+        x = self.token(ids) + self.position(layout)
         for block in self.blocks:
-            x = block(x, span)
+            x = block(x, layout)
         scores: Tensor = self.head(self.norm(x[:, IT]))
         return scores
 
@@ -175,7 +175,7 @@ def cost(network: Encoder, ids: Tensor, answers: Tensor, silent: set[tuple[str, 
         kept = torch.tensor([(name, head) not in silent for head in range(HEADS)])
         return value * kept[:, None, None]
 
-    edits = {f"{name}.heads": partial(closed, name=name) for name in names}
+    edits = {f"{name}.head_outputs": partial(closed, name=name) for name in names}
     whole = share(network(ids), answers)
     with Trace(network, edit=edits):
         return whole - share(network(ids), answers)

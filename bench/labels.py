@@ -56,15 +56,15 @@ def measure(file: Path, folder: Path, labels: int = 1000, seeds: int = 3) -> dic
         train(None, texts, config=RECIPE, run=folder / "masked", text=("text",), valid=[held_out])
     passes = max(5000 / labels, 1)
     common = {**READ, "valid": [held_out], "epochs": passes, "baseline": False}
-    gentle = {"batch": 4, "rate": 5e-4}
+    gentle = {"batch_size": 4, "lr": 5e-4}
     nothing = {"model": "bert", "settings": [*SAME, *SHAPE], **gentle}
     kinds = {
         "on what was read": {"base": folder / "masked", "settings": SAME, **gentle},
         "from nothing": nothing,
-        "weighing phrases": {"model": "bag"},
+        "weighing phrases": {"model": "nb_svm"},
     }
     if seeds > 1:  # is it the rate? Asked only where it does not take long
-        kinds["from nothing, three times the rate"] = {**nothing, "rate": 1.5e-3}
+        kinds["from nothing, three times the rate"] = {**nothing, "lr": 1.5e-3}
     found = {}
     for name, options in kinds.items():
         runs = [

@@ -89,11 +89,11 @@ def closed_taps() -> float:
     with Trace(network) as trace:
         network(ids)
     taps = sum(len(visits) for visits in trace.visits.values())
-    asked = 3 * 6 + 1  # attention and two norms in each block, and the last norm
+    watched_calls = 3 * 6 + 1  # attention and two norms in each block, and the last norm
     one_pass = min(timeit.repeat(lambda: network(ids), number=1, repeat=9))
     one_tap = min(timeit.repeat(lambda: tap("x", value), number=10_000, repeat=5)) / 10_000
     one_ask = min(timeit.repeat(lambda: watched("x"), number=10_000, repeat=5)) / 10_000
-    return (taps * one_tap + asked * one_ask) / one_pass
+    return (taps * one_tap + watched_calls * one_ask) / one_pass
 
 
 @torch.inference_mode()

@@ -68,12 +68,18 @@ def soak_full_disk(folder: Path) -> None:
     """Whichever write of a run fails, it goes on to the same end."""
     text = folder / "book.txt"
     text.write_text("the cat sat on the mat and the dog sat on the log. " * 200)
-    sizes = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
+    sizes = [
+        "model.dim=32",
+        "model.depth=1",
+        "model.heads=2",
+        "model.context=32",
+        "train.batch_size=4",
+    ]
 
     def small(run: Path) -> None:
         train(
             "generate", text, run=run, settings=sizes, steps=12, save_every=3, evaluate_every=4,
-            device="cpu", precision="float32", threads=1, tell=NullReporter(),
+            device="cpu", precision="float32", threads=1, reporter=NullReporter(),
         )  # fmt: skip
 
     print(f"the disk full from each of {full_at_every(folder, small)} writes on: nothing is lost")

@@ -24,8 +24,8 @@ import torch
 
 from glassformer import MODELS, load
 from glassformer.core.errors import GlassError
+from glassformer.core.figures import subplots
 from glassformer.core.folder import read_json
-from glassformer.core.picture import subplots
 from glassformer.core.reporter import Reporter
 from glassformer.inspection.draw import heat_map
 from glassformer.training.compare import PICTURE, REPORT, compare
@@ -35,7 +35,7 @@ from glassformer.training.train import train
 
 HOME = Path(__file__).parents[1]
 DOCS, RECIPES = HOME / "docs", HOME / "recipes"
-PICTURES = DOCS / "pictures"
+PLOTS = DOCS / "pictures"
 SMALL = ["model.dim=128", "model.depth=4", "model.heads=4", "model.context=64"]
 LENGTHS = (64, 128, 256)
 SAID = ("你好。", "我爱你。", "今天天气很好。", "你叫什么名字？", "我不知道他在哪里。", "机器学习")
@@ -43,8 +43,8 @@ SAID = ("你好。", "我爱你。", "今天天气很好。", "你叫什么名�
 
 def compared(runs: Path, name: str, task: str, *data: Path, **options: Any) -> str:
     """A comparison's table, picture and data line, as its report has them."""
-    run, _ = compare(task, *data, run=runs / name, tell=Reporter(), **options)
-    shutil.copy(run / PICTURE, PICTURES / f"{name}.png")
+    run, _ = compare(task, *data, run=runs / name, reporter=Reporter(), **options)
+    shutil.copy(run / PICTURE, PLOTS / f"{name}.png")
     _, body = (run / REPORT).read_text().split("\n\n", 1)
     return body.replace(f"]({PICTURE})", f"](pictures/{name}.png)")
 
@@ -77,7 +77,7 @@ def generators(runs: Path, data: Path) -> str:
 
 def forgetting(runs: Path, data: Path) -> str:
     said = once(runs / "claims.json", lambda: claims.evaluate(runs / "claims.png"))
-    shutil.copy(runs / "claims.png", PICTURES)
+    shutil.copy(runs / "claims.png", PLOTS)
     lines = [f"- {name}: {figures}." for name, figures in said.items()]
     return "\n".join([*lines, "", "![memory and time against length](pictures/claims.png)"])
 
@@ -87,7 +87,7 @@ def classifiers(runs: Path, data: Path) -> str:
     kinds = ("classifier", "convolutional_classifier", "recurrent_classifier", "gpt2_classifier")
     told = {"text": ["text"], "label": "label", "valid": [str(held_out)]}
     return compared(
-        runs, "classifiers", "classify", reviews, models=["bag", *kinds], minutes=2, **told
+        runs, "classifiers", "classify", reviews, models=["nb_svm", *kinds], minutes=2, **told
     )
 
 
@@ -107,7 +107,8 @@ def positions(runs: Path, data: Path) -> str:
     kinds = ("learned", "sinusoidal", "rotary", "alibi", "none")
     names = [f"decoder:position={kind}" for kind in kinds]
     run, _ = compare(
-        "generate", text(data), run=runs / "positions", tell=Reporter(), models=names, steps=1000,
+        "generate", text(data), run=runs / "positions", reporter=Reporter(), models=names,
+        steps=1000,
         settings=SMALL,
     )  # fmt: skip
 
@@ -127,7 +128,7 @@ def positions(runs: Path, data: Path) -> str:
     axes.set(xlabel="characters read at once; it learnt from 64", ylabel="bits per byte")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    chart.savefig(PICTURES / "positions.png", dpi=110)
+    chart.savefig(PLOTS / "positions.png", dpi=110)
     rows = [[kind, *("cannot" if b is None else f"{b:.3f}" for b in found[kind])] for kind in kinds]
     rows.sort(key=lambda row: row[1])
     head = ["position", *(f"bits per byte, {length} at once" for length in LENGTHS)]
@@ -155,7 +156,7 @@ def into_english(runs: Path, data: Path) -> str:
     said = model.translate(list(SAID))
     read = model.align(SAID[4], said[4])
     chart = heat_map(read.pattern, read.target, read.source)
-    chart.savefig(PICTURES / "chinese.svg")
+    chart.savefig(PLOTS / "chinese.svg")
     rows = [
         [name, *(f"{part[figure]:.1f}" for figure in ("bleu", "chrf")), f"{part['exact']:.1%}"]
         for name, part in (("translator", found), ("a table of phrases", found["baseline"]))
@@ -183,13 +184,13 @@ def bert(runs: Path, data: Path) -> str:
         ]
         for name in few
     ]
-    shutil.copy(runs / "labels" / "masked" / "plots" / "loss.png", PICTURES / "masked.png")
+    shutil.copy(runs / "labels" / "masked" / "plots" / "loss.png", PLOTS / "masked.png")
     head = ["BERT", "right, 1,000 labels, three seeds", "right, 22,500 labels, one seed"]
     return f"{table(head, rows)}\n\n![loss of the hidden words](pictures/masked.png)"
 
 
 def gpt2(runs: Path, data: Path) -> str:
-    shutil.copy(runs / "generators" / "gpt2" / "plots" / "bits_per_byte.png", PICTURES / "gpt2.png")
+    shutil.copy(runs / "generators" / "gpt2" / "plots" / "bits_per_byte.png", PLOTS / "gpt2.png")
     rows = []
     for recipe in sorted(RECIPES.glob("gpt2-*.toml"), key=lambda file: size_of(file)):
         shape = read_recipe(recipe).model
@@ -297,7 +298,7 @@ SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {
 
 def main(runs: Path, data: Path) -> None:
     runs.mkdir(parents=True, exist_ok=True)
-    PICTURES.mkdir(exist_ok=True)
+    PLOTS.mkdir(exist_ok=True)
     machine = f"{torch.get_num_threads()} cores of {processor()}, torch {torch.__version__}"
     parts = [HEAD.format(machine=machine)]
     for title, (make, text) in SECTIONS.items():

@@ -47,10 +47,10 @@ class Case:
 def fit(name: str, network: nn.Module) -> None:
     """Fit a model that counts on random texts."""
     texts = ids(40)
-    if name == "phrases":
+    if name == "phrase_table":
         gap = torch.full((40, 1), -1)
         network.fit(*(torch.cat((x, gap), 1).flatten()[:-1] for x in (texts, (texts + 7) % 50)))
-    elif name == "bag":
+    elif name == "nb_svm":
         rows = torch.cat((texts, torch.full((40, 1), -1)), 1).flatten()[:-1]
         network.fit(rows, torch.arange(40) % 3)
     else:
@@ -68,7 +68,7 @@ def ids(batch: int = 3, length: int = LENGTH) -> Tensor:
 SIZES = {"vocab": VOCAB, "dim": 32, "depth": 2, "heads": 4, "dropout": 0.0}
 WITH_CONTEXT = {**SIZES, "context": 32}
 RECURS = {name: value for name, value in WITH_CONTEXT.items() if name != "heads"}
-CONVOLVES = {**RECURS, "width": 3}
+CONVOLVES = {**RECURS, "kernel_size": 3}
 
 CASES = {
     "classifier": Case("classifier", {**WITH_CONTEXT, "classes": 3}),
@@ -82,14 +82,14 @@ CASES = {
     "bert_encoder": Case("bert_encoder", WITH_CONTEXT),
     "gpt2": Case("gpt2", WITH_CONTEXT),
     "gpt2_classifier": Case("gpt2_classifier", {**WITH_CONTEXT, "classes": 3}),
-    "llama": Case("llama", {**WITH_CONTEXT, "key_heads": 2, "hidden": 48}),
-    "wide llama": Case("llama", {**WITH_CONTEXT, "width": 16, "hidden": 48, "tied": True}),
+    "llama": Case("llama", {**WITH_CONTEXT, "kv_heads": 2, "hidden": 48}),
+    "wide llama": Case("llama", {**WITH_CONTEXT, "head_dim": 16, "hidden": 48, "tied": True}),
     "markov": Case("markov", {"vocab": VOCAB, "order": 3}),
     "markov with skips": Case("markov", {"vocab": VOCAB, "skips": 4}),
     "markov with a mask": Case("markov", {"vocab": VOCAB, "skips": 4, "masked": True}),
-    "bag": Case("bag", {"vocab": VOCAB, "classes": 3, "least": 1}),
-    "neighbours": Case("neighbours", {"vocab": VOCAB}),
-    "phrases": Case("phrases", {"vocab": VOCAB, "end": 3}),
+    "nb_svm": Case("nb_svm", {"vocab": VOCAB, "classes": 3, "min_count": 1}),
+    "neighbors": Case("neighbors", {"vocab": VOCAB}),
+    "phrase_table": Case("phrase_table", {"vocab": VOCAB, "eos": 3}),
     **{
         f"decoder: {score}, {position}": Case(
             "decoder", {**WITH_CONTEXT, "score": score, "position": position}

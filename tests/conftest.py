@@ -42,9 +42,9 @@ def one_precision(monkeypatch):
 @pytest.fixture(autouse=True)
 def shared_networks_stay_as_they_are():
     """The networks of `cases.py` serve all tests: one that changes them must take a copy."""
-    before = fingerprint()
+    previous_ids = fingerprint()
     yield
-    assert fingerprint() == before, "this test changes a network in CASES: take a copy"
+    assert fingerprint() == previous_ids, "this test changes a network in CASES: take a copy"
 
 
 def fingerprint():

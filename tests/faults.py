@@ -28,7 +28,7 @@ OPTIONS = [
     *("--steps", "200", "--save-every", "7", "--threads", "1", "--device", "cpu"),
     *("--set", "train.precision=float32", "--set", "train.evaluate_every=40"),
     *("--set", "model.dim=48", "--set", "model.depth=2", "--set", "model.heads=2"),
-    *("--set", "model.context=32", "--set", "train.batch=8", "--set", "model.dropout=0.1"),
+    *("--set", "model.context=32", "--set", "train.batch_size=8", "--set", "model.dropout=0.1"),
 ]
 
 

@@ -174,12 +174,12 @@ def guard_cases(
     faulthandler.enable(file=2)
     tempfile.tempdir = str(scratch.parent)  # which is cleared, even of what a dead child left
     os.chdir(scratch.parent)
-    before, growth = peak_mb(), 0.0
+    previous_ids, growth = peak_mb(), 0.0
     for case in cases:
         if growth > MOST_MEMORY:
             return
         faulthandler.dump_traceback_later(HANG, exit=True, file=2)
-        outcome, growth = run_case(specimens, case, seed, scratch), peak_mb() - before
+        outcome, growth = run_case(specimens, case, seed, scratch), peak_mb() - previous_ids
         if growth > MOST_MEMORY:
             outcome.error = outcome.error or f"Memory: {growth:.0f} MB more"
         elif seconds and outcome.seconds > seconds:
@@ -214,17 +214,17 @@ def main() -> None:
     options.add_argument("--cases", type=int, default=1000)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--seconds", type=float, help="a case that takes longer is a failure")
-    asked = options.parse_args()
+    args = options.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # children are forked
     torch.set_num_threads(1)
-    if asked.case is None:
-        report = run_cases(0, asked.cases, asked.seed, asked.seconds)
+    if args.case is None:
+        report = run_cases(0, args.cases, args.seed, args.seconds)
         sys.stdout.write(json.dumps(asdict(report), indent=1) + "\n")
         return
     with tempfile.TemporaryDirectory() as home:
         specimens, scratch = build_specimens(Path(home) / "specimens"), Path(home) / "scratch"
         limit_memory()
-        specimen, path, did = prepare_case(specimens, asked.case, asked.seed, scratch)
+        specimen, path, did = prepare_case(specimens, args.case, args.seed, scratch)
         sys.stderr.write(f"{did}\n")
         specimen.use(path)
 

@@ -71,7 +71,7 @@ def definitions(file):
     return found
 
 
-def names_in(node):
+def list_names(node):
     """Every name that a definition mentions: variables, attributes, and what it imports."""
     found = set()
     for inner in ast.walk(node):
@@ -113,13 +113,13 @@ def test_every_arrow_is_a_call(caller, callee):
     if isinstance(node, ast.ClassDef):  # a class calls what it is made with
         node = known[f"{name}.__init__"]
     wanted = CALLED_AS.get(callee[1], callee[1].rpartition(".")[2])
-    assert wanted in names_in(node), f"{file}: {name} does not mention {wanted}"
+    assert wanted in list_names(node), f"{file}: {name} does not mention {wanted}"
 
 
 def test_an_arrow_that_is_no_call_is_found():
     node = definitions("training/trainer.py")["Trainer.take_step"]
-    assert "lr_at" in names_in(node)
-    assert "save_best" not in names_in(node)
+    assert "lr_at" in list_names(node)
+    assert "save_best" not in list_names(node)
 
 
 def test_names_that_are_called_otherwise_are_in_the_diagrams():
@@ -197,8 +197,8 @@ def test_the_page_names_every_file_of_a_models_folder(runs):
 def test_every_kind_of_metrics_line_is_described(runs):
     table = section("The run folder").partition("| kind |")[2]
     described = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
-    kinds = {line["kind"] for run in runs for line in Run(run).metrics()}
-    assert {"train", "validation", "final"} <= kinds <= set(described)
+    distinct = {line["kind"] for run in runs for line in Run(run).metrics()}
+    assert {"train", "validation", "final"} <= distinct <= set(described)
     calls = [
         call.args[0].value
         for path in (PACKAGE / "training").glob("*.py")

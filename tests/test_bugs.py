@@ -16,7 +16,7 @@ from glassformer.laws.padding import (
     check_padding_changes_nothing,
     check_padding_of_the_source_changes_nothing,
 )
-from glassformer.nn import attention, masks, span
+from glassformer.nn import attention, layout, masks
 from glassformer.nn.attention import Attention
 from glassformer.nn.masks import causal
 from nn.test_attention import test_attend_matches_its_definition as attend_definition
@@ -34,16 +34,16 @@ def open_everywhere(monkeypatch, attend):
 
 
 def test_scores_scaled_by_the_models_width(monkeypatch):
-    def wrong(q, k, v, mask, span, *, bias, dropout, score):
-        return attention.attend_openly(q / q.shape[1] ** 0.5, k, v, mask, span, bias=bias)
+    def wrong(q, k, v, mask, layout, *, bias, dropout, score):
+        return attention.attend_reference(q / q.shape[1] ** 0.5, k, v, mask, layout, bias=bias)
 
     open_everywhere(monkeypatch, wrong)
     found_by(gpt2_parity, 0)
 
 
 def test_a_mask_of_zeros(monkeypatch):
-    def wrong(q, k, v, mask, span, *, bias, dropout, score):
-        scores = (q @ k.mT / math.sqrt(q.shape[3])).masked_fill(~span.grid(mask), 0.0)
+    def wrong(q, k, v, mask, layout, *, bias, dropout, score):
+        scores = (q @ k.mT / math.sqrt(q.shape[3])).masked_fill(~layout.mask_matrix(mask), 0.0)
         return scores.softmax(dim=-1) @ v
 
     open_everywhere(monkeypatch, wrong)
@@ -53,7 +53,7 @@ def test_a_mask_of_zeros(monkeypatch):
 def test_a_mask_the_wrong_way_round(monkeypatch):
     allow = causal.allow
     monkeypatch.setitem(causal.__dict__, "allow", lambda i, j: allow(j, i))
-    monkeypatch.setattr(span, "causal", None)  # so that no shortcut hides the rule
+    monkeypatch.setattr(layout, "causal", None)  # so that no shortcut hides the rule
     monkeypatch.setattr(attention, "causal", None)
     found_by(check_future_is_hidden, subject("gpt2"))
     found_by(attend_definition, causal)
@@ -89,10 +89,10 @@ def test_a_softmax_before_the_loss(monkeypatch):
 def test_padding_that_leaks_through_cross_attention(monkeypatch):
     forward = Attention.forward
 
-    def wrong(self, x, span, *, source=None, past=None):
+    def wrong(self, x, layout, *, source=None, layer_cache=None):
         if source is not None:
-            span = type(span)(span.queries, span.keys)
-        return forward(self, x, span, source=source, past=past)
+            layout = type(layout)(layout.queries, layout.keys)
+        return forward(self, x, layout, source=source, layer_cache=layer_cache)
 
     monkeypatch.setattr(Attention, "forward", wrong)
     found_by(check_padding_of_the_source_changes_nothing, subject("translator"))

@@ -15,7 +15,13 @@ from safetensors.torch import load_file, save_file
 from cases import CASES, ids
 from glassformer import GlassError, load
 from glassformer.api import Model
-from glassformer.core.folder import exchange, inside, new_folder, recover, verify
+from glassformer.core.folder import (
+    new_folder,
+    recover_folder,
+    safe_join,
+    swap_folders,
+    verify_manifest,
+)
 from glassformer.text.plain import Characters
 
 FILES = {"config.toml", "tokenizer.json", "model.safetensors", "manifest.json"}
@@ -36,7 +42,7 @@ def one_line(path, match):
 def test_a_folder_holds_four_files_and_no_litter_beside_it(folder):
     assert {file.name for file in folder.iterdir()} == FILES
     assert list(folder.parent.iterdir()) == [folder]
-    assert verify(folder) == sorted(FILES - {"manifest.json"})
+    assert verify_manifest(folder) == sorted(FILES - {"manifest.json"})
 
 
 def test_a_folder_can_be_given_away(folder, tmp_path):
@@ -80,7 +86,7 @@ def test_an_interrupted_exchange_loses_nothing(folder, monkeypatch, swap):
 
     model = load(folder)
     if swap:
-        monkeypatch.setattr("glassformer.core.folder.exchange", interrupted)
+        monkeypatch.setattr("glassformer.core.folder.swap_folders", interrupted)
     else:
         monkeypatch.setattr("glassformer.core.folder.ctypes.CDLL", lambda *_args, **_more: object())
         monkeypatch.setattr(Path, "rename", interrupted)
@@ -98,17 +104,17 @@ def test_folders_change_places(tmp_path, monkeypatch, swap):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x").write_text(name)
-    exchange(tmp_path / "a", tmp_path / "b")
+    swap_folders(tmp_path / "a", tmp_path / "b")
     assert [(tmp_path / name / "x").read_text() for name in ("a", "b")] == ["b", "a"]
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_folder_left_aside_is_put_back(tmp_path):
     (tmp_path / ".last.old").mkdir()
-    recover(tmp_path / "last")
+    recover_folder(tmp_path / "last")
     assert [p.name for p in tmp_path.iterdir()] == ["last"]
     (tmp_path / ".last.old").mkdir()
-    recover(tmp_path / "last")
+    recover_folder(tmp_path / "last")
     assert [p.name for p in tmp_path.iterdir()] == ["last"]
 
 
@@ -148,12 +154,12 @@ def test_a_failed_save_leaves_what_was_there(folder, monkeypatch):
     def full(*_args, **_more):
         raise OSError("no space left on device")
 
-    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    previous_ids = {file.name: file.read_bytes() for file in folder.iterdir()}
     model = load(folder)
     monkeypatch.setattr("glassformer.weights.save_file", full)
     with pytest.raises(OSError, match="no space"):
         model.save(folder, overwrite=True)
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == previous_ids
     assert list(folder.parent.iterdir()) == [folder]
 
 
@@ -165,8 +171,8 @@ def test_files_are_on_the_disk_before_the_folder_appears(tmp_path, monkeypatch):
     files = len(list((tmp_path / "model").iterdir()))
     assert events == ["fsync"] * (files + 1) + ["rename", "fsync"]
     events.clear()
-    swap = lambda a, b: (events.append("exchange"), exchange(a, b))
-    monkeypatch.setattr("glassformer.core.folder.exchange", swap)
+    swap = lambda a, b: (events.append("exchange"), swap_folders(a, b))
+    monkeypatch.setattr("glassformer.core.folder.swap_folders", swap)
     Model(CASES["generator"].network).save(tmp_path / "model", overwrite=True)
     assert events == ["fsync"] * (files + 1) + ["exchange", "fsync"]
 
@@ -211,7 +217,7 @@ def sign(folder):
 def test_a_config_that_does_not_fit_the_weights_is_named(folder):
     config = folder / "config.toml"
     original = config.read_text()
-    for before, after, message in (
+    for previous_ids, after, message in (
         ("vocab = 50", "vocab = 60", r"token.weight is \(50, 32\), but its config asks for"),
         ("depth = 2", "depth = 3", r"lacks blocks.2.attention.key.weight, .* and \d+ more"),
         ("depth = 2", "depth = 1", "has no place for"),
@@ -223,7 +229,7 @@ def test_a_config_that_does_not_fit_the_weights_is_named(folder):
         ("[model]", "[other]", "names no model"),
         ("vocab = 50", "vocab = 9999999999999", "vocab must be at least 1"),
     ):
-        config.write_text(original.replace(before, after))
+        config.write_text(original.replace(previous_ids, after))
         sign(folder)
         one_line(folder, message)
 
@@ -251,7 +257,7 @@ def test_a_link_cannot_lead_out_of_the_folder(folder, tmp_path):
     (folder / "model.safetensors").symlink_to(outside)
     one_line(folder, "leads out of the folder")
     with pytest.raises(GlassError, match="leads out"):
-        inside(folder, "../weights")
+        safe_join(folder, "../weights")
 
 
 def test_a_file_of_another_kind_is_refused(folder, tmp_path):

@@ -12,9 +12,9 @@ from glassformer.core.bounds import BOUNDS, check_bounds
 from glassformer.data.request import DataOptions
 from glassformer.generate.sampling import Sampling
 from glassformer.models import gpt2, llama
-from glassformer.nn.positions import Stretch
-from glassformer.registry import build
-from glassformer.training.settings import Training
+from glassformer.nn.positions import RopeScaling
+from glassformer.registry import build_model
+from glassformer.training.settings import TrainingSettings
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Run:
 
 
 def test_nested_values_reach_their_place():
-    assert config.make(Run, {"name": "x", "model": {"dim": 96}}).model.dim == 96
+    assert config.from_dict(Run, {"name": "x", "model": {"dim": 96}}).model.dim == 96
     assert config.override(Run("x"), "model.dim=96").model.dim == 96
 
 
@@ -87,32 +87,32 @@ def test_a_wrong_setting_is_named(setting, message):
 
 def test_a_misspelt_key_and_a_missing_one_are_named():
     with pytest.raises(GlassError, match="did you mean 'depth'"):
-        config.make(Run, {"name": "x", "model": {"dept": 3}})
+        config.from_dict(Run, {"name": "x", "model": {"dept": 3}})
     with pytest.raises(GlassError, match="'name' is missing"):
-        config.make(Run, {})
+        config.from_dict(Run, {})
     with pytest.raises(GlassError, match="no model 'gtp2'; did you mean 'gpt2'"):
-        build("gtp2", {})
+        build_model("gtp2", {})
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_config_comes_back_from_toml(name, tmp_path):
     kind = MODELS[name].Config
     file = tmp_path / "config.toml"
-    file.write_text(config.write({"model": config.to_dict(kind())}))
-    assert config.make(kind, config.read(file)["model"]) == kind()
+    file.write_text(config.to_toml({"model": config.to_dict(kind())}))
+    assert config.from_dict(kind, config.read_toml(file)["model"]) == kind()
 
 
 def test_a_config_inside_a_config_comes_back(tmp_path):
-    file, stretched = tmp_path / "config.toml", llama.Config(stretch=Stretch(factor=32.0))
-    file.write_text(config.write({"model": config.to_dict(stretched)}))
-    assert config.make(llama.Config, config.read(file)["model"]) == stretched
+    file, stretched = tmp_path / "config.toml", llama.Config(rope_scaling=RopeScaling(factor=32.0))
+    file.write_text(config.to_toml({"model": config.to_dict(stretched)}))
+    assert config.from_dict(llama.Config, config.read_toml(file)["model"]) == stretched
 
 
 def test_a_file_that_is_not_toml_is_named(tmp_path):
     file = tmp_path / "config.toml"
     file.write_text("dim = = 3")
     with pytest.raises(GlassError, match=r"config.toml is not TOML"):
-        config.read(file)
+        config.read_toml(file)
 
 
 def test_widths_that_waves_cannot_have_are_refused():
@@ -121,21 +121,27 @@ def test_widths_that_waves_cannot_have_are_refused():
         ("translator", {"dim": 15, "heads": 3}),
     ):
         with pytest.raises(GlassError, match="even"):
-            build(name, settings)
+            build_model(name, settings)
     with pytest.raises(GlassError, match="factor must be above 0"):
-        Stretch(factor=0)
+        RopeScaling(factor=0)
     with pytest.raises(GlassError, match="stretches nothing"):
-        Stretch(low=4.0, high=4.0)
-    with pytest.raises(GlassError, match="base must be above 0"):
-        llama.Config(base=0.0)
+        RopeScaling(low_freq_factor=4.0, high_freq_factor=4.0)
+    with pytest.raises(GlassError, match="rope_theta must be above 0"):
+        llama.Config(rope_theta=0.0)
 
 
 def test_a_llama_needs_heads_that_share_keys_equally():
-    with pytest.raises(GlassError, match="3 key_heads cannot serve 8 heads"):
-        llama.Config(key_heads=3)
+    with pytest.raises(GlassError, match="3 kv_heads cannot serve 8 heads"):
+        llama.Config(kv_heads=3)
 
 
-SETTINGS = [Training, DataOptions, Sampling, Stretch, *(model.Config for model in MODELS.values())]
+SETTINGS = [
+    TrainingSettings,
+    DataOptions,
+    Sampling,
+    RopeScaling,
+    *(model.Config for model in MODELS.values()),
+]
 
 
 @pytest.mark.parametrize("kind", SETTINGS, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")

@@ -10,11 +10,11 @@ from safetensors.torch import load_file, save_file
 from cases import CASES
 from glassformer import MODELS, GlassError, Model, load, text
 from glassformer.core import folder
-from glassformer.core.folder import inside, reading, subfolder, write_manifest
+from glassformer.core.folder import find_subfolder, safe_join, wrap_read_errors, write_manifest
 from glassformer.text.components import MOST_GROWTH, REGEXES, check_components, is_linear
 from glassformer.text.plain import Bytes, Characters
-from glassformer.text.scored import Scored
-from glassformer.text.subword import BERT_SPECIALS, BPE, WordPiece
+from glassformer.text.scored import ScoredTokenizer
+from glassformer.text.subword import BERT_SPECIAL_TOKENS, BPE, WordPiece
 from glassformer.text.tokenizer import REPLACEMENT
 from glassformer.training.run import damage
 
@@ -115,7 +115,7 @@ def test_best_must_be_in_its_run(ours, tmp_path):
     (run / "best").unlink()
     shutil.copytree(ours, run / "best")
     assert load(run).name == "generator"
-    assert subfolder(run, "last") is None
+    assert find_subfolder(run, "last") is None
 
 
 def test_a_folder_that_may_not_be_read_is_told_so(ours, monkeypatch):
@@ -124,7 +124,7 @@ def test_a_folder_that_may_not_be_read_is_told_so(ours, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.is_file", denied)
     with pytest.raises(GlassError, match=r"manifest\.json: Permission denied"):
-        inside(ours, "manifest.json")
+        safe_join(ours, "manifest.json")
 
 
 def adapter(path, base):
@@ -156,17 +156,23 @@ def test_any_failure_to_read_becomes_one_line_that_names_the_file(tmp_path):
         KeyError("x"), TypeError("several\nlines"), RecursionError(), EOFError(), OSError(5, "bad"),
         UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"), RuntimeError("x"), GlassError("x"),
     ):  # fmt: skip
-        with pytest.raises(GlassError, match="some-file") as found, reading(tmp_path / "some-file"):
+        with (
+            pytest.raises(GlassError, match="some-file") as found,
+            wrap_read_errors(tmp_path / "some-file"),
+        ):
             raise error
         assert "\n" not in str(found.value)
-    with pytest.raises(MemoryError), reading(tmp_path):
+    with pytest.raises(MemoryError), wrap_read_errors(tmp_path):
         raise MemoryError
-    with pytest.raises(RuntimeError, match="allocate memory"), reading(tmp_path):
+    with pytest.raises(RuntimeError, match="allocate memory"), wrap_read_errors(tmp_path):
         raise RuntimeError("can't allocate memory")
 
 
 def test_an_error_of_writing_names_the_file(tmp_path):
-    with pytest.raises(OSError, match="some-file"), folder.writing(tmp_path / "some-file"):
+    with (
+        pytest.raises(OSError, match="some-file"),
+        folder.wrap_write_errors(tmp_path / "some-file"),
+    ):
         raise OSError(28, "No space left on device")
 
 
@@ -282,13 +288,13 @@ def test_a_regular_expression_is_allowed_if_it_cannot_go_back(regex, harmless):
 
 def test_a_special_token_that_the_network_does_not_know_is_left_out(tmp_path):
     """As in models whose padding was added to the tokenizer alone."""
-    tokenizer = BPE.train(SAMPLE, vocab=280, specials=("<s>", "<pad>"))
+    tokenizer = BPE.train(SAMPLE, vocab=280, special_tokens=("<s>", "<pad>"))
     kind = MODELS["gpt2"]
     network = kind(kind.Config(vocab=tokenizer.vocab - 1, context=16, dim=16, depth=1, heads=2))
     Model(network, tokenizer).save(tmp_path / "m")
     model = load(tmp_path / "m")
-    assert "<pad>" not in model.tokenizer.specials
-    assert model.generate("the", new=3, temperature=0.0)
+    assert "<pad>" not in model.tokenizer.special_tokens
+    assert model.generate("the", max_new_tokens=3, temperature=0.0)
     small = kind(kind.Config(vocab=200, context=16, dim=16, depth=1, heads=2))
     Model(small, tokenizer).save(tmp_path / "small")
     refused(tmp_path / "small", "the network only 200")
@@ -308,7 +314,11 @@ def test_merges_with_an_empty_half_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "tokenizer",
-    [Bytes(["<end>"]), Characters("abc"), Scored([b"<unk>", b"<s>", b"</s>", b"a"], [0.0] * 4)],
+    [
+        Bytes(["<end>"]),
+        Characters("abc"),
+        ScoredTokenizer([b"<unk>", b"<s>", b"</s>", b"a"], [0.0] * 4),
+    ],
     ids=lambda tokenizer: tokenizer.kind,
 )
 def test_an_id_that_is_no_token_is_shown_and_not_an_error(tokenizer):
@@ -322,4 +332,4 @@ def test_very_long_words_do_not_stop_a_tokenizer_from_learning():
         tokenizer = kind.train([text] * 2, vocab=300)
         assert tokenizer.vocab > 256 or kind is WordPiece
         assert tokenizer.encode("the cat")
-    assert set(BERT_SPECIALS) <= WordPiece.train([text], vocab=80).specials.keys()
+    assert set(BERT_SPECIAL_TOKENS) <= WordPiece.train([text], vocab=80).special_tokens.keys()

@@ -20,9 +20,9 @@ import glassformer
 from cases import CASES
 from glassformer import GlassError, Model, load, weights
 from glassformer.cli import glass
-from glassformer.core.picture import subplots
+from glassformer.core.figures import subplots
 from glassformer.export import EXPORTERS, Exporter
-from glassformer.inspection.pictures import PICTURES, Needs, Picture
+from glassformer.inspection.plots import PLOTS, Needs, Plot
 from glassformer.models.network import PROTOCOLS, ModelConfig, Network, Trait
 from glassformer.nn.cache import Cache
 from glassformer.registry import MODELS
@@ -94,7 +94,7 @@ def test_a_new_model_is_a_class_a_line_in_models_and_a_name_in_its_tasks(
     assert model.config.dim == 4
     assert model.config.vocab == model.tokenizer.vocab
     assert all(isinstance(model.network, PROTOCOLS[t]) for t in Toy.traits if t in PROTOCOLS)
-    assert isinstance(model.generate("the", new=5, seed=0), str)
+    assert isinstance(model.generate("the", max_new_tokens=5, seed=0), str)
     assert model.embed(["the cat"]).shape == (1, 4)
     model.save(tmp_path / "saved")
     same = load(tmp_path / "saved").network.state_dict()
@@ -110,7 +110,7 @@ def momentum(network, settings, group):
         {"params": these, "scale": scale, "weight_decay": decay}
         for (scale, decay), these in trained_parameters(network, settings, group).items()
     ]
-    return torch.optim.SGD(tables, lr=settings.rate, momentum=0.9)
+    return torch.optim.SGD(tables, lr=settings.lr, momentum=0.9)
 
 
 def test_a_new_optimizer_is_a_function_and_one_entry(monkeypatch, book, tmp_path):
@@ -178,10 +178,8 @@ def test_a_new_picture_is_a_function_and_one_entry(monkeypatch, tmp_path):
     monkeypatch.setitem(
         sys.modules, "glassformer.inspection.toys", SimpleNamespace(sizes=sizes, dot=dot)
     )
-    monkeypatch.setitem(
-        PICTURES, "sizes", Picture("toys", "sizes", "how long vectors are", Needs.TEXT)
-    )
-    monkeypatch.setitem(PICTURES, "dot", Picture("toys", "dot", "one dot"))
+    monkeypatch.setitem(PLOTS, "sizes", Plot("toys", "sizes", "how long vectors are", Needs.TEXT))
+    monkeypatch.setitem(PLOTS, "dot", Plot("toys", "dot", "one dot"))
     model = Model(CASES["gpt2"].network, letters())
     drawn = model.draw("sizes", "abc", layer=1).get_axes()[0].get_lines()[0].get_ydata()
     seen = model.trace("abc", "blocks.1")["blocks.1"][0].norm(dim=-1)
@@ -211,8 +209,8 @@ def letters():
 
 def test_every_picture_is_a_function_and_listed_by_help():
     text = CliRunner().invoke(glass, ["draw", "--help"]).output
-    assert len(PICTURES) == 16
-    for name, picture in PICTURES.items():
+    assert len(PLOTS) == 16
+    for name, picture in PLOTS.items():
         assert callable(picture.function)
         assert re.search(rf"^  {name} +{re.escape(picture.help)}$", text, re.MULTILINE)
 
@@ -228,7 +226,7 @@ def save_names(path, network, tokenizer, *, task, overwrite):
 
 
 def test_a_new_exporter_is_a_module_and_one_entry(monkeypatch, tmp_path):
-    module = SimpleNamespace(save=save_names, exportable=lambda: ["gpt2"])
+    module = SimpleNamespace(save=save_names, exportable_models=lambda: ["gpt2"])
     monkeypatch.setitem(sys.modules, "glassformer.formats.toy", module)
     monkeypatch.setitem(EXPORTERS, "toy", Exporter("formats.toy", "names and shapes"))
     model = Model(CASES["gpt2"].network)

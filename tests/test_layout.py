@@ -127,7 +127,7 @@ def test_the_public_list_is_what_it_says():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         glassformer.nothing  # noqa: B018
     assert list(glassformer.MODELS) == [
-        *("markov", "bag", "phrases", "neighbours"),
+        *("markov", "nb_svm", "phrase_table", "neighbors"),
         *("recurrent", "recurrent_classifier", "recurrent_translator"),
         *("convolutional", "convolutional_classifier"),
         *("classifier", "generator", "translator", "bert", "bert_classifier", "bert_encoder"),

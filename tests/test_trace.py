@@ -69,8 +69,8 @@ def test_what_runs_outside_of_the_network_is_not_seen():
 
 
 def test_an_edit_that_meets_no_value_is_no_finding():
-    edits = {"blocks.1.attention.head": torch.zeros_like}
-    said = r"met no value; did you mean .*attention.heads"
+    edits = {"blocks.1.attention.head_output": torch.zeros_like}
+    said = r"met no value; did you mean .*attention.head_outputs"
     with pytest.warns(UserWarning, match=said), Trace(GPT2, edit=edits):
         GPT2(ids())
 
@@ -93,12 +93,12 @@ def test_every_visit_is_kept():
 
 def test_what_was_recorded_does_not_change_when_the_cache_grows():
     cache = GPT2.cache(12)
-    with Trace(GPT2, "*.k", "*.v", "*.heads") as trace:
+    with Trace(GPT2, "*.k", "*.v", "*.head_outputs") as trace:
         GPT2(ids()[:, :6], cache=cache)
-        before = {name: trace[name].clone() for name in trace}
+        previous_ids = {name: trace[name].clone() for name in trace}
         kept = dict(trace)
         GPT2(ids()[:, 6:], cache=cache)
-    assert all(torch.equal(kept[name], before[name]) for name in before)
+    assert all(torch.equal(kept[name], previous_ids[name]) for name in previous_ids)
 
 
 def test_an_edit_ablates():
@@ -121,9 +121,11 @@ def test_an_edit_of_a_pattern_leaves_the_fused_kernel():
     def only_itself(pattern):
         return torch.eye(12).expand_as(pattern)
 
-    with Trace(GPT2, "*.heads", "*.v", edit={"*.pattern": only_itself}) as trace:
+    with Trace(GPT2, "*.head_outputs", "*.v", edit={"*.pattern": only_itself}) as trace:
         GPT2(ids())
-    torch.testing.assert_close(trace["blocks.0.attention.heads"], trace["blocks.0.attention.v"])
+    torch.testing.assert_close(
+        trace["blocks.0.attention.head_outputs"], trace["blocks.0.attention.v"]
+    )
 
 
 def test_an_edit_that_changes_the_shape_is_refused():
@@ -161,7 +163,7 @@ def test_an_exception_inside_the_model_leaves_no_trace():
     def fail(_):
         raise ArithmeticError("as planned")
 
-    trace = Trace(GPT2, "blocks.0.*", edit={"blocks.1.attention.heads": fail})
+    trace = Trace(GPT2, "blocks.0.*", edit={"blocks.1.attention.head_outputs": fail})
     with trace, pytest.raises(ArithmeticError):
         GPT2(ids())
     with trace:
@@ -205,12 +207,12 @@ def test_many_threads_trace_one_network_at_once():
     plain = [network(text) for text in texts]
     edited = []
     for i, text in enumerate(texts):
-        with Trace(network, edit={"blocks.0.attention.heads": Zero(head=i)}):
+        with Trace(network, edit={"blocks.0.attention.head_outputs": Zero(head=i)}):
             edited.append(network(text))
 
     def work(i):
         for _ in range(25):
-            edit = {"blocks.0.attention.heads": Zero(head=i)}
+            edit = {"blocks.0.attention.head_outputs": Zero(head=i)}
             with Trace(network, "*.pattern", "output", edit=edit) as trace:
                 network(texts[i])
             same = torch.allclose(trace["output"], edited[i], atol=1e-6)
@@ -242,7 +244,7 @@ def test_a_pattern_that_meets_no_value_is_warned_of():
 
 @torch.no_grad()
 def test_edits_as_data_do_what_functions_do():
-    text, name = ids(), "blocks.1.attention.heads"
+    text, name = ids(), "blocks.1.attention.head_outputs"
 
     def silent(x):
         x = x.clone()
@@ -294,7 +296,7 @@ def test_edits_are_read_from_data_and_wrong_ones_are_named():
 @pytest.mark.parametrize(
     ("name", "edit", "message"),
     [
-        ("blocks.0.attention.heads", Zero(head=9), "there is no h 9 among 4"),
+        ("blocks.0.attention.head_outputs", Zero(head=9), "there is no h 9 among 4"),
         ("embedded", Zero(head=1), "no heads in a value whose axes are 'b t d'"),
         ("blocks.0", Zero(head=1), "axes are 'unknown'"),
         ("embedded", Replace(torch.zeros(3)), "gives the shape"),
@@ -377,12 +379,12 @@ def test_gradients_come_to_recorded_values():
     torch.testing.assert_close(trace.gradient("blocks.0"), leaves[0].grad, atol=1e-4, rtol=1e-4)
     assert trace.gradient("blocks.1.attention.pattern").shape == (3, 4, 12, 12)
     assert not trace["blocks.0"].requires_grad
-    with Trace(network, "blocks.0", gradients=True) as before:
+    with Trace(network, "blocks.0", gradients=True) as previous_ids:
         loss = network(text).sum()
     with pytest.raises(KeyError, match="call backward first"):
-        before.gradient("blocks.0")
+        previous_ids.gradient("blocks.0")
     loss.backward()  # after the trace was closed
-    assert before.gradient("blocks.0").abs().sum() > 0
+    assert previous_ids.gradient("blocks.0").abs().sum() > 0
     with Trace(network, "blocks.0") as without:
         network(text)
     with pytest.raises(KeyError, match="gradients=True"):

@@ -15,7 +15,7 @@ import torch
 
 import glassformer.api
 from glassformer import MODELS, GlassError, Model, Trace, load
-from glassformer.generate.decode import finished_texts
+from glassformer.generate.decode import generate_until
 from glassformer.generate.pieces import overlap, pieces
 from glassformer.generate.sampling import GREEDY
 from glassformer.models.network import Network, Trait
@@ -25,7 +25,7 @@ from glassformer.text.subword import BPE, WordPiece
 from glassformer.training.evaluate import evaluate
 from glassformer.training.train import train
 
-TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "train.rate=3e-3"]
+TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "train.lr=3e-3"]
 
 
 @pytest.fixture(scope="module")
@@ -33,18 +33,18 @@ def home(tmp_path_factory):
     """A small run of every task."""
     folder = tmp_path_factory.mktemp("use")
     (folder / "book.txt").write_text("the cat sat on the mat and the dog sat on the log. " * 200)
-    kinds = [("awful", "neg"), ("lovely", "pos")]
-    rows = [f"{i} {kinds[i % 2][0]} film,{kinds[i % 2][1]}" for i in range(99)]
+    distinct = [("awful", "neg"), ("lovely", "pos")]
+    rows = [f"{i} {distinct[i % 2][0]} film,{distinct[i % 2][1]}" for i in range(99)]
     (folder / "reviews.csv").write_text("text,label\n" + "\n".join(rows))
     words, other = "one two three".split(), "eins zwei drei".split()
     said = lambda names, i: f"{names[i % 3]} {names[i // 3 % 3]} {i}"
     pairs = [(said(words, i), said(other, i)) for i in range(99)]
     (folder / "pairs.tsv").write_text("\n".join("\t".join(pair) for pair in pairs))
     for task, file, steps, more in (
-        ("generate", "book.txt", 300, ["model.context=32", "train.batch=8"]),
+        ("generate", "book.txt", 300, ["model.context=32", "train.batch_size=8"]),
         ("classify", "reviews.csv", 30, []),
         ("translate", "pairs.tsv", 30, ["model.hidden=64"]),
-        ("fill-mask", "book.txt", 30, ["model.context=32", "train.batch=4"]),
+        ("fill-mask", "book.txt", 30, ["model.context=32", "train.batch_size=4"]),
     ):
         train(
             task, folder / file, run=folder / task, settings=[*TINY, *more], steps=steps,
@@ -66,26 +66,31 @@ def command(*args, code=0, text=None):
 
 def test_pieces_of_a_stream_are_the_whole_text(home):
     model = load(home / "generate")
-    pieces = list(model.stream("the cat", new=40, seed=1))
+    pieces = list(model.stream("the cat", max_new_tokens=40, seed=1))
     assert len(pieces) > 20
-    assert "".join(pieces) == model.generate("the cat", new=40, seed=1)
-    assert model.generate(["the", "a"], new=5, temperature=0.0) == [
-        model.generate("the", new=5, temperature=0.0),
-        model.generate("a", new=5, temperature=0.0),
+    assert "".join(pieces) == model.generate("the cat", max_new_tokens=40, seed=1)
+    assert model.generate(["the", "a"], max_new_tokens=5, temperature=0.0) == [
+        model.generate("the", max_new_tokens=5, temperature=0.0),
+        model.generate("a", max_new_tokens=5, temperature=0.0),
     ]
-    assert model.generate(new=5, seed=0)
+    assert model.generate(max_new_tokens=5, seed=0)
     ids = model.tokenizer.encode("the cat")
-    greedy = finished_texts(model.network, torch.tensor([ids]), [30], sampling=GREEDY)[0]
-    assert model.generate("the cat", new=30, temperature=0.0) == model.tokenizer.decode(greedy)
+    greedy = generate_until(model.network, torch.tensor([ids]), [30], sampling=GREEDY)[0]
+    assert model.generate("the cat", max_new_tokens=30, temperature=0.0) == model.tokenizer.decode(
+        greedy
+    )
 
 
 def test_a_text_stops_before_a_word(home):
     model = load(home / "generate")
-    whole = model.generate("the", new=60, temperature=0.0)
+    whole = model.generate("the", max_new_tokens=60, temperature=0.0)
     word = whole[5:9]
-    cut = model.generate("the", new=60, temperature=0.0, stop=[word])
+    cut = model.generate("the", max_new_tokens=60, temperature=0.0, stop=[word])
     assert cut == whole[: whole.index(word)]
-    assert "".join(model.stream("the", new=60, temperature=0.0, stop=["never said"])) == whole
+    assert (
+        "".join(model.stream("the", max_new_tokens=60, temperature=0.0, stop=["never said"]))
+        == whole
+    )
     assert overlap("abcde", "dex") == 2
     assert overlap("a\n\n", "\n\n\n") == 2  # the longest one
     assert overlap("abc", "xyz") == 0
@@ -100,12 +105,12 @@ def test_of_several_stops_the_one_that_begins_first_counts():
 
 def test_the_ends_of_a_model_take_the_place_of_its_tokenizers(home):
     model = load(home / "generate")
-    whole = model.generate("the", new=40, temperature=0.0)
+    whole = model.generate("the", max_new_tokens=40, temperature=0.0)
     *_, sooner, later = list(dict.fromkeys(whole))[:6]
-    model.tokenizer.specials["</s>"] = model.tokenizer.encode(sooner)[0]
-    assert model.generate("the", new=40, temperature=0.0) == whole[: whole.index(sooner)]
+    model.tokenizer.special_tokens["</s>"] = model.tokenizer.encode(sooner)[0]
+    assert model.generate("the", max_new_tokens=40, temperature=0.0) == whole[: whole.index(sooner)]
     model.task["eos"] = model.tokenizer.encode(later)
-    assert model.generate("the", new=40, temperature=0.0) == whole[: whole.index(later)]
+    assert model.generate("the", max_new_tokens=40, temperature=0.0) == whole[: whole.index(later)]
 
 
 def test_half_a_character_waits_for_the_other_half(home):
@@ -133,7 +138,7 @@ def test_half_a_character_waits_for_the_other_half(home):
             self.at += 1
             return logits
 
-    pieces = list(Model(Parrot(), Bytes()).stream("x", new=10, temperature=0.0))
+    pieces = list(Model(Parrot(), Bytes()).stream("x", max_new_tokens=10, temperature=0.0))
     assert [p for p in pieces if p] == ["é", "你", "😀", "!"]
 
 
@@ -427,7 +432,7 @@ def test_a_table_can_come_through_a_pipe(home, tmp_path):
     assert load(tmp_path / "r").task["labels"] == ["0", "1"]
     tabbed = "a\tline with a tab\n" * 200  # running text stays running text
     command("train", "generate", "-", *small, "--overwrite", text=tabbed)
-    assert load(tmp_path / "r").generate("a", new=4, seed=0)
+    assert load(tmp_path / "r").generate("a", max_new_tokens=4, seed=0)
     assert evaluate(tmp_path / "r")["bytes"] == len(tabbed) // 10
 
 
@@ -506,10 +511,13 @@ def test_a_bert_without_the_head_for_it_does_not_fill_masks(tmp_path, name):
     ("call", "message"),
     [
         (lambda m: m["generate"].generate("a", seed=2**65), "seed must be at least 0"),
-        (lambda m: m["generate"].generate("a", new=1.5), "new must be a whole number, not 1.5"),
-        (lambda m: m["generate"].generate("a", new=-1), "new must be at least 0"),
+        (
+            lambda m: m["generate"].generate("a", max_new_tokens=1.5),
+            "new must be a whole number, not 1.5",
+        ),
+        (lambda m: m["generate"].generate("a", max_new_tokens=-1), "new must be at least 0"),
         (lambda m: m["generate"].generate("a", temperature=-1.0), "temperature must be at least 0"),
-        (lambda m: m["translate"].translate("a", penalty=1e9), "penalty must be at least"),
+        (lambda m: m["translate"].translate("a", length_penalty=1e9), "penalty must be at least"),
         (lambda m: m["translate"].translate("a", beam=0), "beam must be at least 1"),
         (lambda m: m["translate"].translate("a", beam=10**7), "beam must be at least 1"),
         (lambda m: m["fill-mask"].fill_mask("[MASK]", top=-1), "top must be at least 1"),
@@ -525,7 +533,9 @@ def test_options_out_of_range_are_named(home, call, message):
 def test_numbers_of_numpy_are_numbers(home):
     model = load(home / "generate")
     options = {"new": np.int64(4), "temperature": np.float64(0.0), "seed": np.int32(1)}
-    assert model.generate("the", **options) == model.generate("the", new=4, temperature=0.0)
+    assert model.generate("the", **options) == model.generate(
+        "the", max_new_tokens=4, temperature=0.0
+    )
 
 
 def test_a_file_of_texts_may_be_a_pipe(home):
@@ -550,20 +560,20 @@ def test_options_of_commands_out_of_range_are_one_line(home):
 @pytest.mark.parametrize("temperature", [1e-45, 1e-30, 1e-7])
 def test_a_temperature_of_almost_nothing_takes_the_best(home, temperature):
     model = load(home / "generate")
-    assert model.generate("the", new=9, temperature=temperature) == model.generate(
-        "the", new=9, temperature=0.0
+    assert model.generate("the", max_new_tokens=9, temperature=temperature) == model.generate(
+        "the", max_new_tokens=9, temperature=0.0
     )
 
 
 def test_the_options_of_a_translation_reach_the_search(home, monkeypatch):
     asked = {}
 
-    def search(network, first, limits, *, end, width, penalty, **_more):
-        asked.update(width=width, penalty=penalty)
+    def search(network, first, limits, *, end, width, length_penalty, **_more):
+        asked.update(width=width, length_penalty=length_penalty)
         return [[(0.0, [])] for _ in limits]
 
     monkeypatch.setattr("glassformer.tasks.translate.beam_search", search)
-    load(home / "translate").translate(["one", "two"], beam=3, penalty=1.5)
+    load(home / "translate").translate(["one", "two"], beam=3, length_penalty=1.5)
     assert asked == {"width": 3, "penalty": 1.5}
 
 
@@ -572,7 +582,7 @@ def test_the_options_of_a_translation_reach_the_search(home, monkeypatch):
 
 def llama_folder(path, *, template=True, **told):
     """A small Llama as Hugging Face writes it, whose tokenizer puts <s> first."""
-    words = BPE.train(["the cat sat on the mat"] * 9, vocab=280, specials=("<s>", "</s>"))
+    words = BPE.train(["the cat sat on the mat"] * 9, vocab=280, special_tokens=("<s>", "</s>"))
     words = words.with_prefix("<s>") if template else words
     kind = MODELS["llama"]
     shape = {"vocab": 280, "context": 32, "dim": 16, "depth": 1, "heads": 2, "hidden": 24}
@@ -597,9 +607,9 @@ def test_the_token_that_a_model_expects_first_is_put_there(tmp_path, template, t
     seen = []
     for path in (folder, tmp_path / "ours"):
         model = load(path)
-        assert model.tokenizer.prefix == ([model.tokenizer.specials["<s>"]] if first else [])
+        assert model.tokenizer.prefix == ([model.tokenizer.special_tokens["<s>"]] if first else [])
         with Trace(model.network, "token") as trace:
-            model.generate("the cat", new=1, temperature=0.0)
+            model.generate("the cat", max_new_tokens=1, temperature=0.0)
         seen.append(trace["token"].shape[1])
         assert model.trace("the cat", "token")["token"].shape[1] == seen[-1]
         if path == folder:
@@ -611,15 +621,15 @@ def test_a_text_ends_where_the_model_says(tmp_path):
     folder = llama_folder(tmp_path / "llama")
     model = load(folder)
     assert model.task["eos"] == [5]
-    free = model.generate("the", new=20, temperature=0.0)
+    free = model.generate("the", max_new_tokens=20, temperature=0.0)
     ids = model.tokenizer.prefix + model.tokenizer.encode("the")
-    said = finished_texts(model.network, torch.tensor([ids]), [20], sampling=GREEDY)[0]
+    said = generate_until(model.network, torch.tensor([ids]), [20], sampling=GREEDY)[0]
     end = said[7]
     assert end not in (5, *said[:7])
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [end, 10**9]}))
     model = load(folder)
     assert model.task["eos"] == [end]
-    cut = model.generate("the", new=20, temperature=0.0)
+    cut = model.generate("the", max_new_tokens=20, temperature=0.0)
     assert cut == model.tokenizer.decode(said[:7])
     assert free.startswith(cut)
     model.save(tmp_path / "again", format="huggingface")
@@ -643,4 +653,4 @@ def test_a_context_of_one_token_can_be_written_with(tmp_path, home):
         "generate", home / "book.txt", run=tmp_path / "run", steps=2, device="cpu",
         settings=[*TINY, "model.context=1"],
     )  # fmt: skip
-    assert len(load(tmp_path / "run").generate("the", new=5, temperature=0.0)) == 5
+    assert len(load(tmp_path / "run").generate("the", max_new_tokens=5, temperature=0.0)) == 5

@@ -16,19 +16,19 @@ from glassformer.core.reporter import Reporter
 from glassformer.export import find_exporter
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection.alignment import Alignment, align
-from glassformer.inspection.heads import Roles, repeated, roles
-from glassformer.inspection.patch import Patched, patch
-from glassformer.inspection.pictures import PICTURES, Needs, pictures_of
-from glassformer.inspection.reading import read
-from glassformer.inspection.seen import Seen
-from glassformer.inspection.shown import Sheet
-from glassformer.inspection.why import Pass, Why
+from glassformer.inspection.displayable import Sheet
+from glassformer.inspection.heads import HeadReport, measure_heads, repeated
+from glassformer.inspection.patch import PatchResult, patch
+from glassformer.inspection.plots import PLOTS, Needs, plots_needing
+from glassformer.inspection.trace_view import TraceView
+from glassformer.inspection.traced_text import trace_text
+from glassformer.inspection.why import RecordedPass, Why
 from glassformer.inspection.worksheet import worksheet
 from glassformer.models.network import Network, Trait
 from glassformer.predict import codec_for, embed_texts, inputs_for, predict, stream_text
 from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.task import Artifacts, Codec
-from glassformer.tasks.translate import BEAM, PENALTY
+from glassformer.tasks.translate import BEAM, LENGTH_PENALTY
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.training import train as training
 
@@ -52,7 +52,7 @@ class Model:
     @property
     def name(self) -> str:
         """The architecture's name in `MODELS`."""
-        return registry.name_of(self.network)
+        return registry.model_name(self.network)
 
     # --- use ----------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class Model:
         self,
         prompt: str = "",
         *,
-        new: int = 200,
+        max_new_tokens: int = 200,
         seed: int | None = None,
         stop: Sequence[str] = (),
         **sampling: float,
@@ -70,17 +70,17 @@ class Model:
         `sampling` is any of temperature, top_k, top_p, min_p, repetition.
 
         >>> model = load("runs/generate-1")
-        >>> "".join(model.stream("the cat", new=40, stop=[" and"], temperature=0.0))
+        >>> "".join(model.stream("the cat", max_new_tokens=40, stop=[" and"], temperature=0.0))
         ' sat on the mat'
         """
         self.must(Trait.CAUSAL_LM, "generate")
-        check_bounds({"new": new, "seed": seed})
+        check_bounds({"max_new_tokens": max_new_tokens, "seed": seed})
         return stream_text(
             self.network,
             GenerateCodec(self.artifacts),
             prompt,
-            new=new,
-            sampling=config.make(Sampling, sampling),
+            max_new_tokens=max_new_tokens,
+            sampling=config.from_dict(Sampling, sampling),
             seed=seed,
             stop=stop,
         )
@@ -89,7 +89,7 @@ class Model:
         """Continuations: for a text a text, for a list a list. Options are those of `stream`.
 
         >>> model = load("runs/generate-1")
-        >>> model.generate(["the cat", "the dog"], new=4, temperature=0.0)
+        >>> model.generate(["the cat", "the dog"], max_new_tokens=4, temperature=0.0)
         [' sat', ' sat']
         """
         if isinstance(prompts, str):
@@ -119,7 +119,11 @@ class Model:
         return [*predict(self.network, self.codec, rows)]
 
     def translate(
-        self, texts: str | Sequence[str], *, beam: int = BEAM, penalty: float = PENALTY
+        self,
+        texts: str | Sequence[str],
+        *,
+        beam: int = BEAM,
+        length_penalty: float = LENGTH_PENALTY,
     ) -> Any:
         """The best translation of each text; a beam of 1 takes the likeliest word each time.
 
@@ -130,10 +134,10 @@ class Model:
         2
         """
         self.must(Trait.SEQ2SEQ, "translate")
-        check_bounds({"beam": beam, "penalty": penalty})
+        check_bounds({"beam": beam, "penalty": length_penalty})
         if isinstance(texts, str):
-            return self.translate([texts], beam=beam, penalty=penalty)[0]
-        found = predict(self.network, self.codec, texts, beam=beam, penalty=penalty)
+            return self.translate([texts], beam=beam, length_penalty=length_penalty)[0]
+        found = predict(self.network, self.codec, texts, beam=beam, length_penalty=length_penalty)
         return [answer if text.strip() else "" for text, answer in zip(texts, found, strict=True)]
 
     def align(self, text: str, translation: str) -> Alignment:
@@ -155,7 +159,7 @@ class Model:
         """
         check_bounds({"top": top})
         marks = {"[CLS]", "[SEP]", "[MASK]"}
-        if not self.network.has(Trait.MASKED_LM) or not marks <= self.words().specials.keys():
+        if not self.network.has(Trait.MASKED_LM) or not marks <= self.words().special_tokens.keys():
             raise GlassError("this model was not trained to fill masks: it has no head for them")
         if "[MASK]" not in text:
             raise GlassError("there is no [MASK] in the text")
@@ -176,14 +180,18 @@ class Model:
 
     # --- look inside --------------------------------------------------------------------------
 
-    def trace(self, text: str, *patterns: str, target: str | None = None, **options: Any) -> Seen:
+    def trace(
+        self, text: str, *patterns: str, target: str | None = None, **options: Any
+    ) -> TraceView:
         """Every value on a text's way through the model, or those that the patterns name.
 
         >>> model = load("runs/generate-1")
         >>> model.trace("the cat", "*.pattern")["blocks.0.attention.pattern"].shape
         torch.Size([1, 2, 7, 7])
         """
-        return Seen(read(self.network, self.words(), text, *patterns, target=target, **options))
+        return TraceView(
+            trace_text(self.network, self.words(), text, *patterns, target=target, **options)
+        )
 
     def walk(self, text: str, **options: Any) -> Sheet:
         """The worksheet of a text: every step through one block and one head.
@@ -205,9 +213,9 @@ class Model:
         ('÷ 4', 0.0)
         """
         inputs = inputs_for(self.network, self.words(), text, target)
-        return Pass(self.network, inputs, self.words()).at(name)
+        return RecordedPass(self.network, inputs, self.words()).at(name)
 
-    def heads(self, text: str | None = None, *, tell: Reporter | None = None) -> Roles:
+    def heads(self, text: str | None = None, *, reporter: Reporter | None = None) -> HeadReport:
         """Where each head looks, and what its silence costs; without a text, on chance said twice.
 
         >>> role = load("runs/generate-1").heads("the cat sat")[0]
@@ -215,13 +223,15 @@ class Model:
         ('blocks.0.attention', 0, True)
         """
         if text is not None:
-            return roles(self.network, inputs_for(self.network, self.words(), text), tell)
+            return measure_heads(
+                self.network, inputs_for(self.network, self.words(), text), reporter
+            )
         if self.network.has(Trait.SEQ2SEQ):
             raise GlassError("a translator needs a text to read")
         ids = repeated(self.config.vocab, self.network.context)
-        return roles(self.network, {"ids": ids.to(self.network.device)}, tell)
+        return measure_heads(self.network, {"ids": ids.to(self.network.device)}, reporter)
 
-    def patch(self, clean: str, corrupt: str, *, tell: Reporter | None = None) -> Patched:
+    def patch(self, clean: str, corrupt: str, *, reporter: Reporter | None = None) -> PatchResult:
         """Which values carry the difference between two texts.
 
         >>> found = load("runs/generate-1").patch("the cat", "the dog")
@@ -229,7 +239,7 @@ class Model:
         ['blocks.0', 'blocks.0.attention']
         """
         labels = self.task.get("labels", ())
-        return patch(self.network, self.words(), clean, corrupt, labels, tell)
+        return patch(self.network, self.words(), clean, corrupt, labels, reporter)
 
     def draw(self, name: str, text: str, *, layer: int | str | None = None, head: int = 0) -> Any:
         """One of the pictures of a text's way through the model, as a figure of matplotlib.
@@ -237,17 +247,17 @@ class Model:
         >>> load("runs/generate-1").draw("attention", "the cat").get_axes()[0].images[0].get_size()
         (7, 7)
         """
-        if name in pictures_of(Needs.NOTHING):
+        if name in plots_needing(Needs.NOTHING):
             raise GlassError(
-                f"{name} needs no model: glassformer.inspection.sketches.sketch({name!r})"
+                f"{name} needs no model: glassformer.inspection.diagrams.sketch({name!r})"
             )
-        known = pictures_of(Needs.TEXT, Needs.TRANSLATION)
+        known = plots_needing(Needs.TEXT, Needs.TRANSLATION)
         if name not in known:
-            raise GlassError(f"there is no picture {name!r}{config.nearest(name, known)}")
-        picture = PICTURES[name]
+            raise GlassError(f"there is no picture {name!r}{config.did_you_mean(name, known)}")
+        picture = PLOTS[name]
         if picture.needs is Needs.TRANSLATION:
             return picture.draw(self.align(text, self.translate(text)))
-        reading = read(self.network, self.words(), text, *picture.patterns)
+        reading = trace_text(self.network, self.words(), text, *picture.patterns)
         model = {"network": self.network, "tokenizer": self.words()}
         return picture.draw(reading, layer=layer, head=head, **model)
 
@@ -315,7 +325,7 @@ def load(
     'classifier'
     """
     words = None if tokenizer is None else Path(tokenizer)
-    return Model(*checkpoint.open_folder(Path(path), ignore, tokenizer=words))
+    return Model(*checkpoint.open_model(Path(path), ignore, tokenizer=words))
 
 
 def train(task: str | None = None, *data: str | Path, **options: Any) -> Model:

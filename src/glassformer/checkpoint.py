@@ -15,12 +15,12 @@ from glassformer import registry, text, weights
 from glassformer.core import config
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import (
-    digest,
-    inside,
+    find_subfolder,
+    hash_file,
     new_folder,
-    reading,
-    subfolder,
-    verify,
+    safe_join,
+    verify_manifest,
+    wrap_read_errors,
     write_manifest,
 )
 from glassformer.formats import huggingface, llama2c
@@ -30,9 +30,9 @@ from glassformer.text.tokenizer import Tokenizer
 
 CONFIG, TOKENIZER, ADAPTER = "config.toml", "tokenizer.json", "adapter.safetensors"
 BEST, LAST = "best", "last"  # of a run: the weights to use, and those to go on from
-DEEPEST = 8  # adapters on adapters
+MAX_ADAPTER_DEPTH = 8  # adapters on adapters
 
-Opened = tuple[Network, Tokenizer | None, dict[str, Any]]
+LoadedModel = tuple[Network, Tokenizer | None, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ def save(
 
     Of a network with an adapter only the named tensors are written.
     """
-    settings = {"name": registry.name_of(network), **config.to_dict(network.config)}
+    settings = {"name": registry.model_name(network), **config.to_dict(network.config)}
     tables: dict[str, Any] = {"model": settings} | ({"task": task} if task else {})
     state, file = network.state_dict(), weights.FILE
     if adapter is not None:
         tables["adapter"] = asdict(adapter[0])
         state, file = {name: state[name] for name in adapter[1]}, ADAPTER
     with new_folder(path, overwrite=overwrite) as folder:
-        (folder / CONFIG).write_text(config.write(tables), encoding="utf-8")
+        (folder / CONFIG).write_text(config.to_toml(tables), encoding="utf-8")
         if tokenizer is not None:
             (folder / TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
         weights.write(state, folder / file)
@@ -73,56 +73,58 @@ def save(
         write_manifest(folder)
 
 
-def exportable() -> list[str]:
+def exportable_models() -> list[str]:
     """The models that such a folder can hold: all of them."""
     return list(registry.MODELS)
 
 
-def load(path: Path, *, merged: bool = True, depth: int = 0) -> Opened:
+def load(path: Path, *, merged: bool = True, depth: int = 0) -> LoadedModel:
     """Read the folder, after each of its files was found to be what was saved.
 
     Gives the network, the tokenizer, and what the task that it was trained for needs to know. An
     adapter becomes part of the network's weights, unless it is to stay beside them; `depth` is how
     many adapters were opened on the way here.
     """
-    with reading(path):
-        names = verify(path)
+    with wrap_read_errors(path):
+        names = verify_manifest(path)
         file = ADAPTER if ADAPTER in names else weights.FILE
         for needed in (CONFIG, file):
             if needed not in names:
                 raise GlassError(f"{path} is damaged: its manifest does not list {needed}")
-        tables = config.read(inside(path, CONFIG))
+        tables = config.read_toml(safe_join(path, CONFIG))
         settings, task = tables.get("model"), tables.get("task", {})
         if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
             raise GlassError(f"{path / CONFIG} names no model")
         if not isinstance(task, dict):
             raise GlassError(f"{path / CONFIG}: task must be a table of settings, not {task!r}")
         name = settings.pop("name")
-        state = weights.read(inside(path, file))
-        if file == ADAPTER and (adapter := adapter_of(path)):
-            network = on_base(adapter, name, settings, state, path, depth)
+        state = weights.read(safe_join(path, file))
+        if file == ADAPTER and (adapter := read_adapter(path)):
+            network = build_with_adapter(adapter, name, settings, state, path, depth)
             if merged:
                 merge_lora(network)
         else:
-            network = weights.fill(
-                lambda: registry.build(name, settings), state, path / weights.FILE
+            network = weights.build_with_weights(
+                lambda: registry.build_model(name, settings), state, path / weights.FILE
             )
-        tokenizer = text.load(inside(path, TOKENIZER)) if TOKENIZER in names else None
-    return check_opened(path, network, tokenizer, task)
+        tokenizer = text.load(safe_join(path, TOKENIZER)) if TOKENIZER in names else None
+    return check_consistency(path, network, tokenizer, task)
 
 
-def check_opened(
+def check_consistency(
     path: Path, network: Network, tokenizer: Tokenizer | None, task: dict[str, Any]
-) -> Opened:
+) -> LoadedModel:
     """The three as they are; an error where one of them does not fit another."""
     if tokenizer is not None and tokenizer.vocab > (rows := network.vocab):
-        marks = {id for id in tokenizer.specials.values() if id >= rows}
+        marks = {id for id in tokenizer.special_tokens.values() if id >= rows}
         if len(marks) < tokenizer.vocab - rows or marks.intersection(tokenizer.prefix):
             raise GlassError(
                 f"{path}: the tokenizer has {tokenizer.vocab:,} tokens, the network only {rows:,}"
             )
-        for name in [name for name, id in tokenizer.specials.items() if id >= rows]:
-            del tokenizer.specials[name]  # no text becomes one, and the network does not know it
+        for name in [name for name, id in tokenizer.special_tokens.items() if id >= rows]:
+            del tokenizer.special_tokens[
+                name
+            ]  # no text becomes one, and the network does not know it
     eos = task.get("eos", [])
     if not isinstance(eos, list) or not all(isinstance(id, int) for id in eos):
         raise GlassError(f"{path}: eos must be a list of ids, not {eos!r}")
@@ -139,13 +141,15 @@ def check_opened(
 
 def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> None:
     """Write a model whose weights are the mean of those in `last/` of runs, or of folders."""
-    opened = [load(subfolder(path, LAST) or path) for path in paths]
+    opened = [load(find_subfolder(path, LAST) or path) for path in paths]
     network, tokenizer, task = opened[0]
     first = network.state_dict()
     if network.has(Trait.FITTED):
         raise GlassError(f"{paths[0]} learnt in one go: counts have no mean")
     for path, (other, words, found) in zip(paths, opened, strict=True):
-        if other.config != network.config or registry.name_of(other) != registry.name_of(network):
+        if other.config != network.config or registry.model_name(other) != registry.model_name(
+            network
+        ):
             raise GlassError(f"{path} holds another model than {paths[0]}: they have no mean")
         if found.get("labels") != task.get("labels"):
             raise GlassError(f"{path} has other labels than {paths[0]}: they have no mean")
@@ -157,13 +161,13 @@ def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> Non
     save(out, network, tokenizer, task=task, overwrite=overwrite)
 
 
-def adapter_of(path: Path) -> Adapter | None:
+def read_adapter(path: Path) -> Adapter | None:
     """The adapter that a folder holds, if it holds one."""
-    table = config.read(path / CONFIG).get("adapter")
-    return None if table is None else config.make(Adapter, table, "adapter.")
+    table = config.read_toml(path / CONFIG).get("adapter")
+    return None if table is None else config.from_dict(Adapter, table, "adapter.")
 
 
-def on_base(
+def build_with_adapter(
     adapter: Adapter,
     name: str,
     settings: dict[str, Any],
@@ -175,14 +179,14 @@ def on_base(
     base = Path(adapter.base)
     if not 0 < adapter.rank <= 4096 or base.resolve() == path.resolve():
         raise GlassError(f"{path / CONFIG} is no adapter: its rank or base makes no sense")
-    if depth >= DEEPEST:
-        raise GlassError(f"{path}: more than {DEEPEST} adapters are built on each other")
+    if depth >= MAX_ADAPTER_DEPTH:
+        raise GlassError(f"{path}: more than {MAX_ADAPTER_DEPTH} adapters are built on each other")
     if not base.exists():
         raise GlassError(f"{path} is an adapter for the model in {base}, which is not there")
-    if fingerprint(base) != adapter.sha256:
+    if hash_weights(base) != adapter.sha256:
         raise GlassError(f"{path} is an adapter for the model that was in {base}, which changed")
-    network = registry.build(name, settings)
-    inherit(network, open_folder(base, depth=depth + 1)[0].state_dict())
+    network = registry.build_model(name, settings)
+    load_matching(network, open_model(base, depth=depth + 1)[0].state_dict())
     add_lora(network, network.stacks, adapter.rank)
     wanted = network.state_dict()
     for key, value in state.items():
@@ -194,14 +198,14 @@ def on_base(
     return network.eval()
 
 
-def fingerprint(path: Path) -> str:
+def hash_weights(path: Path) -> str:
     """What tells a model's weights from any others."""
     files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
-    return " ".join(map(digest, files))
+    return " ".join(map(hash_file, files))
 
 
 @torch.no_grad()
-def inherit(network: Network, state: weights.State, *, but: Sequence[str] = ()) -> list[str]:
+def load_matching(network: Network, state: weights.State, *, but: Sequence[str] = ()) -> list[str]:
     """Take over every tensor that fits, except those of the modules `but`; returns the names of
     those that start anew.
 
@@ -225,13 +229,13 @@ def inherit(network: Network, state: weights.State, *, but: Sequence[str] = ()) 
     return anew
 
 
-def open_folder(
+def open_model(
     path: Path, ignore: Sequence[str] = (), *, tokenizer: Path | None = None, depth: int = 0
-) -> Opened:
+) -> LoadedModel:
     """Any model: a run or folder of ours, a Hugging Face folder, or a llama2.c file."""
-    with reading(path):
+    with wrap_read_errors(path):
         if path.is_file():
-            return check_opened(path, *llama2c.load(path, tokenizer))
+            return check_consistency(path, *llama2c.load(path, tokenizer))
         if not path.is_dir():
             raise GlassError(f"there is no folder {path}")
         if tokenizer is not None:
@@ -239,15 +243,15 @@ def open_folder(
         if ignore and not (path / huggingface.CONFIG).exists():
             raise GlassError(f"{path} is a folder of ours: in it nothing is ignored")
         for name, other in ((BEST, LAST), (LAST, BEST)):
-            if inner := subfolder(path, name):
+            if inner := find_subfolder(path, name):
                 try:
                     return load(inner, depth=depth)
                 except GlassError as error:
-                    also = f"; {path / other} may be whole" if subfolder(path, other) else ""
+                    also = f"; {path / other} may be whole" if find_subfolder(path, other) else ""
                     raise GlassError(f"{error}{also}") from None
         if (path / CONFIG).exists():
             return load(path, depth=depth)
         if (path / huggingface.CONFIG).exists():
-            return check_opened(path, *huggingface.load(path, ignore))
+            return check_consistency(path, *huggingface.load(path, ignore))
         wanted = f"{CONFIG} (ours) or {huggingface.CONFIG} (Hugging Face)"
         raise GlassError(f"{path} holds no model: it has no {wanted}")

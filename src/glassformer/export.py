@@ -30,7 +30,7 @@ class Exporter:
     @property
     def models(self) -> tuple[str, ...]:
         """The names of the models that the format can hold."""
-        return tuple(import_module(f"glassformer.{self.module}").exportable())
+        return tuple(import_module(f"glassformer.{self.module}").exportable_models())
 
 
 EXPORTERS = {

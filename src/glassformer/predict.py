@@ -15,7 +15,7 @@ from glassformer.core.errors import GlassError
 from glassformer.generate.pieces import pieces
 from glassformer.models.network import Network, Trait
 from glassformer.nn.heads import mean_pool
-from glassformer.registry import name_of
+from glassformer.registry import model_name
 from glassformer.tasks import TASKS
 from glassformer.tasks.classify import ClassifyCodec
 from glassformer.tasks.fill_mask import FillMaskCodec
@@ -70,7 +70,7 @@ def inputs_for(
 ) -> dict[str, Tensor]:
     """A text as the network takes it in use; for a translator also a translation, or its own."""
     codec = codec_for(network, Artifacts(tokenizer=tokenizer))
-    if not tokenizer.encode(text) and "[CLS]" not in tokenizer.specials:
+    if not tokenizer.encode(text) and "[CLS]" not in tokenizer.special_tokens:
         raise GlassError("the text is empty: give at least one word")
     batch = on_device(codec.encode([text]), network)
     if not isinstance(codec, TranslateCodec):
@@ -87,7 +87,7 @@ def embed_texts(
 ) -> NDArray[np.float32]:
     """A vector for each text: the mean of the features of its tokens."""
     if not network.has(Trait.ENCODER):
-        raise GlassError(f"{name_of(network)} only counts: it has no features of a text")
+        raise GlassError(f"{model_name(network)} only counts: it has no features of a text")
     codec, out = ClassifyCodec(Artifacts(tokenizer=tokenizer)), list[NDArray[np.float32]]()
     for start in range(0, len(texts), batch_size):
         batch = on_device(codec.encode(texts[start : start + batch_size], network.context), network)

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from glassformer.baselines.bag import Bag
 from glassformer.baselines.markov import Markov
-from glassformer.baselines.neighbours import Neighbours
-from glassformer.baselines.phrases import Phrases
+from glassformer.baselines.nb_svm import NBSVM
+from glassformer.baselines.neighbors import Neighbors
+from glassformer.baselines.phrase_table import PhraseTable
 from glassformer.core import config
 from glassformer.core.errors import GlassError
 from glassformer.models.bert import Bert
@@ -27,9 +27,9 @@ from glassformer.models.translator import Translator
 
 MODELS: dict[str, type[Network]] = {
     "markov": Markov,
-    "bag": Bag,
-    "phrases": Phrases,
-    "neighbours": Neighbours,
+    "nb_svm": NBSVM,
+    "phrase_table": PhraseTable,
+    "neighbors": Neighbors,
     "recurrent": Recurrent,
     "recurrent_classifier": RecurrentClassifier,
     "recurrent_translator": RecurrentTranslator,
@@ -50,17 +50,17 @@ MODELS: dict[str, type[Network]] = {
 
 def find_model(name: str) -> type[Network]:
     if name not in MODELS:
-        raise GlassError(f"there is no model {name!r}{config.nearest(name, MODELS)}")
+        raise GlassError(f"there is no model {name!r}{config.did_you_mean(name, MODELS)}")
     return MODELS[name]
 
 
-def build(name: str, settings: dict[str, Any]) -> Network:
+def build_model(name: str, settings: dict[str, Any]) -> Network:
     """A model from its name and settings, as a file or the command line gives them."""
     kind = find_model(name)
-    return kind(config.make(kind.Config, settings, "model."))
+    return kind(config.from_dict(kind.Config, settings, "model."))
 
 
-def name_of(network: object) -> str:
+def model_name(network: object) -> str:
     """The name under which `MODELS` lists a network's class."""
     for name, kind in MODELS.items():
         if type(network) is kind:

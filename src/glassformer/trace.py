@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from glassformer.core.config import make, nearest
+from glassformer.core.config import did_you_mean, from_dict
 from glassformer.core.errors import GlassError
 
 _open = 0  # traces, in all threads: a closed tap looks at nothing else
@@ -145,7 +145,7 @@ def parse_edit(data: Mapping[str, Any]) -> Zero | Scale | Replace:
     if kind not in EDITS:
         raise GlassError(f"an edit is one of {', '.join(EDITS)}, not {kind!r}")
     if kind != "replace":
-        edit: Zero | Scale = make(EDITS[kind], values, "edit.")
+        edit: Zero | Scale = from_dict(EDITS[kind], values, "edit.")
         return edit
     if not values.keys() <= {field.name for field in fields(Replace)} or "value" not in values:
         raise GlassError(f"replace takes a value, a head and a token, not {sorted(values)}")
@@ -153,7 +153,7 @@ def parse_edit(data: Mapping[str, Any]) -> Zero | Scale | Replace:
         value = torch.tensor(values.pop("value"), dtype=torch.float32)
     except (TypeError, ValueError) as error:
         raise GlassError(f"the value of an edit must be numbers: {error}") from None
-    place = make(Zero, values, "edit.")
+    place = from_dict(Zero, values, "edit.")
     return Replace(value if value.ndim else float(value), place.head, place.token)
 
 
@@ -211,13 +211,13 @@ class Trace(Mapping[str, Tensor]):
             return
         idle = [pattern for pattern in self.edits if pattern not in self._fired]
         if idle:
-            near = nearest(idle[0], self.names)
+            near = did_you_mean(idle[0], self.names)
             warnings.warn(f"the edit of {idle[0]!r} met no value{near}", stacklevel=2)
         silent = idle or self.allow_missing or not self.names
         for pattern in () if silent else self.patterns:
             if not any(fnmatchcase(name, pattern) for name in self.names):
                 leaves = sorted({name.rpartition(".")[2] for name in self.names})
-                near = nearest(pattern.rpartition(".")[2], leaves)
+                near = did_you_mean(pattern.rpartition(".")[2], leaves)
                 warnings.warn(f"the pattern {pattern!r} met no value{near}", stacklevel=2)
 
     def __getitem__(self, name: str) -> Tensor:
@@ -228,7 +228,7 @@ class Trace(Mapping[str, Tensor]):
             raise KeyError(f"{name!r} came after the trace was full: raise megabytes=")
         if name in self.names:
             raise KeyError(f"{name!r} was not asked for: give the trace a pattern that matches it")
-        raise KeyError(f"no value is named {name!r}{nearest(name, self.names)}")
+        raise KeyError(f"no value is named {name!r}{did_you_mean(name, self.names)}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.visits)

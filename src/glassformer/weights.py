@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import reading
+from glassformer.core.folder import wrap_read_errors
 
 State = dict[str, Tensor]
 FILE = "model.safetensors"
@@ -21,13 +21,13 @@ N = TypeVar("N", bound=nn.Module)
 def read(path: Path) -> State:
     """All tensors of a file; those of half precision as float32, in which this package computes."""
     try:
-        with reading(path), safe_open(path, framework="pt") as file:
-            return {name: whole(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+        with wrap_read_errors(path), safe_open(path, framework="pt") as file:
+            return {name: to_float32(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise GlassError(f"{path} is damaged or no safetensors file: {error}") from None
 
 
-def whole(value: Tensor) -> Tensor:
+def to_float32(value: Tensor) -> Tensor:
     return value.float() if value.is_floating_point() and value.itemsize < 4 else value
 
 
@@ -41,16 +41,18 @@ def write(state: State, path: Path) -> None:
     path.chmod(path.parent.stat().st_mode & 0o666)
 
 
-def fill(make: Callable[[], N], state: State, where: object) -> N:
+def build_with_weights(make: Callable[[], N], state: State, where: object) -> N:
     """A network with these weights. It is built without memory first, to compare the shapes."""
-    with torch.device("meta"), Unfilled():
+    with torch.device("meta"), SkipInit():
         network = make()
     wanted = network.state_dict()
     absent, surplus = wanted.keys() - state.keys(), state.keys() - wanted.keys()
     if absent:
-        raise GlassError(f"{where} lacks {some(absent)}")
+        raise GlassError(f"{where} lacks {list_some(absent)}")
     if surplus:
-        raise GlassError(f"{where} holds tensors that the model has no place for: {some(surplus)}")
+        raise GlassError(
+            f"{where} holds tensors that the model has no place for: {list_some(surplus)}"
+        )
     for name, value in wanted.items():
         counted = not value.is_floating_point() or not value.numel()  # as long as what was counted
         if value.shape != state[name].shape and not counted:
@@ -76,7 +78,7 @@ def fill(make: Callable[[], N], state: State, where: object) -> N:
     return network.eval()
 
 
-class Unfilled(TorchFunctionMode):
+class SkipInit(TorchFunctionMode):
     """Builds modules without their first weights, which take a second of imports to draw."""
 
     def __torch_function__(
@@ -88,7 +90,7 @@ class Unfilled(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def some(names: Iterable[str], most: int = 6) -> str:
+def list_some(names: Iterable[str], most: int = 6) -> str:
     """A list for a message that stays one line."""
     ordered = sorted(names)
     more = f" and {len(ordered) - most} more" if len(ordered) > most else ""

@@ -46,13 +46,13 @@ def test_help_is_quick_and_imports_neither_commands_nor_torch():
     )
     times = []
     for _ in range(3):
-        before = os.times()
+        previous_ids = os.times()
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )
         after = os.times()  # of the processor, whoever else uses it
         spent = (after.children_user, after.children_system)
-        times.append(sum(spent) - before.children_user - before.children_system)
+        times.append(sum(spent) - previous_ids.children_user - previous_ids.children_system)
     assert done.stdout.endswith("\nset() set()\n")
     assert min(times) < 0.5
 

@@ -75,8 +75,8 @@ def test_heads_and_patches_are_told_as_tables_and_as_json(run):
     assert "induction" in said
     assert "blocks.1 3 " in said
     assert "先前相同" in command("heads", run, "a cat sat", "--lang", "zh")
-    roles = [json.loads(line) for line in command("heads", run, "--json").splitlines()]
-    assert {role["head"] for role in roles} == {0, 1, 2, 3}
+    measure_heads = [json.loads(line) for line in command("heads", run, "--json").splitlines()]
+    assert {role["head"] for role in measure_heads} == {0, 1, 2, 3}
     found = json.loads(command("patch", run, "a cat", "a cab", "--json"))
     assert set(found) == {
         "clean", "corrupt", "answers", "chances", "gap", "places", "heads"

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from faults import COMMAND, saved_step, wait_for_steps
-from glassformer.core.reporter import Bar, Reporter, discard_output, is_terminal
+from glassformer.core.reporter import ProgressBar, Reporter, discard_output, is_terminal
 
-TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.context=16", "train.batch=4"]
+TINY = ["model.dim=16", "model.depth=1", "model.heads=2", "model.context=16", "train.batch_size=4"]
 TRAIN = [
     *COMMAND, "train", "generate", "book.txt", "--run", "run", "--steps", "12", "--threads", "1",
     "--device", "cpu", *(x for s in TINY for x in ("--set", s)),
@@ -73,8 +73,8 @@ def test_under_nohup_a_closed_terminal_changes_nothing(home):
 
     process = start_endless(home, stderr=subprocess.DEVNULL, preexec_fn=ignore)
     process.send_signal(signal.SIGHUP)
-    before = saved_step(home / "run")
-    while saved_step(home / "run") <= before:
+    previous_ids = saved_step(home / "run")
+    while saved_step(home / "run") <= previous_ids:
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
@@ -107,7 +107,7 @@ def test_progress_never_raises(monkeypatch, tmp_path):
         live("a line")
         live.line("another")
         live.clear()
-        Bar(live, "bar", 3).add(1)
+        ProgressBar(live, "bar", 3).add(1)
         if stream is not None:
             assert live.stream is None
             discard_output(stream)

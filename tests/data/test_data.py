@@ -9,13 +9,33 @@ import pytest
 import torch
 
 from glassformer import GlassError
-from glassformer.core.reporter import Bar, NullReporter
+from glassformer.core.reporter import NullReporter, ProgressBar
 from glassformer.data import corpus, sample
-from glassformer.data.batches import Buckets, group, padded, some_of, windows
-from glassformer.data.files import LONGEST, Bad, Quiet, guess_separator, kind_of, lines, rows
-from glassformer.data.labelled import aligned, check_labels, first_rows, guess_columns, table_rows
-from glassformer.data.split import Overlap, held_out
-from glassformer.data.store import Store, Writer
+from glassformer.data.batches import (
+    Buckets,
+    choose_examples,
+    group_by_tokens,
+    pad_rows,
+    sample_windows,
+)
+from glassformer.data.files import (
+    LONGEST,
+    BadRowPolicy,
+    IgnoreBadRows,
+    file_type,
+    guess_separator,
+    read_lines,
+    read_rows,
+)
+from glassformer.data.labeled import (
+    check_labels,
+    guess_columns,
+    peek_rows,
+    read_aligned_lines,
+    read_table_rows,
+)
+from glassformer.data.split import LeakCounter, is_held_out
+from glassformer.data.store import Store, StoreWriter
 from glassformer.text.plain import Bytes
 
 
@@ -29,7 +49,7 @@ def write(path, content):
 
 def test_marks_and_line_ends_of_windows_are_taken_away(tmp_path):
     file = write(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\nthree")
-    assert list(lines(file, Bad())) == [
+    assert list(read_lines(file, BadRowPolicy())) == [
         (f"{file}:1", "one\n"),
         (f"{file}:2", "two\n"),
         (f"{file}:3", "three"),
@@ -47,13 +67,13 @@ def test_marks_and_line_ends_of_windows_are_taken_away(tmp_path):
 def test_bad_lines_are_named_or_noted(tmp_path, content, message):
     file, log = write(tmp_path / "a.txt", content), tmp_path / "skipped.jsonl"
     with pytest.raises(GlassError, match=message):
-        list(lines(file, Bad()))
-    bad = Bad(log)
-    assert [text for _, text in lines(file, bad)] == ["good\n"]
-    assert bad.count == 1
+        list(read_lines(file, BadRowPolicy()))
+    on_bad_row = BadRowPolicy(log)
+    assert [text for _, text in read_lines(file, on_bad_row)] == ["good\n"]
+    assert on_bad_row.count == 1
     noted = json.loads(log.read_text())
-    assert noted["place"].startswith(str(file))
-    assert [text for _, text in lines(file, Quiet())] == ["good\n"]
+    assert noted["location"].startswith(str(file))
+    assert [text for _, text in read_lines(file, IgnoreBadRows())] == ["good\n"]
 
 
 def test_packed_files_are_read_and_damaged_ones_named(tmp_path):
@@ -61,12 +81,12 @@ def test_packed_files_are_read_and_damaged_ones_named(tmp_path):
     write(tmp_path / "a.txt.gz", gzip.compress(text.encode()))
     write(tmp_path / "b.txt.xz", lzma.compress(text.encode()))
     for name in ("a.txt.gz", "b.txt.xz"):
-        assert "".join(t for _, t in lines(tmp_path / name, Bad())) == text
+        assert "".join(t for _, t in read_lines(tmp_path / name, BadRowPolicy())) == text
         content = (tmp_path / name).read_bytes()
         write(tmp_path / name, content[: len(content) // 2])
         with pytest.raises(GlassError, match=f"{name} is damaged"):
-            list(lines(tmp_path / name, Bad()))
-    assert kind_of(tmp_path / "x.csv.gz") == ".csv"
+            list(read_lines(tmp_path / name, BadRowPolicy()))
+    assert file_type(tmp_path / "x.csv.gz") == ".csv"
 
 
 @pytest.mark.parametrize(
@@ -80,13 +100,13 @@ def test_packed_files_are_read_and_damaged_ones_named(tmp_path):
     ],
 )
 def test_tables_of_every_kind_hold_the_same(tmp_path, name, content):
-    read = [row.values for row in rows(write(tmp_path / name, content), Bad())]
+    read = [row.values for row in read_rows(write(tmp_path / name, content), BadRowPolicy())]
     assert read == [{"text": "one, two", "label": "x"}, {"text": "three", "label": "y"}]
 
 
 def test_a_table_without_header_numbers_its_columns(tmp_path):
     file = write(tmp_path / "a.tsv", 'Hi.\t你好。\n"Quoted" text\t引用\n')
-    read = [row.values for row in rows(file, Bad())]
+    read = [row.values for row in read_rows(file, BadRowPolicy())]
     assert read == [{"1": "Hi.", "2": "你好。"}, {"1": '"Quoted" text', "2": "引用"}]
     assert guess_separator(write(tmp_path / "b.csv", "a|b|c\nd|e|f\n")) == "|"
 
@@ -103,7 +123,7 @@ def test_a_table_without_header_numbers_its_columns(tmp_path):
 )
 def test_ragged_rows_and_wrong_json_are_named(tmp_path, name, content, message):
     with pytest.raises(GlassError, match=message):
-        list(rows(write(tmp_path / name, content), Bad()))
+        list(read_rows(write(tmp_path / name, content), BadRowPolicy()))
 
 
 # --- labelled texts and pairs ---------------------------------------------------------------------
@@ -112,23 +132,23 @@ def test_ragged_rows_and_wrong_json_are_named(tmp_path, name, content, message):
 def test_columns_are_guessed_by_name_and_by_content(tmp_path):
     body = "".join(f"{i},{'good' if i % 2 else 'bad'},text number {i} is long\n" for i in range(20))
     named = write(tmp_path / "a.csv", "id,sentiment,review\n" + body)
-    guess = guess_columns(first_rows((named,), None), (), None)
+    guess = guess_columns(peek_rows((named,), None), (), None)
     assert (guess.text, guess.label) == (("review",), "sentiment")
     nameless = write(tmp_path / "b.csv", body)
-    guess = guess_columns(first_rows((nameless,), None), (), None)
+    guess = guess_columns(peek_rows((nameless,), None), (), None)
     assert (guess.text, guess.label) == (("3",), "2")
     with pytest.raises(GlassError, match="no column 'txt'; there are id, sentiment, review"):
-        guess_columns(first_rows((named,), None), ("txt",), None)
+        guess_columns(peek_rows((named,), None), ("txt",), None)
     pairs = write(
         tmp_path / "c.csv", "premise,hypothesis,label\n" + "a b,c d,yes\ne f,g h,no\n" * 4
     )
-    assert guess_columns(first_rows((pairs,), None), (), None).text == ("premise", "hypothesis")
+    assert guess_columns(peek_rows((pairs,), None), (), None).text == ("premise", "hypothesis")
 
 
 def test_of_the_columns_with_few_values_that_with_the_fewest_is_the_label(tmp_path):
     body = "".join(f"{i % 5},{i % 2},some words and {i}\n" for i in range(40))
     file = write(tmp_path / "a.csv", "stars,kind,text\n" + body)
-    guess = guess_columns(first_rows((file,), None), (), None)
+    guess = guess_columns(peek_rows((file,), None), (), None)
     assert (guess.text, guess.label) == (("text",), "kind")
 
 
@@ -138,7 +158,7 @@ def test_a_folder_is_a_table_whose_folders_are_labels(tmp_path):
             folder = tmp_path / "acl" / part / label
             folder.mkdir(parents=True)
             write(folder / "1.txt", f"{part} {label}")
-    read = [row.values for row in table_rows((tmp_path / "acl",), Bad(), None)]
+    read = [row.values for row in read_table_rows((tmp_path / "acl",), BadRowPolicy(), None)]
     assert read == [
         {"text": "train neg", "label": "neg"},
         {"text": "train pos", "label": "pos"},
@@ -147,10 +167,13 @@ def test_a_folder_is_a_table_whose_folders_are_labels(tmp_path):
 
 def test_aligned_files_must_have_equally_many_lines(tmp_path):
     a, b = write(tmp_path / "a", "1\n2\n"), write(tmp_path / "b", "x\ny\n")
-    assert [pair[1:] for pair in aligned(a, b, Bad())] == [("1", "x"), ("2", "y")]
+    assert [pair[1:] for pair in read_aligned_lines(a, b, BadRowPolicy())] == [
+        ("1", "x"),
+        ("2", "y"),
+    ]
     write(b, "x\n")
     with pytest.raises(GlassError, match=r"b ends before .*a"):
-        list(aligned(a, b, Bad()))
+        list(read_aligned_lines(a, b, BadRowPolicy()))
 
 
 def test_one_label_is_nothing_to_learn():
@@ -168,7 +191,7 @@ def test_one_label_is_nothing_to_learn():
 
 @pytest.mark.parametrize("vocab", [100, 100_000])
 def test_a_store_gives_back_what_was_written(tmp_path, vocab):
-    writer = Writer(tmp_path / "x.ids", vocab)
+    writer = StoreWriter(tmp_path / "x.ids", vocab)
     written = [[1, 2, 3], [], [vocab - 1], list(range(50))]
     for ids in written:
         writer.add(ids)
@@ -181,15 +204,15 @@ def test_a_store_gives_back_what_was_written(tmp_path, vocab):
 
 
 def test_windows_are_stretches_of_the_text_and_depend_only_on_seed_and_step(tmp_path):
-    writer = Writer(tmp_path / "x.ids", 1000)
+    writer = StoreWriter(tmp_path / "x.ids", 1000)
     writer.add(range(500))
     store = writer.close()
-    some = windows(store, seed=1, step=7, batch=20, length=9)
+    some = sample_windows(store, seed=1, step=7, batch=20, length=9)
     assert torch.equal(some[:, 1:], some[:, :-1] + 1)
-    assert torch.equal(some, windows(store, 1, 7, 20, 9))
-    assert not torch.equal(some, windows(store, 1, 8, 20, 9))
-    assert not torch.equal(some, windows(store, 2, 7, 20, 9))
-    starts = torch.cat([windows(store, 0, s, 50, 9)[:, 0] for s in range(100)])
+    assert torch.equal(some, sample_windows(store, 1, 7, 20, 9))
+    assert not torch.equal(some, sample_windows(store, 1, 8, 20, 9))
+    assert not torch.equal(some, sample_windows(store, 2, 7, 20, 9))
+    starts = torch.cat([sample_windows(store, 0, s, 50, 9)[:, 0] for s in range(100)])
     assert (starts.min(), starts.max()) == (0, 491)
 
 
@@ -210,30 +233,30 @@ def test_every_example_comes_once_in_an_epoch():
 
 def test_a_group_holds_no_more_than_it_may():
     lengths = np.array([5, 1, 3, 100, 2])
-    for batch in group(np.argsort(lengths), lengths, 10):
+    for batch in group_by_tokens(np.argsort(lengths), lengths, 10):
         assert len(batch) == 1 or lengths[batch].max() * len(batch) <= 10
 
 
 def test_a_part_is_always_the_same_and_from_everywhere():
-    part = some_of(1000, 100)
+    part = choose_examples(1000, 100)
     assert len(set(part.tolist())) == 100
     assert part.min() < 100
     assert part.max() > 900
-    assert part.tolist() == some_of(1000, 100).tolist()
-    assert some_of(5, None).tolist() == some_of(5, 9).tolist() == [0, 1, 2, 3, 4]
+    assert part.tolist() == choose_examples(1000, 100).tolist()
+    assert choose_examples(5, None).tolist() == choose_examples(5, 9).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_padding_is_marked():
-    ids, keep = padded([np.array([1, 2]), np.array([3])])
+    ids, keep = pad_rows([np.array([1, 2]), np.array([3])])
     assert ids.tolist() == [[1, 2], [3, 0]]
     assert keep.tolist() == [[True, True], [True, False]]
 
 
 def test_equal_texts_stay_on_one_side():
-    parts = [held_out(f"text {i}", seed=0) for i in range(5000)]
+    parts = [is_held_out(f"text {i}", seed=0) for i in range(5000)]
     assert 0.08 < np.mean(parts) < 0.12
-    assert parts == [held_out(f"text {i}", seed=0) for i in range(5000)]
-    assert parts != [held_out(f"text {i}", seed=1) for i in range(5000)]
+    assert parts == [is_held_out(f"text {i}", seed=0) for i in range(5000)]
+    assert parts != [is_held_out(f"text {i}", seed=1) for i in range(5000)]
 
 
 # --- corpus ---------------------------------------------------------------------------------------
@@ -242,12 +265,14 @@ def test_equal_texts_stay_on_one_side():
 def test_the_last_tenth_is_kept_and_no_character_is_cut(tmp_path):
     text = "机器学习 and 😀 more\n" * 400
     file = write(tmp_path / "a.txt", text)
-    content = lambda: corpus.texts((file,), Bad())
-    extent = corpus.measure(content())
+    content = lambda: corpus.texts((file,), BadRowPolicy())
+    extent = corpus.summarize_corpus(content())
     assert extent.bytes == len(text.encode())
     tokenizer = Bytes()
-    parts = corpus.cut_at(content(), round(extent.bytes * 0.9))
-    facts = corpus.encode_corpus(parts, tokenizer, tmp_path, Bar(NullReporter(), "", extent.bytes))
+    parts = corpus.split_at_byte(content(), round(extent.bytes * 0.9))
+    facts = corpus.encode_corpus(
+        parts, tokenizer, tmp_path, ProgressBar(NullReporter(), "", extent.bytes)
+    )
     train, valid = (Store(tmp_path / f"{name}.ids", 256) for name in ("train", "valid"))
     both = [tokenizer.decode(store.flat.tolist()) for store in (train, valid)]
     assert "".join(both) == text
@@ -260,14 +285,14 @@ def test_text_comes_from_folders_and_columns_too(tmp_path):
     folder.mkdir()
     write(folder / "b.txt", "second\n")
     write(folder / "a.txt", "first\n")
-    assert "".join(corpus.texts((folder,), Bad())) == "first\nsecond\n"
+    assert "".join(corpus.texts((folder,), BadRowPolicy())) == "first\nsecond\n"
     table = write(tmp_path / "t.jsonl", '{"id": "1", "text": "a long text"}\n')
     assert corpus.guess_column((folder, table)) == "text"
-    assert "".join(corpus.texts((table,), Bad(), "text")) == "a long text\n"
+    assert "".join(corpus.texts((table,), BadRowPolicy(), "text")) == "a long text\n"
     with pytest.raises(GlassError, match="no column 'x'; have id, text"):
-        list(corpus.texts((table,), Bad(), "x"))
+        list(corpus.texts((table,), BadRowPolicy(), "x"))
     with pytest.raises(GlassError, match="the files are empty"):
-        corpus.measure(corpus.texts((write(tmp_path / "e.txt", ""),), Bad()))
+        corpus.summarize_corpus(corpus.texts((write(tmp_path / "e.txt", ""),), BadRowPolicy()))
 
 
 # --- samples --------------------------------------------------------------------------------------
@@ -330,16 +355,16 @@ def test_parquet_is_a_table_like_any_other(tmp_path):
 
     file = tmp_path / "a.parquet"
     parquet.write_table(arrow.table({"text": ["one", None, "三"], "label": [1, 0, 1]}), file)
-    assert [row.values for row in rows(file, Bad())] == [
+    assert [row.values for row in read_rows(file, BadRowPolicy())] == [
         {"text": "one", "label": "1"}, {"text": "", "label": "0"}, {"text": "三", "label": "1"}
     ]  # fmt: skip
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(GlassError, match=r"a\.parquet is damaged"):
-        list(rows(file, Bad()))
+        list(read_rows(file, BadRowPolicy()))
 
 
 def test_texts_on_both_sides_of_a_split_are_counted():
-    overlap = Overlap()
+    overlap = LeakCounter()
     for part, text in (
         ("train", "a"),
         ("train", "b"),

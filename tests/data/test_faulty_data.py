@@ -15,8 +15,15 @@ from faults import COMMAND
 from glassformer import GlassError
 from glassformer.core.reporter import NullReporter
 from glassformer.data import files
-from glassformer.data.files import Bad, Quiet, guess_separator, kept_input, lines, rows
-from glassformer.data.labelled import guess_columns
+from glassformer.data.files import (
+    BadRowPolicy,
+    IgnoreBadRows,
+    guess_separator,
+    read_lines,
+    read_rows,
+    save_streams,
+)
+from glassformer.data.labeled import guess_columns
 from glassformer.data.request import DataOptions, DataRequest
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import check
@@ -28,8 +35,8 @@ def write(path, content):
     return path
 
 
-def texts(file, bad=None):
-    return [row.values["text"] for row in rows(file, bad or Bad())]
+def texts(file, on_bad_row=None):
+    return [row.values["text"] for row in read_rows(file, on_bad_row or BadRowPolicy())]
 
 
 # --- damaged files --------------------------------------------------------------------------------
@@ -42,20 +49,20 @@ def test_a_packed_file_that_is_damaged_in_its_middle_is_named(tmp_path, pack):
         content[at] ^= 0xFF
     name = "a.txt.gz" if pack is gzip.compress else "a.txt.xz"
     with pytest.raises(GlassError, match=f"{name}"):
-        list(lines(write(tmp_path / name, bytes(content)), Quiet()))
+        list(read_lines(write(tmp_path / name, bytes(content)), IgnoreBadRows()))
 
 
 @pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
 def test_lines_may_end_as_on_any_system(tmp_path, end):
     file = write(tmp_path / "a.csv", end.join(["text,label", "one,x", "two,y", ""]))
     assert texts(file) == ["one", "two"]
-    assert [row.place for row in rows(file, Bad())] == [f"{file}:2", f"{file}:3"]
+    assert [row.location for row in read_rows(file, BadRowPolicy())] == [f"{file}:2", f"{file}:3"]
 
 
 def test_a_return_inside_a_line_is_part_of_it(tmp_path):
     """Files that translate each other stay aligned, whatever stands in their lines."""
     one = write(tmp_path / "a", "a\rb\nc\r\nd\n")
-    assert [text for _, text in lines(one, Bad())] == ["a\rb\n", "c\n", "d\n"]
+    assert [text for _, text in read_lines(one, BadRowPolicy())] == ["a\rb\n", "c\n", "d\n"]
 
 
 @pytest.mark.parametrize(
@@ -70,9 +77,9 @@ def test_json_that_is_none_is_a_bad_row(tmp_path, record, reason):
     file = write(tmp_path / "a.jsonl", '{"text": "one"}\n' + record + '\n{"text": "two"}\n')
     with pytest.raises(GlassError, match=rf"a\.jsonl:2: not JSON \(.*{reason}"):
         texts(file)
-    bad = Bad(tmp_path / "skipped.jsonl")
-    assert texts(file, bad) == ["one", "two"]
-    assert bad.count == 1
+    on_bad_row = BadRowPolicy(tmp_path / "skipped.jsonl")
+    assert texts(file, on_bad_row) == ["one", "two"]
+    assert on_bad_row.count == 1
     with pytest.raises(GlassError, match=rf"a\.json is not JSON: .*{reason}"):
         texts(write(tmp_path / "a.json", f"[{record}]"))
 
@@ -97,8 +104,8 @@ def test_a_separator_is_one_character(separator):
 # --- quotation marks ------------------------------------------------------------------------------
 
 
-def table(before, stray, after):
-    body = [*(f"good {i},pos" for i in range(before)), stray]
+def table(previous_ids, stray, after):
+    body = [*(f"good {i},pos" for i in range(previous_ids)), stray]
     return "\n".join(["text,label", *body, *(f"fine {i},neg" for i in range(after))]) + "\n"
 
 
@@ -107,20 +114,20 @@ def test_a_stray_quotation_mark_spoils_its_own_line_and_no_other(tmp_path, tail)
     file = write(tmp_path / "a.csv", table(3, '"tis the season,pos', 40) + tail)
     with pytest.raises(GlassError, match=r"a\.csv:5: a quotation mark is opened here"):
         texts(file)
-    bad = Bad(tmp_path / "skipped.jsonl")
-    read = texts(file, bad)
+    on_bad_row = BadRowPolicy(tmp_path / "skipped.jsonl")
+    read = texts(file, on_bad_row)
     assert read[:43] == [f"good {i}" for i in range(3)] + [f"fine {i}" for i in range(40)]
-    assert bad.count == 1
+    assert on_bad_row.count == 1
     assert check("classify", DataRequest(files=(file,)))["bad_rows"] == 1
 
 
 def test_a_stray_quotation_mark_that_ends_soon_is_found_too(tmp_path):
     rows = ['"good,pos', "fine,neg", "meh,neg", 'screen 5",pos', "so so,neg"]
-    bad = Bad(tmp_path / "skipped.jsonl")
-    assert texts(write(tmp_path / "a.csv", "\n".join(["text,label", *rows])), bad) == [
+    on_bad_row = BadRowPolicy(tmp_path / "skipped.jsonl")
+    assert texts(write(tmp_path / "a.csv", "\n".join(["text,label", *rows])), on_bad_row) == [
         "fine", "meh", 'screen 5"', "so so",
     ]  # fmt: skip
-    assert bad.count == 1
+    assert on_bad_row.count == 1
 
 
 def test_texts_of_several_lines_are_still_one_cell(tmp_path):
@@ -154,14 +161,17 @@ def test_marks_inside_a_text_that_are_not_doubled_are_part_of_it(tmp_path):
 def test_a_line_without_marks_is_cut_as_the_reader_of_tables_cuts_it(tmp_path):
     content = "text,label\n a , b \nx,\n,y\n'q',z\n"
     expected = list(csv.reader(io.StringIO(content)))[1:]
-    read = [list(row.values.values()) for row in rows(write(tmp_path / "a.csv", content), Bad())]
+    read = [
+        list(row.values.values())
+        for row in read_rows(write(tmp_path / "a.csv", content), BadRowPolicy())
+    ]
     assert read == expected
 
 
 def test_rows_that_are_not_text_do_not_spoil_the_guess_of_the_separator(tmp_path):
     file = write(tmp_path / "a.csv", b"text;label\none;x\n\xff\xfe;y\ntwo;z\n")
     assert guess_separator(file) == ";"
-    assert texts(file, Bad(tmp_path / "skipped.jsonl")) == ["one", "two"]
+    assert texts(file, BadRowPolicy(tmp_path / "skipped.jsonl")) == ["one", "two"]
 
 
 # --- columns --------------------------------------------------------------------------------------
@@ -169,7 +179,7 @@ def test_rows_that_are_not_text_do_not_spoil_the_guess_of_the_separator(tmp_path
 
 def test_a_column_is_not_both_text_and_label(tmp_path):
     file = write(tmp_path / "a.csv", "text,label\n" + "a,x\nb,y\n" * 9)
-    first = list(rows(file, Bad()))
+    first = list(read_rows(file, BadRowPolicy()))
     with pytest.raises(GlassError, match="'text' cannot be both the label and the text"):
         guess_columns(first, ("text",), "text")
 
@@ -179,7 +189,7 @@ def test_columns_of_one_name_are_refused(tmp_path):
     with pytest.raises(GlassError, match="two columns are called 'text'"):
         texts(file)
     exported = write(tmp_path / "b.csv", "text,label,,\ngood,pos,,\n")  # as spreadsheets do it
-    assert [row.values for row in rows(exported, Bad())] == [
+    assert [row.values for row in read_rows(exported, BadRowPolicy())] == [
         {"text": "good", "label": "pos", "3": "", "4": ""}
     ]
 
@@ -189,7 +199,7 @@ def test_empty_texts_are_bad_rows(tmp_path):
     file = write(tmp_path / "a.csv", f"text,label\n{body}  ,x\n")
     with pytest.raises(GlassError, match=r"a\.csv:42: the text is empty"):
         TASKS["classify"].prepare(DataRequest(files=(file,)), tmp_path, NullReporter())
-    given = DataRequest(files=(file,), bad=Bad(tmp_path / "skipped.jsonl"))
+    given = DataRequest(files=(file,), on_bad_row=BadRowPolicy(tmp_path / "skipped.jsonl"))
     artifacts = TASKS["classify"].prepare(given, tmp_path, NullReporter())
     texts = TASKS["classify"].open(artifacts, tmp_path).dataset.texts
     assert len(texts["train"]) + len(texts["valid"]) == 40
@@ -203,7 +213,7 @@ def test_a_pipe_is_read_once_and_kept(tmp_path):
     content = "text,label\n" + "a b,x\nc d,y\n" * 5000
     writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(content))
     writer.start()
-    (kept,) = kept_input((tmp_path / "pipe",), tmp_path, table=True)
+    (kept,) = save_streams((tmp_path / "pipe",), tmp_path, table=True)
     writer.join()
     assert (kept.suffix, kept.read_text()) == (".csv", content)
 
@@ -212,11 +222,11 @@ def test_a_pipe_that_nobody_writes_to_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "PATIENCE", 0.05)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(GlassError, match="is a pipe, and nothing came through it"):
-        kept_input((tmp_path / "pipe",), tmp_path, table=False)
+        save_streams((tmp_path / "pipe",), tmp_path, table=False)
     with pytest.raises(GlassError, match="cannot be read again and again"):
-        list(lines(tmp_path / "pipe", Bad()))
+        list(read_lines(tmp_path / "pipe", BadRowPolicy()))
     with pytest.raises(GlassError, match="there is no file"):
-        list(lines(tmp_path / "nothing", Bad()))
+        list(read_lines(tmp_path / "nothing", BadRowPolicy()))
 
 
 def test_a_pipe_that_somebody_will_write_to_is_waited_for(tmp_path, monkeypatch):
@@ -230,7 +240,7 @@ def test_a_pipe_that_somebody_will_write_to_is_waited_for(tmp_path, monkeypatch)
 
     writer = threading.Thread(target=write_late)
     writer.start()
-    (kept,) = kept_input((tmp_path / "pipe",), tmp_path, table=False)
+    (kept,) = save_streams((tmp_path / "pipe",), tmp_path, table=False)
     writer.join()
     assert kept.read_text() == "late\n"
 

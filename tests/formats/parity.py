@@ -61,9 +61,9 @@ def assert_the_way_back(model, theirs, folder):
     """What we write, their library loads with equal tensors, and we load as it was."""
     model.save(folder, format="huggingface")
     again = type(theirs).from_pretrained(folder, attn_implementation="eager")
-    before, after = theirs.state_dict(), again.state_dict()
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
+    previous_ids, after = theirs.state_dict(), again.state_dict()
+    assert previous_ids.keys() == after.keys()
+    assert all(torch.equal(previous_ids[name], after[name]) for name in previous_ids)
     ours = load(folder)
     assert ours.config == model.config
     state = ours.network.state_dict()

@@ -52,7 +52,7 @@ def test_twenty_random_models_agree(seed, tmp_path):
         "BertForPreTraining": lambda: (
             (output[keep], expected.prediction_logits[keep]),
             (
-                network.masked_logits(ids, keep, segments, keep).follows,
+                network.masked_logits(ids, keep, segments, keep).is_next,
                 expected.seq_relationship_logits,
             ),
         ),
@@ -89,7 +89,7 @@ def test_a_real_bert_gives_the_reference_sentence_embeddings():
         "机器学习 and naïve cafés 😀",
         "The quick brown fox jumps over the lazy dog, and then it sleeps for a long time.",
     ]
-    start, end = (ours.tokenizer.specials[name] for name in ("[CLS]", "[SEP]"))
+    start, end = (ours.tokenizer.special_tokens[name] for name in ("[CLS]", "[SEP]"))
     rows = [[start, *ours.tokenizer.encode(text), end] for text in sentences]
     batch = tokenizer(sentences, padding=True, return_tensors="pt")
     keep = batch["attention_mask"].bool()

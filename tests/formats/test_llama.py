@@ -92,8 +92,8 @@ def test_old_and_new_keys_of_rotary_positions_mean_the_same(tmp_path, stretched)
     config["rope_scaling"] = rope if stretched else None
     file.write_text(json.dumps(config))
     assert load(tmp_path).config == new.config
-    assert new.config.base == 500.0
-    assert (new.config.stretch is not None) == stretched
+    assert new.config.rope_theta == 500.0
+    assert (new.config.rope_scaling is not None) == stretched
 
 
 def test_the_story_that_llama2c_tells(data):
@@ -128,7 +128,7 @@ def test_a_llama2c_file_is_read_to_its_last_byte(tmp_path, tied):
     model = load(path)
     assert model.tokenizer is None
     assert model.config.tied is tied
-    assert (model.config.context, model.config.key_heads) == (6, 1)
+    assert (model.config.context, model.config.kv_heads) == (6, 1)
     numbers = torch.frombuffer(bytearray(path.read_bytes()[28:]), dtype=torch.float32)
     assert torch.equal(model.network.token.weight.flatten(), numbers[:88])
     if not tied:
@@ -170,7 +170,7 @@ def test_a_story_is_that_of_llama2c_to_its_end(data, tmp_path):
         ("One day", "9d1ffb434e9ceaa29cb39141fd48ca47"),
         ("", "e0c267ef267cb50130db210849536569"),
     ):
-        story = prompt + model.generate(prompt, new=511, temperature=0.0) + "\n"
+        story = prompt + model.generate(prompt, max_new_tokens=511, temperature=0.0) + "\n"
         assert hashlib.sha256(story.encode()).hexdigest().startswith(expected), story
 
 
@@ -181,6 +181,6 @@ def test_a_llama2c_model_reads_its_first_token_before_a_text(tmp_path):
     model = load(llama2c_file(tmp_path / "m.bin"), tokenizer=tmp_path / "tokenizer.bin")
     assert model.task == {"eos": [1, 2]}
     with Trace(model.network, "token") as trace:
-        model.generate("ab", new=1, temperature=0.0)
+        model.generate("ab", max_new_tokens=1, temperature=0.0)
     assert torch.equal(trace["token"][0, 0], model.network.token.weight[1])
     assert trace["token"].shape[1] == 1 + len(model.tokenizer.encode("ab"))

@@ -38,8 +38,8 @@ def copy_layer(mine, other):
     copy_attention(mine.attention, other.self_attn)
     other.norm1.load_state_dict(mine.attention_norm.state_dict())
     other.norm2.load_state_dict(mine.feedforward_norm.state_dict())
-    other.linear1.load_state_dict(mine.feedforward.widen.state_dict())
-    other.linear2.load_state_dict(mine.feedforward.narrow.state_dict())
+    other.linear1.load_state_dict(mine.feedforward.up.state_dict())
+    other.linear2.load_state_dict(mine.feedforward.down.state_dict())
 
 
 def copy_attention(mine, other):

@@ -71,7 +71,7 @@ PARTS: dict[str, list[Any]] = {  # of a tokenizer, by their path in its file
     "added_tokens.0.content": ["", "a", "\0"],
     "added_tokens.0.special": [False],
     "tokens": [[], ["a", "a"], [str(i) for i in range(999)]],
-    "specials": [[], ["<unk>"], ["<unk>", "<unk>"], ["<end>", "<unk>"], ["<unk>", "", "a"]],
+    "special_tokens": [[], ["<unk>"], ["<unk>", "<unk>"], ["<end>", "<unk>"], ["<unk>", "", "a"]],
 }  # fmt: skip
 
 Edit = Callable[[bytes, Random], tuple[bytes, str]]  # what a file holds, and what was done to it
@@ -188,10 +188,10 @@ def edit_safetensors(content: bytes, choose: Random) -> tuple[bytes, str]:
     elif what == "any":
         edit_tree(header, choose)
     elif what in entry:
-        kinds = "F64 F16 BF16 I64 I32 U8 BOOL F8_E4M3 C64 X".split()
+        distinct = "F64 F16 BF16 I64 I32 U8 BOOL F8_E4M3 C64 X".split()
         shapes = [[], [0], [-1], [2**62, 4], [*shape, 1], shape[::-1], [1] * 70]
         offsets = [[end, start], [0, 2**63], [start, end + 8], [0], [-8, 0]]
-        entry[what] = choose.choice({"dtype": kinds, "shape": shapes}.get(what, offsets))
+        entry[what] = choose.choice({"dtype": distinct, "shape": shapes}.get(what, offsets))
     raw = nested(json.dumps(header))
     raw = raw[:-1] + b"," + again[1:].encode() if what == "twice" else raw
     raw += b" " * (-len(raw) % 8)

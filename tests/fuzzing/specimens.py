@@ -77,8 +77,8 @@ def write_data(home: Path) -> list[Path]:
     """Small data files of every kind, and a folder of texts, each in a folder of its own."""
     book = "the cat sat on the mat and the dog sat on the log.\n" * 30
     pairs = "".join(f"one {i % 7} two {i}\teins {i % 7} zwei {i}\n" for i in range(60))
-    kinds = [("cat", "animal"), ("mat", "thing")]
-    rows = [{"text": f"the {word} sat {i}", "label": k} for i in range(30) for word, k in kinds]
+    distinct = [("cat", "animal"), ("mat", "thing")]
+    rows = [{"text": f"the {word} sat {i}", "label": k} for i in range(30) for word, k in distinct]
     cells = [["text", "label"], *([row["text"], row["label"]] for row in rows)]
     texts = {
         "book.txt": book, "masked.txt": book, "pairs.tsv": pairs, "labels.json": json.dumps(rows),
@@ -102,7 +102,7 @@ def write_data(home: Path) -> list[Path]:
 
 def train_runs(home: Path) -> list[Path]:
     """Small runs of every task, each with a baseline that counts, and one with an adapter."""
-    sizes = ["model.dim=16", "model.depth=1", "model.heads=2", "train.batch=2"]
+    sizes = ["model.dim=16", "model.depth=1", "model.heads=2", "train.batch_size=2"]
     short = [*sizes, "model.context=16"]
     options: dict[str, dict[str, Any]] = {
         "classify": {"tokenizer": "words", "settings": short},
@@ -116,14 +116,14 @@ def train_runs(home: Path) -> list[Path]:
         train(
             TASKS[name.split(".")[0]], home / "data" / name.replace(".", "-") / name,
             run=home / "runs" / run, steps=4, save_every=2, device="cpu", precision="float32",
-            threads=1, tell=NullReporter(), **more,
+            threads=1, reporter=NullReporter(), **more,
         )  # fmt: skip
     return [home / "runs" / run for run in options]
 
 
 def save_others(home: Path) -> list[Path]:
     """Folders of architectures that no run has."""
-    words = Characters.train(["the cat sat"], specials=("<unk>", "<start>", "<end>"))
+    words = Characters.train(["the cat sat"], special_tokens=("<unk>", "<start>", "<end>"))
     assert words.vocab <= VOCAB
     for name in (
         "decoder: additive, rotary", "recurrent: lstm", "recurrent_translator: dot", "wide llama",
@@ -186,7 +186,7 @@ def ask(model: Model) -> None:
     for use in (
         lambda: model.words().encode("a" * 2000),
         lambda: model.words().encode("a" * 1999 + "!"),
-        lambda: model.generate("ab", new=3, temperature=0.0),
+        lambda: model.generate("ab", max_new_tokens=3, temperature=0.0),
         lambda: model.classify(["a b"]),
         lambda: model.translate(["a b"]),
         lambda: model.fill_mask("a [MASK] b"),

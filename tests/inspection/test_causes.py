@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from cases import CASES, ids
 from glassformer import GlassError
 from glassformer.inspection import draw
-from glassformer.inspection.heads import LENGTH, looks, repeated, roles
+from glassformer.inspection.heads import LENGTH, attention_shares, measure_heads, repeated
 from glassformer.inspection.patch import patch
 from glassformer.models.network import Trait
 from inspection.test_worksheet import TOKENIZER
@@ -17,13 +17,13 @@ from inspection.test_worksheet import TOKENIZER
 SAID = torch.tensor([1, 2, 3, 1, 2, 3])
 
 
-def looking(*places):
+def looking(*positions):
     """A head whose row i looks at one place only."""
-    return F.one_hot(torch.tensor(places), len(places)).float()
+    return F.one_hot(torch.tensor(positions), len(positions)).float()
 
 
 @pytest.mark.parametrize(
-    ("places", "expected"),
+    ("positions", "expected"),
     [
         ((0, 0, 1, 2, 3, 4), {"previous": 1.0, "first": 0.2, "distance": 5 / 6}),
         ((0, 0, 0, 0, 0, 0), {"first": 1.0, "distance": 15 / 6}),
@@ -32,8 +32,8 @@ def looking(*places):
         ((0, 1, 2, 1, 2, 3), {"induction": 1.0, "duplicate": 0.0}),
     ],
 )
-def test_a_head_that_looks_at_one_place_is_known_by_it(places, expected):
-    found = looks(looking(*places), SAID)
+def test_a_head_that_looks_at_one_place_is_known_by_it(positions, expected):
+    found = attention_shares(looking(*positions), SAID)
     assert {name: found[name] for name in expected} == pytest.approx(expected)
 
 
@@ -48,7 +48,7 @@ def test_a_silent_head_is_one_whose_way_out_is_closed(name):
     inputs = {"ids": ids(1, 8)}
     if case.has(Trait.SEQ2SEQ):
         inputs["source"] = ids(1, 5)
-    found = roles(case.network, inputs)
+    found = measure_heads(case.network, inputs)
     assert len({(role.name, role.head) for role in found}) == len(found)
     role = found[-1]
     network = copy.deepcopy(case.network)
@@ -73,13 +73,13 @@ def test_a_silent_head_is_one_whose_way_out_is_closed(name):
 
 
 def test_a_token_is_not_what_followed_itself():
-    assert looks(torch.eye(4), torch.ones(4))["induction"] == 0
+    assert attention_shares(torch.eye(4), torch.ones(4))["induction"] == 0
 
 
 def test_a_head_that_looks_at_all_alike_is_the_measure():
-    causal = roles(CASES["gpt2"].network, {"ids": ids(1, 6)}).even[""]
+    causal = measure_heads(CASES["gpt2"].network, {"ids": ids(1, 6)}).even[""]
     assert causal["first"] == pytest.approx(sum(1 / n for n in range(2, 7)) / 5)
-    both = roles(CASES["translator"].network, {"ids": ids(1, 6), "source": ids(1, 6)}).even
+    both = measure_heads(CASES["translator"].network, {"ids": ids(1, 6), "source": ids(1, 6)}).even
     assert both["encoder"]["first"] == pytest.approx(1 / 6)
     assert both["decoder"]["first"] == causal["first"]
 
@@ -87,17 +87,19 @@ def test_a_head_that_looks_at_all_alike_is_the_measure():
 def test_a_layer_without_heads_of_its_own_is_silenced_whole():
     case = CASES["decoder: plain, learned"]
     with torch.no_grad():
-        found = roles(case.network, {"ids": ids(1, 8)})
+        found = measure_heads(case.network, {"ids": ids(1, 8)})
     assert all(role.cost != 0 for role in found)
 
 
 def test_one_token_has_a_cost_too():
-    assert all(role.cost == role.cost for role in roles(CASES["gpt2"].network, {"ids": ids(1, 1)}))
+    assert all(
+        role.cost == role.cost for role in measure_heads(CASES["gpt2"].network, {"ids": ids(1, 1)})
+    )
 
 
 def test_a_model_without_attention_has_no_heads():
     with pytest.raises(GlassError, match="no attention"):
-        roles(CASES["convolutional"].network, {"ids": ids(1, 8)})
+        measure_heads(CASES["convolutional"].network, {"ids": ids(1, 8)})
 
 
 CLEAN, CORRUPT = "a cat sat", "a dog sat"
@@ -116,19 +118,21 @@ def sharp(name):
 @pytest.mark.parametrize("name", ["gpt2", "llama", "generator"])
 def test_what_comes_before_carries_nothing_and_the_end_carries_all(name):
     found = patch(sharp(name), TOKENIZER, CLEAN, CORRUPT)
-    before = next(i for i, (a, b) in enumerate(zip(CLEAN, CORRUPT, strict=True)) if a != b)
-    for block, shares in found.places.items():
+    previous_ids = next(i for i, (a, b) in enumerate(zip(CLEAN, CORRUPT, strict=True)) if a != b)
+    for block, shares in found.positions.items():
         assert shares.shape == (len(CLEAN),)
-        torch.testing.assert_close(shares[:before], torch.zeros(before), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            shares[:previous_ids], torch.zeros(previous_ids), atol=1e-4, rtol=0
+        )
         if block == "blocks.1":
             assert float(shares[-1]) == pytest.approx(1, abs=1e-4)
             assert shares[:-1].abs().max() < 1e-4  # no one reads them any more
     assert all(shares.shape == (4,) for shares in found.heads.values())
-    assert list(found.places) == [
+    assert list(found.positions) == [
         f"blocks.{i}{part}" for i in range(2) for part in ("", ".attention", ".feedforward")
     ]
     drawn = torch.from_numpy(draw.patch_map(found).get_axes()[0].images[0].get_array().data)
-    torch.testing.assert_close(drawn.float(), torch.stack(list(found.places.values())))
+    torch.testing.assert_close(drawn.float(), torch.stack(list(found.positions.values())))
 
 
 def test_one_place_after_the_other_is_one_run_each():
@@ -154,7 +158,7 @@ def test_one_place_after_the_other_is_one_run_each():
             mixed = network(texts[1])[0, -1].log_softmax(-1)
     lead = lambda scores: float(scores[first] - scores[second])
     share = (lead(mixed) - lead(wrong)) / (lead(right) - lead(wrong))
-    assert float(found.places["blocks.0"][3]) == pytest.approx(share, abs=1e-4)
+    assert float(found.positions["blocks.0"][3]) == pytest.approx(share, abs=1e-4)
 
 
 def test_texts_that_cannot_be_compared_are_refused():

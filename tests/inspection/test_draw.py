@@ -6,16 +6,16 @@ from matplotlib.text import Text
 
 from cases import CASES
 from glassformer import GlassError, Model
-from glassformer.core import picture
-from glassformer.inspection import draw, sketches
+from glassformer.core import figures
+from glassformer.inspection import diagrams, draw
 from glassformer.inspection.alignment import Alignment, align
-from glassformer.inspection.pictures import Needs, pictures_of
-from glassformer.inspection.reading import read
+from glassformer.inspection.plots import Needs, plots_needing
+from glassformer.inspection.traced_text import trace_text
 from glassformer.nn.positions import sinusoid
 from inspection.test_worksheet import TEXT, TOKENIZER
 
 NETWORK = CASES["gpt2"].network
-READING = read(NETWORK, TOKENIZER, TEXT)
+READING = trace_text(NETWORK, TOKENIZER, TEXT)
 CROSS = CASES["translator"].network
 
 
@@ -23,19 +23,19 @@ def shown(chart, axes=0):
     return torch.from_numpy(chart.get_axes()[axes].images[0].get_array().data).float()
 
 
-@pytest.mark.parametrize("name", pictures_of(Needs.NOTHING))
+@pytest.mark.parametrize("name", plots_needing(Needs.NOTHING))
 def test_every_sketch_can_be_drawn(name, tmp_path):
-    draw.save(sketches.sketch(name), tmp_path / f"{name}.png")
+    draw.save(diagrams.draw_diagram(name), tmp_path / f"{name}.png")
     assert (tmp_path / f"{name}.png").stat().st_size > 5000
 
 
 def test_waves_are_the_positions_of_the_models():
-    expected = sinusoid(torch.arange(sketches.PLACES), sketches.WIDTH).T
-    torch.testing.assert_close(shown(sketches.waves()), expected)
+    expected = sinusoid(torch.arange(diagrams.PLACES), diagrams.WIDTH).T
+    torch.testing.assert_close(shown(diagrams.waves()), expected)
 
 
 def test_dividing_keeps_shares_even_and_slopes_steep():
-    largest, slope = sketches.softmax().get_axes()
+    largest, slope = diagrams.softmax().get_axes()
     plain, divided = (line.get_ydata() for line in largest.get_lines())
     assert plain[-1] > 0.9
     assert max(divided) < 0.5
@@ -44,7 +44,7 @@ def test_dividing_keeps_shares_even_and_slopes_steep():
 
 
 def test_gradients_reach_the_first_layer_only_with_skips():
-    axes = next(a for a in sketches.skips(depth=12).get_axes() if "gradient" in a.get_title())
+    axes = next(a for a in diagrams.skips(depth=12).get_axes() if "gradient" in a.get_title())
     without, with_skips = (line.get_ydata() for line in axes.get_lines())
     assert without[0] < 0.05 * without[-1]
     assert with_skips[0] > 0.1 * with_skips[-1]
@@ -52,14 +52,14 @@ def test_gradients_reach_the_first_layer_only_with_skips():
 
 def test_a_part_that_is_not_there_is_named():
     with pytest.raises(GlassError, match="the parts are embedding, position"):
-        sketches.architecture("motor")
+        diagrams.architecture("motor")
 
 
 @pytest.mark.parametrize("name", ["attention", "lines", "heads", "residual", "norm"])
 @pytest.mark.parametrize("model", ["gpt2", "bert", "translator", "llama"])
 def test_every_picture_of_a_text_can_be_drawn(name, model, tmp_path):
-    reading = read(CASES[model].network, TOKENIZER, TEXT)
-    draw.save(getattr(draw, name)(reading), tmp_path / "a.png")
+    traced = trace_text(CASES[model].network, TOKENIZER, TEXT)
+    draw.save(getattr(draw, name)(traced), tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 3000
 
 
@@ -72,12 +72,12 @@ def test_a_heat_map_is_the_pattern():
 
 @torch.no_grad()
 def test_the_lens_ends_with_what_the_model_says():
-    chances = shown(draw.lens(READING, NETWORK, TOKENIZER))
-    assert chances.shape == (2, len(TEXT))
-    torch.testing.assert_close(chances[-1], READING.output.softmax(-1).max(-1).values)
+    probs = shown(draw.lens(READING, NETWORK, TOKENIZER))
+    assert probs.shape == (2, len(TEXT))
+    torch.testing.assert_close(probs[-1], READING.output.softmax(-1).max(-1).values)
     normal = NETWORK.norm(READING.trace["blocks.0"])
     first = (normal @ NETWORK.token.weight.T).softmax(-1).max(-1).values[0]
-    torch.testing.assert_close(chances[0], first.detach())
+    torch.testing.assert_close(probs[0], first.detach())
 
 
 def test_lines_go_from_who_reads_to_who_is_read():
@@ -97,17 +97,17 @@ def test_sizes_are_those_of_what_blocks_and_layers_say():
 
 
 def test_a_norm_is_drawn_before_and_after():
-    before, after = draw.norm(READING, 1).get_axes()
+    previous_ids, after = draw.norm(READING, 1).get_axes()
     middles = lambda ax: [line.get_ydata()[0] for line in ax.get_lines()[5::7]]
     first = READING.trace["blocks.1.attention_residual"][0]
     second = READING.trace["blocks.1.feedforward_norm"][0]
-    for ax, value in ((before, first), (after, second)):
+    for ax, value in ((previous_ids, first), (after, second)):
         expected = [float(row.quantile(0.5)) for row in value]
         assert middles(ax) == pytest.approx(expected, abs=1e-5)
 
 
 def test_masks_are_the_rules_of_models():
-    axes = sketches.masks().get_axes()
+    axes = diagrams.masks().get_axes()
     torch.testing.assert_close(
         torch.from_numpy(axes[1].images[0].get_array().data).float(), torch.ones(16, 16).tril()
     )
@@ -115,17 +115,17 @@ def test_masks_are_the_rules_of_models():
 
 
 def test_a_one_hot_row_picks_a_row():
-    row, table, picked = (shown(sketches.one_hot(), i) for i in range(3))
+    row, table, picked = (shown(diagrams.one_hot(), i) for i in range(3))
     torch.testing.assert_close(row @ table, picked)
     assert sorted(picked[0].tolist())[-3:] == pytest.approx([0.2, 0.3, 0.5])
 
 
 def test_only_the_part_that_was_asked_for_is_lit():
     for part in ("cross", "feedforward"):
-        texts = sketches.architecture(part).get_axes()[0].texts
+        texts = diagrams.architecture(part).get_axes()[0].texts
         lit = [t.get_text() for t in texts
                if t.get_bbox_patch() and t.get_bbox_patch().get_facecolor()[2] < 0.6]  # fmt: skip
-        assert lit == [sketches.SAYS[part]] * len(sketches.BOXES[part])
+        assert lit == [diagrams.SAYS[part]] * len(diagrams.BOXES[part])
 
 
 def test_words_lie_where_their_embeddings_differ_most():
@@ -153,7 +153,7 @@ def test_a_translation_unfolds(tmp_path):
 
 def test_what_cannot_be_drawn_is_said():
     recurrent = CASES["recurrent: lstm"].network
-    reading = read(recurrent, TOKENIZER, TEXT)
+    traced = trace_text(recurrent, TOKENIZER, TEXT)
     for make, message in (
         (
             lambda: draw.attention(READING, 9),
@@ -161,15 +161,18 @@ def test_what_cannot_be_drawn_is_said():
         ),
         (lambda: draw.lines(READING, 0, 9), "there is no head 9"),
         (lambda: draw.norm(READING, 5), "norms in blocks.0, blocks.1, not in 5"),
-        (lambda: draw.heads(reading), "no attention to look at"),
-        (lambda: draw.lens(read(CROSS, TOKENIZER, TEXT), CROSS, TOKENIZER), "a lens needs blocks"),
-        (lambda: draw.words(read(NETWORK, TOKENIZER, "a"), NETWORK), "three different"),
+        (lambda: draw.heads(traced), "no attention to look at"),
+        (
+            lambda: draw.lens(trace_text(CROSS, TOKENIZER, TEXT), CROSS, TOKENIZER),
+            "a lens needs blocks",
+        ),
+        (lambda: draw.words(trace_text(NETWORK, TOKENIZER, "a"), NETWORK), "three different"),
     ):
         with pytest.raises(GlassError, match=message):
             make()
 
 
-@pytest.mark.parametrize("name", pictures_of(Needs.TEXT, Needs.TRANSLATION))
+@pytest.mark.parametrize("name", plots_needing(Needs.TEXT, Needs.TRANSLATION))
 def test_a_model_draws_by_name(name):
     model = Model(CROSS if name in ("alignment", "unfolding") else NETWORK, TOKENIZER)
     if name == "unfolding":  # one picture for each token that it writes
@@ -188,11 +191,11 @@ def test_a_model_draws_by_name(name):
 
 
 def test_a_character_that_no_font_has_is_shown_by_its_number(tmp_path, monkeypatch):
-    monkeypatch.setattr(picture, "FONTS", ())
-    picture.installed_fonts.cache_clear()
-    picture.chart_kind.cache_clear()
+    monkeypatch.setattr(figures, "FONTS", ())
+    figures.installed_fonts.cache_clear()
+    figures.figure_class.cache_clear()
     try:
-        chart, axes = picture.subplots(figsize=(3, 2))
+        chart, axes = figures.subplots(figsize=(3, 2))
         axes.set_title("三 a $x")
         axes.set_yscale("log")
         axes.plot([1, 1000])
@@ -213,5 +216,5 @@ def test_a_character_that_no_font_has_is_shown_by_its_number(tmp_path, monkeypat
         assert not any("⟨4e09⟩" in str(text) for text in drawn)
         assert any("mathdefault" in t.get_text() for t in axes.get_yticklabels())
     finally:
-        picture.installed_fonts.cache_clear()
-        picture.chart_kind.cache_clear()
+        figures.installed_fonts.cache_clear()
+        figures.figure_class.cache_clear()

@@ -10,7 +10,7 @@ from torch import nn
 
 from cases import CASES, ids, source
 from glassformer import GlassError
-from glassformer.inspection.why import FEW, Pass, number_at
+from glassformer.inspection.why import FEW, RecordedPass, number_at
 from glassformer.models.network import Trait
 from glassformer.predict import inputs_for
 from inspection.test_worksheet import TOKENIZER
@@ -18,7 +18,7 @@ from inspection.test_worksheet import TOKENIZER
 
 def recorded(case):
     inputs = {"ids": ids(2, 6)} | ({"source": source(2)} if case.has(Trait.SEQ2SEQ) else {})
-    return Pass(copy.deepcopy(case.network).double(), inputs)
+    return RecordedPass(copy.deepcopy(case.network).double(), inputs)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -86,7 +86,10 @@ def test_a_share_comes_from_its_own_score():
 def test_a_chain_leads_to_what_was_learnt(name):
     """Not into the angles of a rotation, which come from nothing."""
     run = recorded(CASES[name])
-    for asked in ("output[0,-1,5]", *(f"{n}[0,1,4,2]" for n in run.trace if n.endswith("scores"))):
+    for asked in (
+        "output[0,-1,5]",
+        *(f"{n}[0,1,4,2]" for n in run.trace if n.endswith("scores")),
+    ):
         last = run.at(asked).steps()[-1]
         assert re.match(r"kept as (source_)?(token|position|segment|.*(weight|bias))", last.says)
 
@@ -112,7 +115,7 @@ def test_a_mixture_comes_from_a_value_and_a_quotient_from_what_is_divided(name):
 
 def test_tokens_of_a_translator_are_named_on_the_right_side():
     network = CASES["translator"].network
-    run = Pass(network, inputs_for(network, TOKENIZER, "catsx", "bad "), TOKENIZER)
+    run = RecordedPass(network, inputs_for(network, TOKENIZER, "catsx", "bad "), TOKENIZER)
     says = lambda name: run.at(name).steps()[0].says.split(". ")[0]
     assert says("decoder.0.cross.k[0,0,2,1]") == "At 't'"
     assert says("embedded#1[0,2,1]") == "At 't'"
@@ -127,11 +130,11 @@ def test_arithmetic_is_told_as_it_was_done():
             mean = x.mean(dim=1, keepdim=True)
             return torch.add(mean, torch.pow(2.0, x), alpha=3)
 
-    run = Pass(Network(), {"x": torch.tensor([[1.0, 2, 3, 4, 6]])})
+    run = RecordedPass(Network(), {"x": torch.tensor([[1.0, 2, 3, 4, 6]])})
     why = run.at("output[0,2]")
     assert (why.how, why.value) == ("+ 3 ×", pytest.approx(3.2 + 3 * 8))
-    assert run.why(why.terms[1].places[0]).how == "2 ^"
-    mean = run.why(why.terms[0].places[0])
+    assert run.why(why.terms[1].entries[0]).how == "2 ^"
+    mean = run.why(why.terms[0].entries[0])
     assert mean.step(2).says == "3 more terms come to 1.2 together."
 
 
@@ -142,7 +145,7 @@ def test_a_number_that_was_only_looked_up_says_where():
 
 def test_tokens_are_named():
     inputs = inputs_for(CASES["gpt2"].network, TOKENIZER, "a cat")
-    run = Pass(CASES["gpt2"].network, inputs, TOKENIZER)
+    run = RecordedPass(CASES["gpt2"].network, inputs, TOKENIZER)
     says = lambda name: run.at(name).steps()[0].says.split(". ")[0]
     assert says("output[0,-1,5]") == f"The score of {TOKENIZER.token(5)!r} at 't'"
     assert says("blocks.0.attention.scores[0,0,4,2]") == "What 't' reads of 'c'"
@@ -158,8 +161,8 @@ def test_a_name_is_that_of_the_number(case):
             continue
         why = run.at(f"{name}[{','.join(str(chance.randrange(n)) for n in run.trace[name].shape)}]")
         for term in why.terms[:40]:
-            for place in term.places:
-                called = run.name_of(place)
+            for place in term.entries:
+                called = run.name_entry(place)
                 if called.split("[")[0].split("#")[0] in run.trace:
                     seen += 1
                     assert run.at(called).value == pytest.approx(number_at(place), nan_ok=True)
@@ -179,7 +182,7 @@ def test_what_is_hidden_weighs_nothing():
 
 
 def test_operands_keep_their_order():
-    why = recorded(CASES["gpt2"]).at("blocks.0.attention_norm.normal[0,2,1]")
+    why = recorded(CASES["gpt2"]).at("blocks.0.attention_norm.normalized[0,2,1]")
     above, below = (term.values[0] for term in why.terms)
     assert (why.how, above / below) == ("÷", pytest.approx(why.value))
     assert why.step(None).tables[0].values[:, 0].tolist() == pytest.approx([above, below])
@@ -203,7 +206,7 @@ def test_each_kind_of_operation_is_explained():
             return (y - y.sum(dim=(1, 2), keepdim=True)).flatten(1)
 
     torch.manual_seed(0)
-    run, seen = Pass(Network().double(), {"ids": torch.tensor([[1, 2, 3, 4]])}), set()
+    run, seen = RecordedPass(Network().double(), {"ids": torch.tensor([[1, 2, 3, 4]])}), set()
     stack = [run.at("output[0,3]")]
     for _ in range(400):
         if not stack:
@@ -213,7 +216,7 @@ def test_each_kind_of_operation_is_explained():
         assert not why.how.startswith("made by"), why.how
         if why.again is not None:
             assert why.again == pytest.approx(why.value, abs=1e-9)
-        stack += [run.why(place) for term in why.terms for place in term.places]
+        stack += [run.why(place) for term in why.terms for place in term.entries]
     assert seen >= {"−", "×", "log", "a", "window", "+", "row", "", "sum"}
 
 
@@ -222,7 +225,7 @@ def test_what_is_not_known_is_named():
         def forward(self, x):
             return x.cumsum(dim=1)
 
-    why = Pass(Network(), {"x": torch.ones(1, 3)}).at("output[0,2]")
+    why = RecordedPass(Network(), {"x": torch.ones(1, 3)}).at("output[0,2]")
     assert why.how == "made by cumsum from x"
     assert why.again is None
     (step,) = why.steps()
@@ -232,7 +235,7 @@ def test_what_is_not_known_is_named():
 def test_padding_is_no_number_of_the_text():
     run = recorded(CASES["convolutional"])
     why = run.at("layers.0.window[0,3,0]")
-    called = [run.name_of(place) for term in why.terms for place in term.places[:1]]
+    called = [run.name_entry(place) for term in why.terms for place in term.entries[:1]]
     assert called.count("layers.0.norm[0,0,0]") <= 1
 
 

@@ -8,15 +8,15 @@ import torch
 
 from cases import CASES, VOCAB
 from glassformer import GlassError, Model, Trace
-from glassformer.inspection.reading import one_head, read, reading_of
-from glassformer.inspection.seen import Seen
-from glassformer.inspection.worksheet import likeliest, worksheet
+from glassformer.inspection.trace_view import TraceView
+from glassformer.inspection.traced_text import find_head, trace_inputs, trace_text
+from glassformer.inspection.worksheet import top_tokens, worksheet
 from glassformer.predict import inputs_for
 from glassformer.tasks.translate import END, START
 from glassformer.text.plain import UNKNOWN, Characters
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz .,ABCDEFGHIJKLMNOPQR"
-TOKENIZER = Characters.train([LETTERS], specials=(UNKNOWN, START, END))
+TOKENIZER = Characters.train([LETTERS], special_tokens=(UNKNOWN, START, END))
 TEXT = "a cat sat"
 
 
@@ -47,8 +47,8 @@ def test_every_model_has_a_worksheet_whose_numbers_are_its_own(case):
 @pytest.mark.parametrize("name", ["gpt2", "translator", "bert", "llama"])
 def test_all_of_attention_is_shown(name):
     steps = worksheet(CASES[name].network, TOKENIZER, TEXT, layer=1, head=2)
-    kinds = {step.title.split(" (")[0].split(",")[0] for step in steps}
-    assert kinds >= {
+    distinct = {step.title.split(" (")[0].split(",")[0] for step in steps}
+    assert distinct >= {
         "Embedding", "Queries", "Keys", "Values", "Scores", "Pattern", "Mixture", "Projection",
         "Residual", "Norm", "Inside the feed-forward layer", "Feed-forward", "Scores in the end",
     }  # fmt: skip
@@ -125,8 +125,8 @@ def test_weights_and_a_value_above_give_each_linear_step(name):
 
 def test_blocks_that_are_left_out_say_what_goes_in_and_what_comes_out():
     steps = worksheet(CASES["gpt2"].network, TOKENIZER, TEXT, layer=1)
-    before = next(s for s in steps if s.tables[0].name == "blocks.0")
-    assert before.says == "Blocks before block 1 are left out: this goes into it."
+    previous_ids = next(s for s in steps if s.tables[0].name == "blocks.0")
+    assert previous_ids.says == "Blocks before block 1 are left out: this goes into it."
     steps = worksheet(CASES["gpt2"].network, TOKENIZER, TEXT, layer=0)
     after = next(s for s in steps if s.tables[0].name == "blocks.1")
     assert after.says == "Blocks after block 0 are left out: the last one says this."
@@ -150,14 +150,14 @@ def test_a_model_is_looked_at_as_it_is_used():
     network = copy.deepcopy(CASES["gpt2"].network).train()
     assert not Model(network, TOKENIZER).network.training
     marks = (UNKNOWN, START, END, "[CLS]", "[SEP]")
-    marked = Characters.train([LETTERS[: VOCAB - len(marks)]], specials=marks)
+    marked = Characters.train([LETTERS[: VOCAB - len(marks)]], special_tokens=marks)
     for name in ("gpt2", "translator"):
         inputs = inputs_for(CASES[name].network, marked, "a cat", "a")
         assert inputs["source" if name == "translator" else "ids"][0].tolist() == marked.encode(
             "a cat"
         )
     ids = inputs_for(CASES["bert_classifier"].network, marked, "a cat")["ids"][0].tolist()
-    assert ids[0] == marked.specials["[CLS]"]
+    assert ids[0] == marked.special_tokens["[CLS]"]
 
 
 def test_a_sheet_of_a_deep_model_keeps_only_what_it_shows(recwarn):
@@ -165,8 +165,8 @@ def test_a_sheet_of_a_deep_model_keeps_only_what_it_shows(recwarn):
     names = [t.name for s in worksheet(network, TOKENIZER, TEXT)[1:-1] for t in s.tables]
     assert "blocks.1" in names
     assert not [n for n in names if n.startswith("blocks.1.")]
-    reading = reading_of(network, TOKENIZER, inputs_for(network, TOKENIZER, TEXT), "blocks.1")
-    assert list(reading.trace) == ["blocks.1"]
+    traced = trace_inputs(network, TOKENIZER, inputs_for(network, TOKENIZER, TEXT), "blocks.1")
+    assert list(traced.trace) == ["blocks.1"]
     assert not recwarn.list
 
 
@@ -179,7 +179,7 @@ def test_unknown_tokens_are_told():
 def test_what_is_traced_can_be_computed_with():
     model = Model(CASES["gpt2"].network, TOKENIZER)
     seen = model.trace(TEXT)
-    layer = model.network.blocks[0].feedforward.narrow
+    layer = model.network.blocks[0].feedforward.down
     again = seen["blocks.0.feedforward.hidden"] @ layer.weight.T + layer.bias
     torch.testing.assert_close(again, seen["blocks.0.feedforward"])
     again.sum().backward()
@@ -205,15 +205,15 @@ def test_what_stands_above_gives_what_stands_below():
     scores = (of("q") @ of("k").T / of("q").shape[1] ** 0.5).masked_fill(hidden, -float("inf"))
     torch.testing.assert_close(scores, of("scores"))
     torch.testing.assert_close(scores.softmax(-1), of("pattern"))
-    torch.testing.assert_close(of("pattern") @ of("v"), of("heads"))
-    kinds = {t.name.split(".")[-1]: t.kind for s in steps for t in s.tables}
-    assert kinds["token"] == kinds["q"] == "given"
-    assert kinds["scores"] == kinds["heads"] == "made"
+    torch.testing.assert_close(of("pattern") @ of("v"), of("head_outputs"))
+    distinct = {t.name.split(".")[-1]: t.kind for s in steps for t in s.tables}
+    assert distinct["token"] == distinct["q"] == "given"
+    assert distinct["scores"] == distinct["head_outputs"] == "made"
 
 
 def test_a_hidden_word_is_what_a_bert_is_asked_for():
     marks = (UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
-    tokenizer = Characters.train([LETTERS[: VOCAB - len(marks)]], specials=marks)
+    tokenizer = Characters.train([LETTERS[: VOCAB - len(marks)]], special_tokens=marks)
     steps = worksheet(CASES["bert"].network, tokenizer, "a [MASK]at")
     tokens = list(steps[0].tables[0].columns)
     assert tokens == ["[CLS]", "a", " ", "[MASK]", "a", "t", "[SEP]"]
@@ -232,19 +232,19 @@ def test_a_translation_can_be_given():
 
 def test_patterns_and_next_tokens_are_the_models():
     network = CASES["gpt2"].network
-    reading = read(network, TOKENIZER, TEXT)
-    head = one_head(reading, 1, 2)
+    traced = trace_text(network, TOKENIZER, TEXT)
+    head = find_head(traced, 1, 2)
     pattern = head.pattern
     assert head.rows == head.columns == list(TEXT)
-    assert torch.equal(one_head(reading, "blocks.1.attention", 2).pattern, pattern)
-    crossed = read(CASES["translator"].network, TOKENIZER, TEXT, target="bad")
-    head = one_head(crossed, "decoder.1.cross", 0)
+    assert torch.equal(find_head(traced, "blocks.1.attention", 2).pattern, pattern)
+    crossed = trace_text(CASES["translator"].network, TOKENIZER, TEXT, target="bad")
+    head = find_head(crossed, "decoder.1.cross", 0)
     assert (head.rows, head.columns) == ([START, *"bad"], list(TEXT))
     assert head.pattern.shape == (4, len(TEXT))
     torch.testing.assert_close(pattern.sum(-1), torch.ones(len(TEXT)))
     assert not pattern.triu(1).any()
-    best = network(torch.tensor([reading.ids]))[0, -1].softmax(-1).topk(3)
-    said = likeliest(reading, TOKENIZER, 3)
+    best = network(torch.tensor([traced.ids]))[0, -1].softmax(-1).topk(3)
+    said = top_tokens(traced, TOKENIZER, 3)
     assert [p for _, p in said] == pytest.approx(best.values.tolist(), abs=1e-5)
     assert [t for t, _ in said] == [TOKENIZER.token(i) for i in best.indices.tolist()]
 
@@ -267,7 +267,7 @@ def test_what_is_not_there_is_said():
 
 
 def test_a_trace_shows_itself_as_text_and_as_a_page():
-    seen = Seen(read(CASES["gpt2"].network, TOKENIZER, TEXT))
+    seen = TraceView(trace_text(CASES["gpt2"].network, TOKENIZER, TEXT))
     assert seen["blocks.1.attention.pattern"].shape == (1, 4, len(TEXT), len(TEXT))
     lines = repr(seen).splitlines()
     assert lines[0] == "a | · | c | a | t | · | s | a | t"
@@ -285,7 +285,7 @@ def test_a_trace_shows_itself_as_text_and_as_a_page():
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_model_can_be_looked_at(case):
-    seen = Seen(read(case.network, TOKENIZER, TEXT))
+    seen = TraceView(trace_text(case.network, TOKENIZER, TEXT))
     page = seen._repr_html_()
     assert page.count("<tr>") == len(seen)
     assert page.count("<img") >= len(seen)

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from glassformer.inspection import write
-from glassformer.inspection.sheet import BLANK, Step, Table, blanked, number
+from glassformer.inspection import export
+from glassformer.inspection.sheet import BLANK, Step, Table, blank_out, number
 from glassformer.lessons import load_lesson
 
 STEP = Step(
@@ -27,7 +27,7 @@ def test_a_number_is_written_as_short_as_it_can_be():
 
 
 def test_a_page_marks_what_is_wrong_and_escapes_the_rest():
-    page = write.html([[STEP]], "Title <1>")
+    page = export.html([[STEP]], "Title <1>")
     assert '<td>1</td><td class="wrong">2</td>' in page
     assert "&lt;says&gt;" in page
     assert "<says>" not in page
@@ -35,7 +35,7 @@ def test_a_page_marks_what_is_wrong_and_escapes_the_rest():
 
 
 def test_latex_escapes_what_it_must():
-    text = write.latex([[STEP], [STEP]], "Title")
+    text = export.latex([[STEP], [STEP]], "Title")
     assert r"\subsection*{A \& B\_1}" in text
     assert r"$\operatorname{softmax}(Q\ K^T\ /\ \sqrt {d})$" in text
     assert r"\textcolor{red}{2}" in text
@@ -45,7 +45,7 @@ def test_latex_escapes_what_it_must():
 
 def test_a_page_shows_the_first_of_many_columns_and_says_so():
     step = Step("s", tables=(Table("t", torch.arange(600.0).reshape(2, 300)),))
-    page, text = write.html([[step]], "t"), write.latex([[step]], "t")
+    page, text = export.html([[step]], "t"), export.latex([[step]], "t")
     assert "t, the first 256 of 300 columns" in page
     assert page.count("<td>") == 2 * 256
     assert "the first 16 of 300 columns" in text
@@ -55,32 +55,32 @@ def test_a_page_shows_the_first_of_many_columns_and_says_so():
 
 def test_no_row_of_latex_begins_with_a_bracket():
     step = Step("s", tables=(Table("t", torch.ones(2, 1), ["[CLS]", "*"], ["[SEP]"]),))
-    assert not [line for line in write.latex([[step]], "t").splitlines() if line[:1] in ("[", "*")]
-    assert "{article}" in write.latex([[step]], "t")
-    assert "{ctexart}" in write.latex([[step]], "机器")
+    assert not [line for line in export.latex([[step]], "t").splitlines() if line[:1] in ("[", "*")]
+    assert "{article}" in export.latex([[step]], "t")
+    assert "{ctexart}" in export.latex([[step]], "机器")
 
 
 def test_no_name_is_a_formula_of_a_spreadsheet(tmp_path):
     step = Step("s", tables=(Table("t", torch.ones(1, 1), ["=1+1"], ["-2"]),))
-    (file,) = write.tables([step], tmp_path)
+    (file,) = export.tables([step], tmp_path)
     assert file.read_text() == ",'-2\n'=1+1,1.0\n"
 
 
 def test_tables_are_written_for_a_spreadsheet(tmp_path):
-    first, second = write.tables([STEP], tmp_path)
+    first, second = export.tables([STEP], tmp_path)
     assert first.name == "01-1-a-b_1-as-printed.csv"
     assert second.read_text() == ",a,b\nr<,1.0,3.0\n"
 
 
 def test_blanks_leave_out_only_what_can_be_worked_out():
     steps = load_lesson("norm")
-    exercise = blanked(steps, share=0.5)
-    kinds = {
+    exercise = blank_out(steps, share=0.5)
+    distinct = {
         table.kind: table.hidden is not None and bool(table.hidden.any())
         for step in exercise
         for table in step.tables
     }
-    assert kinds == {"given": False, "made": True}
+    assert distinct == {"given": False, "made": True}
     hidden = sum(row.count(BLANK) for s in exercise for t in s.tables for row in t.cells())
     total = sum(t.values.numel() for s in steps for t in s.tables if t.kind == "made")
     assert 0.3 * total < hidden < 0.7 * total
@@ -98,4 +98,4 @@ def test_blanks_leave_out_only_what_can_be_worked_out():
     ],
 )  # fmt: skip
 def test_formulas_are_mathematics_in_latex(formula, written):
-    assert write.mathematics(formula) == written
+    assert export.mathematics(formula) == written

@@ -38,7 +38,7 @@ def tables_of(texts):
     return [table for step in texts["steps"].values() for table in step.get("tables", ())]
 
 
-def names_in(texts):
+def list_names(texts):
     """The names of tables, rows and columns that are texts of the file."""
     for table in tables_of(texts):
         yield table["name"]
@@ -88,7 +88,7 @@ def test_a_translation_is_chinese_and_has_the_same_placeholders(chapter):
 @every_chapter
 def test_a_translation_has_every_name_that_is_words(chapter):
     english, chinese = read_text(chapter, "en"), read_text(chapter, "zh")
-    names = set(names_in(english))
+    names = set(list_names(english))
     assert chinese.get("names", {}).keys() == {name for name in names if has_words(name)}
     assert names
     assert all(has_chinese(name) for name in chinese.get("names", {}).values())
@@ -129,7 +129,7 @@ def test_a_table_takes_the_options_that_it_knows():
     entry = {"name": "n", "value": "a", "rows": ["r"], "columns": "words", "decimals": 1}
     table = make_table(entry | {"kind": "given", "shaded": True}, values, {"n": "名", "r": "行"})
     assert (table.name, table.rows, table.columns) == ("名", ["行"], ["p", "q"])
-    assert (table.places, table.kind, table.shaded, table.gaps) == (1, "given", True, False)
+    assert (table.decimals, table.kind, table.shaded, table.gaps) == (1, "given", True, False)
     assert torch.equal(table.values, values["a"])
     with pytest.raises(TypeError, match="colour"):
         make_table(entry | {"colour": "red"}, values, {})

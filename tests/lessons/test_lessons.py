@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from glassformer.core.i18n import language
-from glassformer.inspection import write
+from glassformer.inspection import export
 from glassformer.inspection.sheet import agree
 from glassformer.lessons import (
     LESSONS,
@@ -33,8 +33,8 @@ def of(step, kind="right"):
     return next(table for table in step.tables if table.kind == kind)
 
 
-def close(mine, right, places=4):
-    torch.testing.assert_close(mine.double(), right, rtol=0, atol=0.5001 * 10.0**-places)
+def close(mine, right, decimals=4):
+    torch.testing.assert_close(mine.double(), right, rtol=0, atol=0.5001 * 10.0**-decimals)
 
 
 # --- by hand: each matrix, in both columns --------------------------------------------------------
@@ -153,17 +153,17 @@ def test_a_changed_digit_is_seen(name):
     step = THRONES[name]
     printed, right = of(step, "printed"), of(step)
     marked = step.wrong(printed)
-    other = right.values + 2 * 10.0**-printed.places  # a digit that would be wrong everywhere
+    other = right.values + 2 * 10.0**-printed.decimals  # a digit that would be wrong everywhere
     assert step.wrong(replace(printed, values=other)).all()
     mended = torch.where(marked, right.values, printed.values)
     assert not step.wrong(replace(printed, values=mended)).any()
 
 
 def test_it_learns():
-    before, after = next(
+    previous_ids, after = next(
         table for table in DECODER["One update"].tables if table.values.shape == (1, 2)
     ).values[0].tolist()  # fmt: skip
-    assert after < before
+    assert after < previous_ids
     assert DECODER["After 300 updates"].says.endswith("you win or you die <end>")
     masked = DECODER["Masked attention"].tables
     pattern = next(table.values for table in masked if table.name == "pattern, ours")
@@ -191,8 +191,8 @@ def test_counting_gives_the_tutorials_numbers():
     steps = {step.title: step for step in load_lesson("markov")}
     words = list(steps["Transition matrix"].tables[0].rows)
     my = steps["Look-up by product"].tables[1].values[0]
-    chances = {word: float(my[words.index(word)]) for word in words}
-    assert {k: round(v, 6) for k, v in chances.items() if v} == {
+    probs = {word: float(my[words.index(word)]) for word in words}
+    assert {k: round(v, 6) for k, v in probs.items() if v} == {
         "directories": 0.2, "files": 0.3, "photos": 0.5,
     }  # fmt: skip
     one, two = (table.values.tolist() for table in steps["Second order"].tables)
@@ -330,6 +330,6 @@ def test_a_walk_has_the_same_numbers_in_both_languages(name):
 def test_every_formula_has_braces_in_pairs():
     for name in LESSONS:
         for step in load_lesson(name):
-            found = write.mathematics(step.formula)
+            found = export.mathematics(step.formula)
             assert found.count("{") == found.count("}")
-            assert not set(found) & set(write.MATH) - {" ", "%", "&", "#", "，", "；"}, found
+            assert not set(found) & set(export.MATH) - {" ", "%", "&", "#", "，", "；"}, found

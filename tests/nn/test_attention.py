@@ -8,30 +8,30 @@ import torch.nn.functional as F
 from torch.autograd import gradcheck
 
 from glassformer.nn.attention import (
-    Additive,
+    AdditiveScore,
     Attention,
     PlainAttention,
     attend,
-    attend_openly,
+    attend_reference,
     dot,
     scaled_dot,
 )
-from glassformer.nn.cache import Past
-from glassformer.nn.masks import causal, everything, fixed, strided, window
+from glassformer.nn.cache import LayerCache
+from glassformer.nn.layout import SequenceLayout
+from glassformer.nn.masks import causal, fixed, full, strided, window
 from glassformer.nn.positions import Alibi, Position, Relative, Rotary
-from glassformer.nn.span import Span
 from glassformer.trace import Trace
 
 close = torch.testing.assert_close
 MASKS = [
-    everything,
+    full,
     causal,
     window(3),
     causal & window(3),
     causal & (window(2) | strided(3)),
     causal & fixed(4),
 ]
-RELATIVE = Relative(heads=4, width=8)
+RELATIVE = Relative(heads=4, head_dim=8)
 for parameter in (RELATIVE.content, RELATIVE.distance):
     torch.nn.init.normal_(parameter)
 POSITIONS = [Position(), Rotary(8), Alibi(4), RELATIVE]
@@ -69,8 +69,8 @@ def test_the_fused_way_equals_the_open_way(mask, queries, biased, padded):
     keep = torch.arange(9) >= torch.tensor([[0], [5]]) if padded else None
     bias = torch.randn(4, queries, 9) if biased else None
     both = [
-        way(q, k, v, mask, Span(queries, 9, keep=keep), bias=bias)
-        for way in (attend, attend_openly)
+        way(q, k, v, mask, SequenceLayout(queries, 9, keep=keep), bias=bias)
+        for way in (attend, attend_reference)
     ]
     close(*both)
 
@@ -85,10 +85,10 @@ def test_grouped_heads_equal_repeated_ones():
 @masks
 def test_looking_changes_nothing(mask, position):
     layer, x = Attention(32, 4, mask=mask, position=position).eval(), torch.randn(2, 9, 32)
-    span = Span(9, 9)
+    layout = SequenceLayout(9, 9)
     with Trace(layer, "pattern") as trace:
-        seen = layer(x, span)
-    close(seen, layer(x, span))
+        seen = layer(x, layout)
+    close(seen, layer(x, layout))
     close(trace["pattern"].sum(-1), torch.ones(2, 4, 9))
 
 
@@ -97,11 +97,13 @@ def test_looking_changes_nothing(mask, position):
 def test_a_query_that_may_see_nothing_reads_zero(position, way):
     layer, x = Attention(32, 4, mask=causal, position=position), torch.randn(1, 3, 32)
     x.requires_grad_()
-    span = Span(3, 3, keep=torch.tensor([[False, True, True]]))  # the first query has no key
-    with Trace(layer, "heads", *(["pattern"] if way == "open" else [])) as trace:
-        layer(x, span).sum().backward()
-    assert not trace["heads"][:, :, 0].any()
-    assert trace["heads"][:, :, 1:].all()
+    layout = SequenceLayout(
+        3, 3, keep=torch.tensor([[False, True, True]])
+    )  # the first query has no key
+    with Trace(layer, "head_outputs", *(["pattern"] if way == "open" else [])) as trace:
+        layer(x, layout).sum().backward()
+    assert not trace["head_outputs"][:, :, 0].any()
+    assert trace["head_outputs"][:, :, 1:].all()
     assert x.grad.isfinite().all()
     assert all(p.grad.isfinite().all() for p in layer.parameters())
 
@@ -110,38 +112,40 @@ def test_a_query_that_may_see_nothing_reads_zero(position, way):
 @pytest.mark.parametrize("mask", [causal, causal & window(3)], ids=str)
 def test_a_past_equals_one_pass(mask, position):
     layer, x = Attention(32, 4, mask=mask, position=position).eval(), torch.randn(2, 9, 32)
-    past, steps = Past(9), []
+    layer_cache, steps = LayerCache(9), []
     for start, end in ((0, 4), (4, 5), (5, 9)):
-        steps.append(layer(x[:, start:end], Span(end - start, end), past=past))
-    close(torch.cat(steps, dim=1), layer(x, Span(9, 9)))
+        steps.append(
+            layer(x[:, start:end], SequenceLayout(end - start, end), layer_cache=layer_cache)
+        )
+    close(torch.cat(steps, dim=1), layer(x, SequenceLayout(9, 9)))
 
 
 @positions
 def test_a_longer_source_that_ends_with_the_queries_equals_one_pass(position):
     layer, x = Attention(32, 4, mask=causal, position=position).eval(), torch.randn(2, 9, 32)
-    last = layer(x[:, 6:], Span(3, 9), source=x)
-    close(last, layer(x, Span(9, 9))[:, 6:])
+    last = layer(x[:, 6:], SequenceLayout(3, 9), source=x)
+    close(last, layer(x, SequenceLayout(9, 9))[:, 6:])
 
 
 def test_a_source_is_read_once():
     layer, x, source = Attention(32, 4).eval(), torch.randn(2, 3, 32), torch.randn(2, 5, 32)
-    past, span = Past(None), Span(3, 5)
-    first = layer(x, span, source=source, past=past)
+    layer_cache, layout = LayerCache(None), SequenceLayout(3, 5)
+    first = layer(x, layout, source=source, layer_cache=layer_cache)
     with Trace(layer, "k", "key", allow_missing=True) as trace:
-        again = layer(x, span, past=past)
+        again = layer(x, layout, layer_cache=layer_cache)
     assert torch.equal(first, again)
     assert not trace.visits
 
 
 def test_additive_scores_match_their_definition():
-    score = Additive(heads=2, width=4)
+    score = AdditiveScore(heads=2, head_dim=4)
     q, k = torch.randn(3, 2, 5, 4), torch.randn(3, 2, 6, 4)
     scores = score(q, k)
     for b, h, t, s in ((0, 0, 0, 0), (2, 1, 4, 5), (1, 0, 3, 2)):
-        close(scores[b, h, t, s], score.vote[h, :, 0] @ torch.tanh(q[b, h, t] + k[b, h, s]))
+        close(scores[b, h, t, s], score.v[h, :, 0] @ torch.tanh(q[b, h, t] + k[b, h, s]))
     layer = Attention(8, 2, score=score)
-    assert "score.vote" in layer.state_dict()
-    close(layer(torch.randn(1, 5, 8), Span(5, 5)).shape, torch.Size([1, 5, 8]))
+    assert "score.v" in layer.state_dict()
+    close(layer(torch.randn(1, 5, 8), SequenceLayout(5, 5)).shape, torch.Size([1, 5, 8]))
 
 
 def test_dot_products_grow_with_the_width_and_scaled_ones_do_not():
@@ -153,12 +157,15 @@ def test_dot_products_grow_with_the_width_and_scaled_ones_do_not():
 def test_plain_attention_is_a_mixture_of_what_is_alike():
     x = torch.randn(2, 5, 8)
     expected = (x @ x.mT).softmax(dim=-1) @ x
-    close(PlainAttention()(x, Span(5, 5)), expected)
-    past = Past(5)
+    close(PlainAttention()(x, SequenceLayout(5, 5)), expected)
+    layer_cache = LayerCache(5)
     steps = [
-        PlainAttention(mask=causal)(x[:, i : i + 1], Span(1, i + 1), past=past) for i in range(5)
+        PlainAttention(mask=causal)(
+            x[:, i : i + 1], SequenceLayout(1, i + 1), layer_cache=layer_cache
+        )
+        for i in range(5)
     ]
-    close(torch.cat(steps, dim=1), PlainAttention(mask=causal)(x, Span(5, 5)))
+    close(torch.cat(steps, dim=1), PlainAttention(mask=causal)(x, SequenceLayout(5, 5)))
     assert not list(PlainAttention().parameters())
 
 
@@ -169,38 +176,41 @@ def test_a_source_that_was_read_is_turned_towards_in_the_same_way(position):
         torch.randn(2, 3, 32),
         torch.randn(2, 5, 32),
     )
-    past, span = Past(None), Span(3, 5)
-    close(layer(x, span, source=source, past=past), layer(x, span, past=past))
+    layer_cache, layout = LayerCache(None), SequenceLayout(3, 5)
+    close(
+        layer(x, layout, source=source, layer_cache=layer_cache),
+        layer(x, layout, layer_cache=layer_cache),
+    )
 
 
 @masks
 @positions
 def test_padding_on_either_side_changes_nothing(mask, position):
     layer, x = Attention(32, 4, mask=mask, position=position).eval(), torch.randn(1, 6, 32)
-    alone, junk = layer(x, Span(6, 6)), torch.randn(1, 3, 32)
+    alone, junk = layer(x, SequenceLayout(6, 6)), torch.randn(1, 3, 32)
     left, right = torch.ones(1, 9).bool(), torch.ones(1, 9).bool()
     left[:, :3] = right[:, 6:] = False
-    close(layer(torch.cat((junk, x), 1), Span(9, 9, keep=left))[:, 3:], alone)
-    close(layer(torch.cat((x, junk), 1), Span(9, 9, keep=right))[:, :6], alone)
+    close(layer(torch.cat((junk, x), 1), SequenceLayout(9, 9, keep=left))[:, 3:], alone)
+    close(layer(torch.cat((x, junk), 1), SequenceLayout(9, 9, keep=right))[:, :6], alone)
 
 
 def test_dropout_falls_on_the_pattern():
     q, k, v = torch.randn(3, 1, 1, 64, 8)
     with Trace(torch.nn.Identity(), "nothing"):
-        dropped = attend_openly(q, k, v, everything, Span(64, 64), dropout=0.5)
-    kept = attend_openly(q, k, v, everything, Span(64, 64))
+        dropped = attend_reference(q, k, v, full, SequenceLayout(64, 64), dropout=0.5)
+    kept = attend_reference(q, k, v, full, SequenceLayout(64, 64))
     assert not torch.allclose(dropped, kept)
     many = torch.stack(
-        [attend_openly(q, k, v, everything, Span(64, 64), dropout=0.5) for _ in range(400)]
+        [attend_reference(q, k, v, full, SequenceLayout(64, 64), dropout=0.5) for _ in range(400)]
     )
     close(many.mean(0), kept, atol=0.12, rtol=0.1)
 
 
 def test_dropout_works_only_while_training():
-    layer, x, span = Attention(8, 2, dropout=0.5), torch.randn(1, 4, 8), Span(4, 4)
-    assert not torch.equal(layer(x, span), layer(x, span))
+    layer, x, layout = Attention(8, 2, dropout=0.5), torch.randn(1, 4, 8), SequenceLayout(4, 4)
+    assert not torch.equal(layer(x, layout), layer(x, layout))
     layer.eval()
-    assert torch.equal(layer(x, span), layer(x, span))
+    assert torch.equal(layer(x, layout), layer(x, layout))
 
 
 @positions
@@ -208,9 +218,9 @@ def test_dropout_works_only_while_training():
 def test_gradients_match_differences(position, way):
     layer = Attention(8, 2, mask=causal, position=type_for_two_heads(position)).double()
     x = torch.randn(2, 4, 8, dtype=torch.float64, requires_grad=True)
-    span = Span(4, 4, keep=torch.tensor([[True] * 4, [False, True, True, True]]))
+    layout = SequenceLayout(4, 4, keep=torch.tensor([[True] * 4, [False, True, True, True]]))
     with Trace(layer, "pattern" if way == "open" else "output"):
-        assert gradcheck(lambda x: layer(x, span), (x,))
+        assert gradcheck(lambda x: layer(x, layout), (x,))
 
 
 def type_for_two_heads(position):
@@ -220,8 +230,8 @@ def type_for_two_heads(position):
 
 def test_gradients_of_scores_match_differences():
     q, k = torch.randn(2, 1, 2, 3, 4, dtype=torch.float64, requires_grad=True)
-    assert gradcheck(Additive(2, 4).double(), (q, k))
-    assert gradcheck(lambda x: PlainAttention()(x[0], Span(3, 3)), (q,))
+    assert gradcheck(AdditiveScore(2, 4).double(), (q, k))
+    assert gradcheck(lambda x: PlainAttention()(x[0], SequenceLayout(3, 3)), (q,))
 
 
 def test_multi_head_attention_equals_torchs():
@@ -236,13 +246,13 @@ def test_multi_head_attention_equals_torchs():
         theirs.out_proj.load_state_dict(ours.out.state_dict())
     x = torch.randn(2, 7, 32)
     with Trace(ours, "pattern") as trace:
-        y = ours(x, Span(7, 7))
+        y = ours(x, SequenceLayout(7, 7))
     expected, pattern = theirs(x, x, x, average_attn_weights=False)
     close(y, expected)
     close(trace["pattern"], pattern)
 
 
 def test_one_new_token_needs_no_mask(monkeypatch):
-    monkeypatch.setattr(Span, "grid", lambda *_: pytest.fail("a grid was built"))
+    monkeypatch.setattr(SequenceLayout, "mask_matrix", lambda *_: pytest.fail("a grid was built"))
     q, k, v = torch.randn(2, 4, 1, 8), torch.randn(2, 4, 9, 8), torch.randn(2, 4, 9, 8)
-    close(attend(q, k, v, causal, Span(1, 9)), F.scaled_dot_product_attention(q, k, v))
+    close(attend(q, k, v, causal, SequenceLayout(1, 9)), F.scaled_dot_product_attention(q, k, v))

@@ -7,9 +7,17 @@ import pytest
 import torch
 
 from glassformer import MODELS, GlassError
-from glassformer.baselines.bag import Incidence, separate, sum_rows
-from glassformer.baselines.phrases import DIAGONAL, ROUNDS, links_of, phrases_of, share
-from glassformer.nn.counts import Counts, Sequences, Tables, before, refuse_unless, rises, table
+from glassformer.baselines.nb_svm import IncidenceMatrix, separate, sum_rows
+from glassformer.baselines.phrase_table import DIAGONAL, ROUNDS, links_of, phrases_of, share
+from glassformer.nn.counts import (
+    CountModule,
+    NGramCounts,
+    NGramIndex,
+    check_tables,
+    int_parameter,
+    is_increasing,
+    previous_ids,
+)
 
 close = torch.testing.assert_close
 
@@ -35,27 +43,27 @@ def test_counts_are_those_of_dictionaries():
     text = torch.randint(0, 7, (300,)).tolist()
     definition = witten_bell(text, 3, 7)
     ids = torch.tensor([text])
-    counts = Counts(7, 3)
+    counts = NGramCounts(7, 3)
     # the first token has no context: it is counted as one that nothing stands before
-    columns = [torch.cat((torch.tensor([-1]), c[:-1])) for c in before(ids, 3)]
+    columns = [torch.cat((torch.tensor([-1]), c[:-1])) for c in previous_ids(ids, 3)]
     counts.fit(columns, ids[0])
     asked = torch.randint(0, 7, (50, 4))
     asked[:5, 0] = asked[:3, 1] = -1  # shorter contexts
     given = [asked[:, 2], asked[:, 1], asked[:, 0]]
-    chances = counts.chances(given)
-    close(chances.sum(dim=1), torch.ones(50))
+    probs = counts.probs(given)
+    close(probs.sum(dim=1), torch.ones(50))
     for row, context in enumerate(asked[:, :3].tolist()):
         known = [id for id in context if id >= 0]
         wanted = torch.tensor([definition(known, token) for token in range(7)])
-        close(chances[row], wanted, atol=1e-6, rtol=1e-5)
+        close(probs[row], wanted, atol=1e-6, rtol=1e-5)
     answers = asked[:, 3]
-    close(counts.likelihood(given, answers), chances.gather(1, answers[:, None])[:, 0])
+    close(counts.target_probs(given, answers), probs.gather(1, answers[:, None])[:, 0])
 
 
 def test_sequences_have_numbers_if_they_occur_often_enough():
-    known = Sequences(10, 2)
+    known = NGramIndex(10, 2)
     columns = [torch.tensor([1, 1, 2, 3]), torch.tensor([5, 5, 6, -1])]
-    first, second = known.fit(columns, least=2)
+    first, second = known.fit(columns, min_count=2)
     assert first.tolist() == [0, 0, -1, -1]
     assert second.tolist() == [0, 0, -1, -1]
     assert [n.tolist() for n in known.find([torch.tensor([1, 2, 1]), torch.tensor([5, 6, 9])])] == [
@@ -65,10 +73,10 @@ def test_sequences_have_numbers_if_they_occur_often_enough():
 
 
 def test_tables_take_the_size_of_what_is_loaded():
-    class Two(Tables):
+    class Two(CountModule):
         def __init__(self):
             super().__init__()
-            self.numbers = table()
+            self.numbers = int_parameter()
 
     one, other = Two(), Two()
     one.numbers.data = torch.arange(5)
@@ -77,13 +85,13 @@ def test_tables_take_the_size_of_what_is_loaded():
 
 
 def test_keys_rise_or_are_refused():
-    assert rises(torch.tensor([0, 2, 3]))
-    assert rises(torch.tensor([], dtype=torch.int64))
+    assert is_increasing(torch.tensor([0, 2, 3]))
+    assert is_increasing(torch.tensor([], dtype=torch.int64))
     for wrong in ([0, 0, 1], [-1, 2], [[0, 1]]):
-        assert not rises(torch.tensor(wrong))
-    refuse_unless(True, "all is well")
+        assert not is_increasing(torch.tensor(wrong))
+    check_tables(True, "all is well")
     with pytest.raises(GlassError, match="tables are damaged: keys"):
-        refuse_unless(False, "keys are not in order")
+        check_tables(False, "keys are not in order")
 
 
 # --- B. Rohrer's machine --------------------------------------------------------------------------
@@ -105,7 +113,7 @@ def taught(**settings):
 
 def votes(model, words, line):
     ids = torch.tensor([[words.index(word) for word in line.split()]])
-    columns = [column[-1:] for column in before(ids, model.far)]
+    columns = [column[-1:] for column in previous_ids(ids, model.far)]
     given = model.votes(columns)[0]
     return float(given[words.index("down")]), float(given[words.index("please")])
 
@@ -135,7 +143,7 @@ def test_the_likelihood_of_a_text_is_in_its_chances(settings):
     model.fit(torch.randint(0, 9, (3, 200)))
     text = torch.randint(0, 9, (40,))
     wanted = model(text[None, :-1])[0].gather(1, text[1:, None])[:, 0].exp()
-    close(model.likelihood(text), wanted)
+    close(model.target_probs(text), wanted)
 
 
 def test_order_four_on_shakespeare(data):
@@ -147,15 +155,15 @@ def test_order_four_on_shakespeare(data):
     cut = len(ids) * 9 // 10
     model = MODELS["markov"](MODELS["markov"].Config(vocab=len(letters), order=4))
     model.fit(ids[None, :cut])
-    assert -float(model.likelihood(ids[cut:]).double().log().mean()) < 1.67
+    assert -float(model.target_probs(ids[cut:]).double().log().mean()) < 1.67
 
 
 # --- labels, pairs, neighbours --------------------------------------------------------------------
 
 
 def test_phrases_of_a_text_are_weighed_once_each():
-    config = MODELS["bag"].Config(vocab=9, classes=2, order=2, least=1)
-    model = MODELS["bag"](config)
+    config = MODELS["nb_svm"].Config(vocab=9, classes=2, order=2, min_count=1)
+    model = MODELS["nb_svm"](config)
     texts = [[1, 2, 1, 2], [3, 4, 3], [1, 2], [4, 3]]
     model.fit(torch.tensor([i for t in texts for i in (*t, -1)][:-1]), torch.tensor([0, 1, 0, 1]))
     once, twice = model(torch.tensor([[1, 2]])), model(torch.tensor([[1, 2, 1, 2]]))
@@ -175,7 +183,7 @@ def test_the_gap_between_two_kinds_is_as_wide_as_its_definition():
     ours = held[:, 0] ^ (torch.rand(30) < 0.1)
     text, phrase = held.nonzero(as_tuple=True)
     pair = torch.stack((ours, ~ours), dim=1)  # two classes at once, the second the first's mirror
-    both, biases = separate(Incidence(text, phrase, 30, 12), pair, 0.5)
+    both, biases = separate(IncidenceMatrix(text, phrase, 30, 12), pair, 0.5)
     close(both[:, 0], -both[:, 1], atol=1e-4, rtol=1e-3)
     weight, bias = both[:, 0], biases[0]
 
@@ -201,7 +209,7 @@ def test_the_gap_between_two_kinds_is_as_wide_as_its_definition():
 def test_sums_over_an_incidence_are_products_with_its_matrix():
     held = torch.rand(9, 5) < 0.4
     held[3], held[:, 2] = False, False  # a text without phrases, a phrase in no text
-    holds = Incidence(*held.nonzero(as_tuple=True), 9, 5)
+    holds = IncidenceMatrix(*held.nonzero(as_tuple=True), 9, 5)
     weights, scores = torch.randn(5, 3), torch.randn(9, 3)
     close(holds.times(weights), held.float() @ weights)
     close(holds.transposed_times(scores), held.float().T @ scores)
@@ -233,18 +241,18 @@ def test_shares_are_those_of_ibms_first_model_by_dictionaries():
                     counts[s, t] += parts[-1]
                     totals[s] += parts[-1]
         chance = {pair: count / totals[pair[0]] for pair, count in counts.items()}
-    given, asked, pairs, near = [], [], [], []
+    given, wanted, pairs, near = [], [], [], []
     at_s = at_t = 0
     for source, target in texts:
         for i, s in enumerate(source):
             for j, t in enumerate(target):
                 given.append(at_s + i)
-                asked.append(at_t + j)
+                wanted.append(at_t + j)
                 pairs.append(s * vocab + t)
                 far = abs((i + 0.5) / len(source) - (j + 0.5) / len(target))
                 near.append(math.exp(-DIAGONAL * far))
         at_s, at_t = at_s + len(source), at_t + len(target)
-    tensors = (torch.tensor(x) for x in (given, asked, pairs, near))
+    tensors = (torch.tensor(x) for x in (given, wanted, pairs, near))
     close(share(*tensors, vocab), torch.tensor(parts), atol=1e-5, rtol=1e-4)
 
 
@@ -261,8 +269,8 @@ def test_phrases_are_what_links_hold_together():
 
 
 def test_the_longest_known_phrase_is_translated_as_one():
-    config = MODELS["phrases"].Config(vocab=30, end=0)
-    model = MODELS["phrases"](config)
+    config = MODELS["phrase_table"].Config(vocab=30, eos=0)
+    model = MODELS["phrase_table"](config)
     source = [[1, 2]] * 3 + [[1, 3]] * 3 + [[2, 3]] * 3
     target = [[12, 11]] * 3 + [[11, 13]] * 3 + [[22, 13]] * 3
     flat = [torch.tensor([i for t in x for i in (*t, -1)][:-1]) for x in (source, target)]
@@ -273,18 +281,18 @@ def test_the_longest_known_phrase_is_translated_as_one():
 
 
 def test_a_word_without_a_translation_stays_if_the_other_language_has_it():
-    model = MODELS["phrases"](MODELS["phrases"].Config(vocab=30, end=0))
+    model = MODELS["phrase_table"](MODELS["phrase_table"].Config(vocab=30, eos=0))
     model.fit(torch.tensor([1, -1, 1, -1, 1]), torch.tensor([11, -1, 11, -1, 11, 7]))
     assert model.translate(torch.tensor([[7, 1, 9]]))[0].tolist() == [7, 11, 0]
 
 
 def test_neighbours_tell_what_stands_between_them():
-    model = MODELS["neighbours"](MODELS["neighbours"].Config(vocab=9))
+    model = MODELS["neighbors"](MODELS["neighbors"].Config(vocab=9))
     model.fit(torch.tensor([[1, 2, 3, 1, 4, 5, 1, 2, 3]]))
     assert model(torch.tensor([[1, 8, 3]]))[0, 1].argmax() == 2
     assert model(torch.tensor([[1, 8, 5]]))[0, 1].argmax() == 4
-    asked = torch.tensor([[False, True, False]])
+    wanted = torch.tensor([[False, True, False]])
     text, answer = torch.tensor([[1, 8, 3]]), torch.tensor([2])
-    chance = model.likelihood(text, asked, answer)
-    close(chance.log(), model.masked_logits(text, asked).tokens[0, answer])
+    chance = model.target_probs(text, wanted, answer)
+    close(chance.log(), model.masked_logits(text, wanted).tokens[0, answer])
     assert math.isfinite(float(chance.log()))

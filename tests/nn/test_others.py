@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from glassformer.nn.cache import Carry
+from glassformer.nn.cache import RecurrentState
 from glassformer.nn.convolution import Convolution, convolutions
 from glassformer.nn.dropout import Dropout, drop
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.recurrence import Recurrence
-from glassformer.nn.span import Span
 
 close = torch.testing.assert_close
 
@@ -40,21 +40,21 @@ def gru(cell, x):
 @pytest.mark.parametrize(("name", "loop"), [("lstm", lstm), ("gru", gru)])
 @torch.no_grad()
 def test_a_recurrence_is_a_loop(name, loop):
-    x, span = torch.randn(3, 7, 5), Span(7, 7)
+    x, layout = torch.randn(3, 7, 5), SequenceLayout(7, 7)
     layer = Recurrence(5, cell=name)
-    close(layer(x, span), loop(layer.cell, x))
+    close(layer(x, layout), loop(layer.cell, x))
     back = Recurrence(5, cell=name, backwards=True)
-    close(back(x, span), loop(back.cell, x.flip(1)).flip(1))
+    close(back(x, layout), loop(back.cell, x.flip(1)).flip(1))
 
 
 @torch.no_grad()
 def test_what_is_carried_can_be_taken_back():
-    layer, x, carry = Recurrence(5), torch.randn(2, 6, 5), Carry(None)
-    whole = layer(x, Span(6, 6))
-    layer(x[:, :4], Span(4, 4), carry)
-    layer(x[:, 4:5], Span(1, 5), carry)
-    carry.length = 4  # the pass failed somewhere else
-    close(layer(x[:, 4:], Span(2, 6), carry), whole[:, 4:])
+    layer, x, state = Recurrence(5), torch.randn(2, 6, 5), RecurrentState(None)
+    whole = layer(x, SequenceLayout(6, 6))
+    layer(x[:, :4], SequenceLayout(4, 4), state)
+    layer(x[:, 4:5], SequenceLayout(1, 5), state)
+    state.length = 4  # the pass failed somewhere else
+    close(layer(x[:, 4:], SequenceLayout(2, 6), state), whole[:, 4:])
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -69,7 +69,7 @@ def test_a_convolution_is_a_sum_over_a_window(causal):
             if 0 <= t + offset < 9:
                 total += seen[:, t + offset] @ weight[:, :, k].T
         value, gate = total.chunk(2, dim=1)
-        close(layer(x, Span(9, 9))[:, t], x[:, t] + value * gate.sigmoid())
+        close(layer(x, SequenceLayout(9, 9))[:, t], x[:, t] + value * gate.sigmoid())
 
 
 @torch.no_grad()

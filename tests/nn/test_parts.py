@@ -11,12 +11,12 @@ from torch.autograd import gradcheck
 from glassformer.nn import init
 from glassformer.nn.attention import Attention, bias_term
 from glassformer.nn.block import Block, CrossBlock, post_norm, pre_norm, residual_taps
-from glassformer.nn.cache import Cache, Past
+from glassformer.nn.cache import Cache, LayerCache
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward, activation_name
 from glassformer.nn.heads import MaskedHead, Pooler, mean_pool
-from glassformer.nn.masks import Mask, causal, everything, fixed, strided, window
+from glassformer.nn.layout import SequenceLayout
+from glassformer.nn.masks import Mask, causal, fixed, full, strided, window
 from glassformer.nn.norms import LayerNorm, RMSNorm
-from glassformer.nn.span import Span
 from glassformer.trace import Trace
 
 close = torch.testing.assert_close
@@ -24,7 +24,7 @@ close = torch.testing.assert_close
 # --- masks ----------------------------------------------------------------------------------------
 
 RULES = {
-    everything: lambda i, j: True,
+    full: lambda i, j: True,
     causal: lambda i, j: j <= i,
     window(3): lambda i, j: abs(i - j) < 3,
     strided(3): lambda i, j: (i - j) % 3 == 0,
@@ -38,8 +38,8 @@ RULES = {
 @pytest.mark.parametrize("mask", RULES, ids=str)
 def test_a_grid_is_the_rule_for_each_pair(mask):
     expected = [[RULES[mask](i, j) for j in range(10)] for i in range(10)]
-    assert mask.grid(10, 10).tolist() == expected
-    assert mask.grid(3, 10).tolist() == expected[-3:]
+    assert mask.matrix(10, 10).tolist() == expected
+    assert mask.matrix(3, 10).tolist() == expected[-3:]
 
 
 def test_masks_compare_by_what_they_say():
@@ -51,27 +51,27 @@ def test_masks_compare_by_what_they_say():
 
 def test_a_rule_of_ones_own_is_a_mask():
     even = Mask("even", lambda i, j: j % 2 == 0)
-    assert (even & causal).grid(3, 3).int().tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 1]]
+    assert (even & causal).matrix(3, 3).int().tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 1]]
 
 
 def test_more_queries_than_keys_is_no_trouble():
-    assert everything.grid(5, 2).tolist() == [[True, True]] * 5
+    assert full.matrix(5, 2).tolist() == [[True, True]] * 5
 
 
 # --- span -----------------------------------------------------------------------------------------
 
 
 def test_a_span_makes_each_thing_once():
-    span, made = Span(4, 4), []
+    layout, made = SequenceLayout(4, 4), []
     for _ in range(3):
-        span.once("key", lambda: made.append(1))
-        assert span.grid(causal) is span.grid(causal)
+        layout.compute_once("key", lambda: made.append(1))
+        assert layout.mask_matrix(causal) is layout.mask_matrix(causal)
     assert made == [1]
 
 
 def test_padding_is_in_the_grid():
     keep = torch.tensor([[False, True, True]])
-    assert Span(3, 3, keep=keep).grid(causal)[0, 0].tolist() == [
+    assert SequenceLayout(3, 3, keep=keep).mask_matrix(causal)[0, 0].tolist() == [
         [False, False, False],
         [False, True, False],
         [False, True, True],
@@ -80,29 +80,31 @@ def test_padding_is_in_the_grid():
 
 def test_keep_must_fit_the_ids():
     with pytest.raises(ValueError, match=r"\(1, 2\), the ids \(1, 3\)"):
-        Span.of(torch.zeros(1, 3).long(), torch.ones(1, 2).bool())
+        SequenceLayout.from_ids(torch.zeros(1, 3).long(), torch.ones(1, 2).bool())
 
 
 # --- cache ----------------------------------------------------------------------------------------
 
 
 def test_a_past_gives_back_all_so_far():
-    past, k, v = Past(6), *torch.randn(2, 2, 3, 6, 4)
+    layer_cache, k, v = LayerCache(6), *torch.randn(2, 2, 3, 6, 4)
     for end in (2, 3, 6):
-        keys, values = past.extend(k[:, :, past.length : end], v[:, :, past.length : end])
+        keys, values = layer_cache.extend(
+            k[:, :, layer_cache.length : end], v[:, :, layer_cache.length : end]
+        )
         assert torch.equal(keys, k[:, :, :end])
         assert torch.equal(values, v[:, :, :end])
 
 
 def test_a_past_is_full_at_its_capacity_and_a_source_is_complete_at_once():
-    past, k = Past(2), torch.randn(1, 1, 3, 4)
+    layer_cache, k = LayerCache(2), torch.randn(1, 1, 3, 4)
     with pytest.raises(ValueError, match="holds 2 tokens; 3 do not fit"):
-        past.extend(k, k)
-    source = Past(None)
-    assert not source.complete
+        layer_cache.extend(k, k)
+    source = LayerCache(None)
+    assert not source.is_complete
     source.extend(k, k)
-    assert source.complete
-    assert not Past(3).complete
+    assert source.is_complete
+    assert not LayerCache(3).is_complete
 
 
 def test_select_takes_rows_of_all_that_a_cache_holds():
@@ -110,20 +112,20 @@ def test_select_takes_rows_of_all_that_a_cache_holds():
     k, rows = torch.randn(3, 1, 2, 4), torch.tensor([2, 2, 0])
     keep = torch.tensor([[True, True], [True, False], [False, True]])
     for part in (cache, cache.source):
-        part.begin(keep, 3, 2)
-        part.pasts[0].extend(k, k)
-    cache.select(rows)
+        part.start_pass(keep, 3, 2)
+        part.layers[0].extend(k, k)
+    cache.select_rows(rows)
     for part in (cache, cache.source):
-        assert torch.equal(part.pasts[0].so_far()[0], k[rows])
+        assert torch.equal(part.layers[0].contents()[0], k[rows])
         assert torch.equal(part.keep, keep[rows])
 
 
 def test_keep_is_remembered_from_when_it_is_first_needed():
     cache, k = Cache(1, 4), torch.randn(1, 1, 2, 4)
-    assert cache.begin(None, 1, 2) == (0, None)
-    cache.pasts[0].extend(k, k)
-    before, keep = cache.begin(torch.tensor([[False]]), 1, 1)
-    assert (before, keep.tolist()) == (2, [[True, True, False]])
+    assert cache.start_pass(None, 1, 2) == (0, None)
+    cache.layers[0].extend(k, k)
+    previous_ids, keep = cache.start_pass(torch.tensor([[False]]), 1, 1)
+    assert (previous_ids, keep.tolist()) == (2, [[True, True, False]])
 
 
 # --- feed-forward, norms, heads -------------------------------------------------------------------
@@ -135,11 +137,10 @@ def test_feed_forward_matches_its_definition(name):
     plain, gated = FeedForward(8, 16, activation=act), GatedFeedForward(8, 16, activation=act)
     close(
         plain(x),
-        act(x @ plain.widen.weight.T + plain.widen.bias) @ plain.narrow.weight.T
-        + plain.narrow.bias,
+        act(x @ plain.up.weight.T + plain.up.bias) @ plain.down.weight.T + plain.down.bias,
     )
-    hidden = act(gated.gate(x)) * gated.widen(x)
-    close(gated(x), hidden @ gated.narrow.weight.T + gated.narrow.bias)
+    hidden = act(gated.gate(x)) * gated.up(x)
+    close(gated(x), hidden @ gated.down.weight.T + gated.down.bias)
     with Trace(gated, "hidden") as trace:
         gated(x)
     close(trace["hidden"], hidden)
@@ -158,12 +159,12 @@ def test_activations_match_their_formulas():
 def test_a_norm_seen_equals_a_norm_unseen(norm):
     nn.init.normal_(norm.weight)
     x = torch.randn(2, 3, 8) * 5 + 2
-    with Trace(norm, "normal", "deviation") as trace:
+    with Trace(norm, "normalized", "std") as trace:
         seen = norm(x)
     close(seen, norm(x))
-    close(trace["normal"].square().mean(-1), torch.ones(2, 3), atol=1e-4, rtol=1e-4)
+    close(trace["normalized"].square().mean(-1), torch.ones(2, 3), atol=1e-4, rtol=1e-4)
     if isinstance(norm, LayerNorm):
-        close(trace["deviation"][..., 0], x.std(-1, correction=0), atol=1e-4, rtol=1e-4)
+        close(trace["std"][..., 0], x.std(-1, correction=0), atol=1e-4, rtol=1e-4)
 
 
 def test_the_mean_is_over_real_tokens():
@@ -220,13 +221,13 @@ def test_blocks_equal_torchs(residual):
     decoder = torchs_layer(nn.TransformerDecoderLayer, norm_first=first)
     for ours, theirs in ((block, encoder), (cross, decoder)):
         copy_attention(theirs.self_attn, ours.attention)
-        theirs.linear1.load_state_dict(ours.feedforward.widen.state_dict())
-        theirs.linear2.load_state_dict(ours.feedforward.narrow.state_dict())
+        theirs.linear1.load_state_dict(ours.feedforward.up.state_dict())
+        theirs.linear2.load_state_dict(ours.feedforward.down.state_dict())
     copy_attention(decoder.multihead_attn, cross.cross)
 
     x, source, keep = torch.randn(2, 5, 16), torch.randn(2, 7, 16), torch.ones(2, 7).bool()
     keep[1, 5:] = False
-    close(block(x, Span(5, 5)), encoder(x))
+    close(block(x, SequenceLayout(5, 5)), encoder(x))
     expected = decoder(
         x,
         source,
@@ -234,12 +235,12 @@ def test_blocks_equal_torchs(residual):
         tgt_is_causal=True,
         memory_key_padding_mask=~keep,
     )
-    close(cross(x, Span(5, 5), source, Span(5, 7, keep=keep)), expected)
+    close(cross(x, SequenceLayout(5, 5), source, SequenceLayout(5, 7, keep=keep)), expected)
 
 
 def test_gradients_of_every_part_match_differences():
     x = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
-    span, attention = Span(3, 3), lambda: Attention(4, 2, mask=causal)
+    layout, attention = SequenceLayout(3, 3), lambda: Attention(4, 2, mask=causal)
     token = torch.randn(5, 4, dtype=torch.float64)
     head = MaskedHead(4, 5, activation=F.gelu, eps=1e-12).double()
     keep = torch.tensor([[True, True, False]])
@@ -256,9 +257,9 @@ def test_gradients_of_every_part_match_differences():
         block = Block(4, attention(), FeedForward(4, 8), residual=residual).double()
         cross = CrossBlock(4, attention(), Attention(4, 2), FeedForward(4, 8), residual=residual)
         cross.double()
-        assert gradcheck(lambda x, b=block: b(x, span), (x,))
+        assert gradcheck(lambda x, b=block: b(x, layout), (x,))
         source = torch.randn_like(x).requires_grad_()
-        assert gradcheck(lambda x, s, c=cross: c(x, span, s, span), (x, source))
+        assert gradcheck(lambda x, s, c=cross: c(x, layout, s, layout), (x, source))
     assert gradcheck(lambda x: head(x, token), (x,))
     assert gradcheck(lambda x: mean_pool(x, keep), (x,))
 

@@ -6,22 +6,22 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.positions import (
     STEEPER,
     Alibi,
     Learned,
     Position,
     Relative,
+    RopeScaling,
     Rotary,
     Sinusoidal,
-    Stretch,
     distances,
     frequencies,
     sinusoid,
     slopes,
     turn,
 )
-from glassformer.nn.span import Span
 
 close = torch.testing.assert_close
 
@@ -37,24 +37,24 @@ def test_sinusoids_are_those_of_the_paper():
 
 def test_positions_are_counted_without_the_padding():
     keep = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0]]).bool()
-    at = Span(5, 5, keep=keep).at()
+    at = SequenceLayout(5, 5, keep=keep).positions()
     assert at[0, 2:].tolist() == at[1, :3].tolist() == [0, 1, 2]
     for scheme in (Learned(5, 4), Sinusoidal(4)):
-        places = scheme(Span(5, 5, keep=keep))
+        places = scheme(SequenceLayout(5, 5, keep=keep))
         close(places[0, 2:], places[1, :3])
-        close(places[0, 2:], scheme(Span(3, 3)))
+        close(places[0, 2:], scheme(SequenceLayout(3, 3)))
 
 
 def test_no_position_changes_nothing():
     q, k = torch.randn(2, 1, 2, 3, 4)
     scheme = Position()
-    assert scheme.rotate(q, k, Span(3, 3)) == (q, k)
-    assert scheme.bias(q, Span(3, 3)) is None
+    assert scheme.rotate(q, k, SequenceLayout(3, 3)) == (q, k)
+    assert scheme.bias(q, SequenceLayout(3, 3)) is None
 
 
 def test_rotary_turns_pairs_by_complex_numbers():
     q, k = torch.randn(2, 1, 2, 5, 8)
-    turned, _ = Rotary(8).rotate(q, k, Span(5, 5))
+    turned, _ = Rotary(8).rotate(q, k, SequenceLayout(5, 5))
     pairs = torch.complex(q[..., :4].contiguous(), q[..., 4:].contiguous())
     angles = torch.arange(5)[:, None] * 10_000 ** (-torch.arange(4) / 4)
     expected = pairs * torch.polar(torch.ones_like(angles), angles)
@@ -64,7 +64,7 @@ def test_rotary_turns_pairs_by_complex_numbers():
 
 def test_rotary_scores_depend_on_distance_only():
     q, k = torch.randn(8).expand(1, 1, 9, 8), torch.randn(8).expand(1, 1, 9, 8)
-    turned, keys = Rotary(8).rotate(q, k, Span(9, 9))
+    turned, keys = Rotary(8).rotate(q, k, SequenceLayout(9, 9))
     scores = turned @ keys.mT
     for distance in range(-4, 5):
         diagonal = scores[0, 0].diagonal(distance)
@@ -73,7 +73,9 @@ def test_rotary_scores_depend_on_distance_only():
 
 def test_stretched_waves_keep_the_fast_and_slow_the_slow():
     rates = frequencies(64, 10_000.0, torch.device("cpu"))
-    stretched = Stretch(factor=8, low=1, high=4, original=256)(rates)
+    stretched = RopeScaling(factor=8, low_freq_factor=1, high_freq_factor=4, original_context=256)(
+        rates
+    )
     assert torch.equal(stretched[:8], rates[:8])
     close(stretched[-8:], rates[-8:] / 8)
     assert (stretched.diff() < 0).all()
@@ -87,18 +89,21 @@ def test_alibi_slopes_are_those_published():
 
 
 def test_alibi_falls_with_distance():
-    bias = Alibi(2).bias(torch.ones(1, 2, 3, 4), Span(3, 5))
+    bias = Alibi(2).bias(torch.ones(1, 2, 3, 4), SequenceLayout(3, 5))
     assert bias[0, 0].tolist() == [-2 / 16, -1 / 16, 0, -1 / 16, -2 / 16]
     assert bias[1, 2, 0] == -4 / 256
 
 
 def test_relative_bias_matches_its_definition():
-    scheme = Relative(heads=2, width=4)
+    scheme = Relative(heads=2, head_dim=4)
     torch.nn.init.normal_(scheme.distance)
-    q, span = torch.randn(1, 2, 3, 4), Span(3, 7)  # three queries after four remembered keys
-    bias = scheme.bias(q, span)
+    q, layout = (
+        torch.randn(1, 2, 3, 4),
+        SequenceLayout(3, 7),
+    )  # three queries after four remembered keys
+    bias = scheme.bias(q, layout)
     torch.nn.init.normal_(scheme.content)
-    turned, keys = scheme.rotate(q, q, span)
+    turned, keys = scheme.rotate(q, q, layout)
     close(turned, q + scheme.content)
     assert keys is q
     for h in range(2):
@@ -111,25 +116,28 @@ def test_relative_bias_matches_its_definition():
 
 
 def test_distances_count_back_from_the_query():
-    assert distances(Span(2, 4), torch.device("cpu")).tolist() == [[2, 1, 0, -1], [3, 2, 1, 0]]
+    assert distances(SequenceLayout(2, 4), torch.device("cpu")).tolist() == [
+        [2, 1, 0, -1],
+        [3, 2, 1, 0],
+    ]
 
 
 def test_gradients_match_differences():
-    span = Span(3, 3)
+    layout = SequenceLayout(3, 3)
     learned = Learned(4, 6).double()
     assert gradcheck(
-        lambda w: torch.func.functional_call(learned, {"weight": w}, (span,)), (learned.weight,)
+        lambda w: torch.func.functional_call(learned, {"weight": w}, (layout,)), (learned.weight,)
     )
     q = torch.randn(1, 2, 3, 4, dtype=torch.float64, requires_grad=True)
-    assert gradcheck(lambda q: Rotary(4).rotate(q, q, span), (q,))
+    assert gradcheck(lambda q: Rotary(4).rotate(q, q, layout), (q,))
     relative = Relative(2, 4).double()
-    assert gradcheck(lambda q: relative.bias(q, span), (q,))
+    assert gradcheck(lambda q: relative.bias(q, layout), (q,))
 
 
 def test_heads_of_two_sides_look_back_and_ahead_in_turn():
     """Head 0 and 2 look back, 1 and 3 ahead: what is on the other side is duller by far."""
-    bias = Alibi(4, sided=True).bias(torch.ones(1, 4, 5, 4), Span(5, 5))
-    plain = Alibi(4).bias(torch.ones(1, 4, 5, 4), Span(5, 5))
+    bias = Alibi(4, sided=True).bias(torch.ones(1, 4, 5, 4), SequenceLayout(5, 5))
+    plain = Alibi(4).bias(torch.ones(1, 4, 5, 4), SequenceLayout(5, 5))
     for head in range(4):
         back, ahead = bias[..., head, 4, 0].item(), bias[..., head, 0, 4].item()
         near, far = (back, ahead) if head % 2 == 0 else (ahead, back)

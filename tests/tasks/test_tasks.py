@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from glassformer import MODELS
 from glassformer.core.reporter import NullReporter
-from glassformer.data.files import Bad
+from glassformer.data.files import BadRowPolicy
 from glassformer.data.request import DataRequest
 from glassformer.models.network import Network
 from glassformer.tasks import TASKS
@@ -95,13 +95,13 @@ def test_the_loss_is_its_formula(home, name, smoothing):
     task = prepared(home, name)
     network, batch = network_for(task), batch_at(task, 3)
     if name == "generate":
-        logits, answers = network(batch["ids"]), batch["answers"]
+        logits, answers = network(batch["ids"]), batch["targets"]
         assert torch.equal(answers[:, :-1], batch["ids"][:, 1:])
     elif name == "classify":
-        logits, answers = network(batch["ids"], keep=batch["keep"]), batch["answers"]
+        logits, answers = network(batch["ids"], keep=batch["keep"]), batch["targets"]
     else:
         logits = network(batch["ids"], batch["source"], source_keep=batch["source_keep"])
-        logits, answers = logits[batch["answers"] >= 0], batch["answers"][batch["answers"] >= 0]
+        logits, answers = logits[batch["targets"] >= 0], batch["targets"][batch["targets"] >= 0]
     expected = smoothed(logits.reshape(-1, logits.shape[-1]), answers.flatten(), smoothing)
     assert loss_of(task, network, batch, smoothing) == pytest.approx(expected, rel=1e-4)
     assert task.objective.count(batch) == answers.numel()
@@ -112,13 +112,13 @@ def test_the_loss_is_its_formula(home, name, smoothing):
 def test_the_loss_of_masks_is_its_formula(home, smoothing):
     task = prepared(home, "fill-mask")
     network, batch = network_for(task), batch_at(task, 3)
-    asked = batch["answers"] >= 0
+    masked_positions = batch["targets"] >= 0
     logits = network(batch["ids"], segments=batch["segments"])
-    tokens = smoothed(logits[asked], batch["answers"][asked], smoothing)
-    follows = network.head(network.pooler(network.features(batch["ids"], None, batch["segments"])))
-    pairs = smoothed(follows, batch["follows"], 0.0) * HIDDEN * 29
+    tokens = smoothed(logits[masked_positions], batch["targets"][masked_positions], smoothing)
+    is_next = network.head(network.pooler(network.features(batch["ids"], None, batch["segments"])))
+    pairs = smoothed(is_next, batch["is_next"], 0.0) * HIDDEN * 29
     assert loss_of(task, network, batch, smoothing) == pytest.approx(tokens + pairs, rel=1e-4)
-    assert task.objective.count(batch) == int(asked.sum())
+    assert task.objective.count(batch) == int(masked_positions.sum())
 
 
 # --- generate -------------------------------------------------------------------------------------
@@ -185,14 +185,14 @@ def test_equal_texts_stay_on_one_side_of_the_split(home):
         rows.writerow(["text", "label"])
         rows.writerows([f"text number {i % 60}", "ab"[i % 2]] for i in range(600))
     task = prepared(home, "classify")
-    sides = [
+    split_files = [
         {tuple(task.dataset.texts[part][i]) for i in range(len(task.dataset.texts[part]))}
         for part in ("train", "valid")
     ]
-    assert len(sides[0]) + len(sides[1]) == 60
-    assert not sides[0] & sides[1]
+    assert len(split_files[0]) + len(split_files[1]) == 60
+    assert not split_files[0] & split_files[1]
     assert all(len(task.dataset.texts[part]) == 10 * len(side) for part, side in
-               zip(("train", "valid"), sides, strict=True))  # fmt: skip
+               zip(("train", "valid"), split_files, strict=True))  # fmt: skip
 
 
 def test_rows_of_a_group_stay_on_one_side_of_the_split(home):
@@ -222,7 +222,7 @@ def test_every_text_is_learnt_from_once_an_epoch_with_its_own_label(home):
     batches = task.dataset.train_batches(1, 32, 0)
     for step in range(batches.per_epoch):
         batch = batches.at(step)
-        for row, keep, answer in zip(batch["ids"], batch["keep"], batch["answers"], strict=True):
+        for row, keep, answer in zip(batch["ids"], batch["keep"], batch["targets"], strict=True):
             text = tuple(row[keep].tolist())
             assert right[text] == int(answer)
             seen[text] += 1
@@ -246,12 +246,12 @@ def test_the_metrics_of_labels_are_those_counted_by_hand(home):
     assert found["accuracy"] == pytest.approx(sum(a == b for a, b in pairs) / len(pairs))
     f1 = []
     for label in range(3):
-        true, said = (sum(pair[side] == label for pair in pairs) for side in (0, 1))
-        if true + said:
-            f1.append(2 * pairs.count((label, label)) / (true + said))
+        true, generated = (sum(pair[side] == label for pair in pairs) for side in (0, 1))
+        if true + generated:
+            f1.append(2 * pairs.count((label, label)) / (true + generated))
     assert found["f1"] == pytest.approx(sum(f1) / len(f1))
-    for (true, said), count in Counter(pairs).items():
-        assert scores.sums["confusion"][true, said] == count
+    for (true, generated), count in Counter(pairs).items():
+        assert scores.sums["confusion"][true, generated] == count
     assert macro_f1(np.array([[3, 1], [0, 0]])) == pytest.approx((6 / 7 + 0) / 2)
 
 
@@ -271,13 +271,13 @@ def test_a_text_that_is_too_long_loses_its_end():
 
 
 def test_pairs_are_marked_as_each_model_expects_it():
-    words = Words.train(["a b c"], specials=("<unk>", "<sep>"))
-    a, b, mark = words.encode("a")[0], words.encode("b")[0], words.specials["<sep>"]
+    words = Words.train(["a b c"], special_tokens=("<unk>", "<sep>"))
+    a, b, mark = words.encode("a")[0], words.encode("b")[0], words.special_tokens["<sep>"]
     assert encode_pair(words, ("a",)) == [a]
     assert encode_pair(words, ("a", "b")) == [a, mark, b]
     assert separator(words) == mark
     pieces = WordPiece.train(["a b c"] * 3, vocab=30)
-    first, last = (pieces.specials[m] for m in ("[CLS]", "[SEP]"))
+    first, last = (pieces.special_tokens[m] for m in ("[CLS]", "[SEP]"))
     a, b = pieces.encode("a")[0], pieces.encode("b")[0]
     assert encode_pair(pieces, ("a",)) == [first, a, last]
     assert encode_pair(pieces, ("a", "b")) == [first, a, last, b, last]
@@ -291,7 +291,7 @@ def test_a_bert_is_told_which_text_is_the_second():
     batch = ClassifyCodec(Artifacts(tokenizer=pieces)).encode([("a b", "c")], 16)
     ids, keep = batch["ids"], batch["keep"]
     assert ids.tolist() == [encode_pair(pieces, ("a b", "c"))]
-    found = network(**network.inputs(batch))
+    found = network(**network.select_inputs(batch))
     close(found, network(ids, segments=torch.tensor([[0, 0, 0, 0, 1, 1]]), keep=keep))
     other = network(ids, segments=torch.tensor([[0, 0, 0, 1, 1, 1]]), keep=keep)
     assert not torch.allclose(found, other, atol=1e-3)
@@ -310,7 +310,7 @@ def test_a_target_starts_with_a_mark_and_its_answers_end_with_another(home):
     for i in range(len(batch["ids"])):
         read = tuple(batch["source"][i][batch["source_keep"][i]].tolist())
         target = right[read]
-        answers = batch["answers"][i][batch["answers"][i] >= 0].tolist()
+        answers = batch["targets"][i][batch["targets"][i] >= 0].tolist()
         given = batch["ids"][i][: len(answers)].tolist()
         assert given == [task.dataset.begin, *target]
         assert answers == [*target, task.dataset.end]
@@ -319,7 +319,7 @@ def test_a_target_starts_with_a_mark_and_its_answers_end_with_another(home):
 class Fixed(Network):
     """Writes what a list of answers holds for a source."""
 
-    takes = ("ids", "source", "source_keep")
+    forward_inputs = ("ids", "source", "source_keep")
 
     def __init__(self, answers, vocab, end):
         super().__init__(type("Config", (), {"vocab": vocab})())
@@ -332,13 +332,13 @@ class Fixed(Network):
     def forward(self, ids, source=None, *, keep=None, source_keep=None, cache=None):
         if source is not None:
             rows = [tuple(s[k].tolist()) for s, k in zip(source, source_keep, strict=True)]
-            said = [[*self.answers[row], self.end] for row in rows]
+            generated = [[*self.answers[row], self.end] for row in rows]
             if cache is not None:
-                cache.said, cache.at = said, 0
+                cache.generated, cache.at = generated, 0
         if cache is None:
-            wanted = [(row + [self.end] * ids.shape[1])[: ids.shape[1]] for row in said]
+            wanted = [(row + [self.end] * ids.shape[1])[: ids.shape[1]] for row in generated]
             return F.one_hot(torch.tensor(wanted), self.vocab).float() * 9
-        step = [(row + [self.end] * 400)[cache.at] for row in cache.said]
+        step = [(row + [self.end] * 400)[cache.at] for row in cache.generated]
         cache.at += 1
         return F.one_hot(torch.tensor(step), self.vocab)[:, None].float() * 9
 
@@ -359,7 +359,7 @@ def test_translations_are_scored_as_sacrebleu_scores_them(home):
     assert "case:mixed" in found["bleu_signature"]
     right = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(texts)
     assert found["exact"] == pytest.approx(right)
-    lower = {row: encode(decode(said).lower()) for row, said in answers.items()}
+    lower = {row: encode(decode(generated).lower()) for row, generated in answers.items()}
     better = task.evaluate(Fixed(lower, task.artifacts.tokenizer.vocab, task.dataset.end))[0]
     assert better["bleu"] > found["bleu"] + 5  # case counts
 
@@ -375,9 +375,9 @@ def test_pairs_that_are_too_long_are_bad_rows(home):
     (home / "pairs.tsv").write_text(
         "\n".join([f"a {i}\tb {i}" for i in range(40)] + ["a " * 900 + "\tb"])
     )
-    bad = Bad(home / "skipped.jsonl")
-    task = prepared(home, "translate", bad=bad)
-    assert bad.count == 1
+    on_bad_row = BadRowPolicy(home / "skipped.jsonl")
+    task = prepared(home, "translate", on_bad_row=on_bad_row)
+    assert on_bad_row.count == 1
     assert sum(len(task.dataset.pairs[part][0]) for part in ("train", "valid")) == 40
 
 
@@ -395,15 +395,15 @@ def test_tokens_are_hidden_as_often_and_in_the_ways_that_bert_does_it(home):
         random = np.random.default_rng(step)
         pair = mask.pair(ids, ids, random)
         batch = mask.hide(*pair, random)
-        asked = batch["answers"] >= 0
-        assert torch.equal(batch["answers"][asked], pair[0][asked])
-        assert not asked[(pair[0] == mask.first) | (pair[0] == mask.last)].any()
-        assert torch.equal(batch["ids"][~asked], pair[0][~asked])
-        assert asked.any(dim=1).all()
+        masked_positions = batch["targets"] >= 0
+        assert torch.equal(batch["targets"][masked_positions], pair[0][masked_positions])
+        assert not masked_positions[(pair[0] == mask.first) | (pair[0] == mask.last)].any()
+        assert torch.equal(batch["ids"][~masked_positions], pair[0][~masked_positions])
+        assert masked_positions.any(dim=1).all()
         counts["all"] += 4 * LENGTH
-        counts["asked"] += int(asked.sum())
-        counts["masked"] += int((batch["ids"][asked] == mask.mask).sum())
-        counts["same"] += int((batch["ids"][asked] == pair[0][asked]).sum())
+        counts["asked"] += int(masked_positions.sum())
+        counts["masked"] += int((batch["ids"][masked_positions] == mask.mask).sum())
+        counts["same"] += int((batch["ids"][masked_positions] == pair[0][masked_positions]).sum())
     assert counts["asked"] / counts["all"] == pytest.approx(HIDDEN, abs=0.01)
     assert counts["masked"] / counts["asked"] == pytest.approx(MASKED, abs=0.02)
     random_is_same = RANDOM / task.artifacts.tokenizer.vocab
@@ -416,9 +416,9 @@ def test_half_of_the_second_texts_are_what_followed(home):
     mask = task.dataset.mask
     ids = torch.arange(1000, 1000 + LENGTH)[None].repeat(400, 1)
     others = ids + 5000
-    mixed, segments, follows = mask.pair(ids, others, np.random.default_rng(0))
-    assert 0.4 < float(follows.float().mean()) < 0.6
-    for row, segment, follow in zip(mixed, segments, follows, strict=True):
+    mixed, segments, is_next = mask.pair(ids, others, np.random.default_rng(0))
+    assert 0.4 < float(is_next.float().mean()) < 0.6
+    for row, segment, follow in zip(mixed, segments, is_next, strict=True):
         first, second = row[segment == 0], row[segment == 1]
         assert (int(first[0]), int(first[-1]), int(second[-1])) == (
             mask.first,
@@ -446,11 +446,13 @@ def test_the_metrics_of_masks_are_those_counted_by_hand(home):
         random = np.random.default_rng((0, i, 2))
         batch = mask.hide(*mask.pair(whole[rows], others[rows], random), random)
         logits = network(batch["ids"], segments=batch["segments"])
-        asked = torch.ones_like(batch["ids"], dtype=torch.bool)
-        found_pairs = network.masked_logits(batch["ids"], asked, batch["segments"]).follows
-        together += int((found_pairs.argmax(-1) == batch["follows"]).sum())
-        for row, column in (batch["answers"] >= 0).nonzero().tolist():
-            answer = int(batch["answers"][row, column])
+        masked_positions = torch.ones_like(batch["ids"], dtype=torch.bool)
+        found_pairs = network.masked_logits(
+            batch["ids"], masked_positions, batch["segments"]
+        ).is_next
+        together += int((found_pairs.argmax(-1) == batch["is_next"]).sum())
+        for row, column in (batch["targets"] >= 0).nonzero().tolist():
+            answer = int(batch["targets"][row, column])
             total -= float(logits[row, column].log_softmax(-1)[answer])
             right += int(logits[row, column].argmax()) == answer
             count += 1
@@ -462,7 +464,7 @@ def test_the_metrics_of_masks_are_those_counted_by_hand(home):
 
 def test_a_text_with_masks_is_marked_as_in_training():
     pieces = WordPiece.train(["the cat sat"] * 3, vocab=40)
-    first, last, mask = (pieces.specials[m] for m in ("[CLS]", "[SEP]", "[MASK]"))
+    first, last, mask = (pieces.special_tokens[m] for m in ("[CLS]", "[SEP]", "[MASK]"))
     codec = FillMaskCodec(Artifacts(tokenizer=pieces))
     the, sat = pieces.encode("the"), pieces.encode("sat")
     assert codec.encode_masked("the [MASK] sat [MASK]") == [first, *the, mask, *sat, mask, last]

@@ -29,12 +29,12 @@ SIZE = 6  # pixels of a side
 def draw_shapes(count, seed):
     """Horizontal or vertical bars on noise, and which it is: n 1 y x, n."""
     random = np.random.default_rng(seed)
-    kinds = random.integers(0, 2, count)
+    distinct = random.integers(0, 2, count)
     images = random.normal(0, 0.3, (count, 1, SIZE, SIZE)).astype(np.float32)
-    for image, kind, at in zip(images, kinds, random.integers(0, SIZE, count), strict=True):
+    for image, kind, at in zip(images, distinct, random.integers(0, SIZE, count), strict=True):
         image[0, at, :] += 1 - kind
         image[0, :, at] += kind
-    return images, kinds
+    return images, distinct
 
 
 # --- images ---------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ class ShapesNetwork(Network):
 
     Config = ShapesConfig
     traits = frozenset({Trait.COMPILED})
-    takes = ("pixels",)
+    forward_inputs = ("pixels",)
 
     def __init__(self, config):
         super().__init__(config)
@@ -64,8 +64,8 @@ class ShapesNetwork(Network):
 
 def prepare_shapes(request, folder, reporter):
     for part, (count, seed) in {"train": (200, 1), "valid": (50, 2)}.items():
-        images, kinds = draw_shapes(count, seed)
-        np.savez(folder / f"{part}.npz", images=images, kinds=kinds)
+        images, distinct = draw_shapes(count, seed)
+        np.savez(folder / f"{part}.npz", images=images, distinct=distinct)
     reporter("bars, drawn")
     mean = float(np.load(folder / "train.npz")["images"].mean())
     return Artifacts({"labels_of_shapes": ["horizontal", "vertical"], "mean": mean})
@@ -104,8 +104,8 @@ class ShapesDataset:
 
     def gather(self, part, rows):
         images = self.parts[part]["images"][rows] - self.artifacts.metadata["mean"]
-        kinds = self.parts[part]["kinds"][rows]
-        return {"pixels": torch.from_numpy(images), "answers": torch.from_numpy(kinds)}
+        distinct = self.parts[part]["kinds"][rows]
+        return {"pixels": torch.from_numpy(images), "targets": torch.from_numpy(distinct)}
 
     def eval_batches(self, network, limit=None, context=None):
         for rows in np.array_split(np.arange(min(limit or 10**9, self.eval_size)), 3):
@@ -125,15 +125,17 @@ class ShapeOfImage:
         pass
 
     def count(self, batch):
-        return len(batch["answers"])
+        return len(batch["targets"])
 
     def losses(self, network, batch, *, label_smoothing=0.0):
-        yield F.cross_entropy(network(**network.inputs(batch)), batch["answers"], reduction="sum")
+        yield F.cross_entropy(
+            network(**network.select_inputs(batch)), batch["targets"], reduction="sum"
+        )
 
     def scores(self, network, batch):
-        logits = network(**network.inputs(batch))
-        right = int((logits.argmax(dim=1) == batch["answers"]).sum())
-        nats = float(F.cross_entropy(logits, batch["answers"], reduction="sum"))
+        logits = network(**network.select_inputs(batch))
+        right = int((logits.argmax(dim=1) == batch["targets"]).sum())
+        nats = float(F.cross_entropy(logits, batch["targets"], reduction="sum"))
         return Scores({"nats": nats, "right": right, "examples": len(logits)})
 
     def metrics(self, scores):
@@ -156,7 +158,7 @@ class ShapesCodec:
 
     def run(self, network, batch):
         with torch.inference_mode():
-            return network(**network.inputs(batch)).argmax(dim=1)
+            return network(**network.select_inputs(batch)).argmax(dim=1)
 
     def decode(self, output):
         return [self.labels[i] for i in output.tolist()]
@@ -169,12 +171,12 @@ SHAPES = TaskSpec(
     name="toy-shapes",
     models=("toy_shapes",),
     model_settings={"dim": 16},
-    train_settings={"batch": 16, "rate": 1e-2},
+    train_settings={"batch_size": 16, "lr": 1e-2},
     metric=METRICS["accuracy"],
     unit="images",
     eval_limit=50,
     prepare=prepare_shapes,
-    examples=lambda request, bad, reporter: iter(()),
+    examples=lambda request, on_bad_row, reporter: iter(()),
     dataset=ShapesDataset,
     objective=ShapeOfImage,
     codec=ShapesCodec,
@@ -193,7 +195,7 @@ class ForgerNetwork(Network):
     """A painter that makes points of noise, and a critic that tells them from real ones."""
 
     Config = ForgerConfig
-    takes = ("noise",)
+    forward_inputs = ("noise",)
 
     def __init__(self, config):
         super().__init__(config)
@@ -276,7 +278,7 @@ class PointsCodec:
         return {"noise": torch.stack(list(examples))}
 
     def run(self, network, batch):
-        return network(**network.inputs(batch))
+        return network(**network.select_inputs(batch))
 
     def decode(self, output):
         return output.tolist()
@@ -289,12 +291,12 @@ FORGE = TaskSpec(
     name="toy-forge",
     models=("toy_forger",),
     model_settings={},
-    train_settings={"batch": 64, "rate": 2e-2, "decay": 0.0},
+    train_settings={"batch_size": 64, "lr": 2e-2, "weight_decay": 0.0},
     metric=METRICS["loss"],
     unit="points",
     eval_limit=100,
     prepare=lambda request, folder, reporter: Artifacts(),
-    examples=lambda request, bad, reporter: iter(()),
+    examples=lambda request, on_bad_row, reporter: iter(()),
     dataset=PointsDataset,
     objective=Adversarial,
     codec=PointsCodec,
@@ -322,15 +324,15 @@ def test_a_task_on_images_trains_evaluates_and_predicts(tmp_path):
     again = evaluate(tmp_path / "run")
     assert (again["accuracy"], again["examples"]) == (result["accuracy"], 50)
     model = load(tmp_path / "run")
-    images, kinds = draw_shapes(20, 3)
+    images, distinct = draw_shapes(20, 3)
     codec = SHAPES.codec(Artifacts(model.task))
     answers = codec.decode(codec.run(model.network, codec.encode(torch.from_numpy(images))))
-    right = sum(a == codec.labels[k] for a, k in zip(answers, kinds, strict=True))
+    right = sum(a == codec.labels[k] for a, k in zip(answers, distinct, strict=True))
     assert right >= 17
 
 
 @pytest.mark.parametrize("task", ["toy-shapes", "toy-forge"])
-@pytest.mark.parametrize("more", [{}, {"accumulate": 3}, {"average": 0.9}], ids=str)
+@pytest.mark.parametrize("more", [{}, {"accumulate": 3}, {"ema_decay": 0.9}], ids=str)
 def test_a_run_in_pieces_equals_one_run(tmp_path, monkeypatch, task, more):
     options = {"steps": 20, "save_every": 4, **EXACT, **more}
     train(task, run=tmp_path / "whole", **options)
@@ -358,13 +360,15 @@ def test_two_players_learn_in_turn(tmp_path):
 
 def test_a_step_is_the_two_updates_written_out():
     """The critic by its loss, then the painter by its own, which sees the new critic."""
-    from glassformer.training.settings import Training
+    from glassformer.training.settings import TrainingSettings
 
     torch.manual_seed(0)
     ours = ForgerNetwork(ForgerConfig())
     theirs = ForgerNetwork(ForgerConfig())
     theirs.load_state_dict(ours.state_dict())
-    settings = Training(steps=9, device="cpu", precision="float32", clip=1e9, decay=0.0)
+    settings = TrainingSettings(
+        steps=9, device="cpu", precision="float32", clip=1e9, weight_decay=0.0
+    )
     step, batch = Step(ours, Adversarial(None), settings), Points(32, 0).at(0)
     optimizers = [
         torch.optim.AdamW(part.parameters(), lr=0.1, betas=(0.9, 0.99), weight_decay=0.0)
@@ -387,13 +391,15 @@ def test_a_step_is_the_two_updates_written_out():
 
 @pytest.mark.parametrize("pieces", [2, 5])
 def test_pieces_of_a_batch_reach_each_update_together(pieces):
-    from glassformer.training.settings import Training
+    from glassformer.training.settings import TrainingSettings
 
     results = []
     for accumulate in (1, pieces):
         torch.manual_seed(0)
         network = ForgerNetwork(ForgerConfig())
-        settings = Training(steps=9, device="cpu", precision="float32", accumulate=accumulate)
+        settings = TrainingSettings(
+            steps=9, device="cpu", precision="float32", accumulate=accumulate
+        )
         step = Step(network, Adversarial(None), settings)
         for at in range(3):
             step(Points(32, 0).at(at), 0.05, at)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from glassformer import TOKENIZERS, GlassError, text
 from glassformer.text import by_hand
 from glassformer.text.plain import Bytes, Characters, Words
-from glassformer.text.scored import Scored
+from glassformer.text.scored import ScoredTokenizer
 from glassformer.text.subword import (
-    BERT_SPECIALS,
+    BERT_SPECIAL_TOKENS,
     BPE,
-    Subwords,
+    SubwordTokenizer,
     WordPiece,
     choose_letters,
     count_words,
@@ -67,7 +67,7 @@ def test_decoding_gives_back_the_text_exactly(name, text):
 def test_many_texts_at_once_are_each_as_alone():
     for name in ("bpe", "wordpiece"):
         tokenizer = trained(name)
-        assert tokenizer.encode_many(SAMPLE) == [tokenizer.encode(text) for text in SAMPLE]
+        assert tokenizer.encode_batch(SAMPLE) == [tokenizer.encode(text) for text in SAMPLE]
 
 
 def test_half_a_character_is_replaced_not_refused():
@@ -92,9 +92,9 @@ def test_a_tokenizer_comes_back_from_its_file(name, tmp_path):
     tokenizer, file = trained(name), tmp_path / "tokenizer.json"
     file.write_text(tokenizer.to_json(), encoding="utf-8")
     back = text.load(file)
-    assert (back.vocab, back.specials, back.kind) == (
+    assert (back.vocab, back.special_tokens, back.kind) == (
         tokenizer.vocab,
-        tokenizer.specials,
+        tokenizer.special_tokens,
         tokenizer.kind,
     )
     for sample in [*SAMPLE, "unseen ¿words? <|endoftext|> [MASK]"]:
@@ -104,22 +104,25 @@ def test_a_tokenizer_comes_back_from_its_file(name, tmp_path):
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_a_special_token_that_is_typed_stays_text(name, tmp_path):
-    specials = ("<unk>", "[UNK]", "[MASK]", "<|endoftext|>", "<end>", "[bos]")
-    tokenizer, file = TOKENIZERS[name].train(SAMPLE, specials=specials), tmp_path / "t.json"
+    special_tokens = ("<unk>", "[UNK]", "[MASK]", "<|endoftext|>", "<end>", "[bos]")
+    tokenizer, file = (
+        TOKENIZERS[name].train(SAMPLE, special_tokens=special_tokens),
+        tmp_path / "t.json",
+    )
     file.write_text(tokenizer.to_json(), encoding="utf-8")
     unknown = {"<unk>", "[UNK]"}  # which a word that is not known becomes, as it should
-    markers = {i for token, i in tokenizer.specials.items() if token not in unknown}
-    assert set(tokenizer.specials) == set(specials)
+    markers = {i for token, i in tokenizer.special_tokens.items() if token not in unknown}
+    assert set(tokenizer.special_tokens) == set(special_tokens)
     for each in (tokenizer, text.load(file)):
-        assert each.specials == tokenizer.specials
-        for special in specials:
+        assert each.special_tokens == tokenizer.special_tokens
+        for special in special_tokens:
             assert not markers & set(each.encode(f"a {special} b{special}"))
 
 
 @pytest.mark.parametrize("name", ["bpe", "wordpiece"])
 def test_a_word_cannot_be_a_special_token(name):
     with pytest.raises(GlassError, match="'PAD' is a word of its own: write <PAD>"):
-        TOKENIZERS[name].train(["PAD PAD"] * 9, specials=("[UNK]", "PAD"))
+        TOKENIZERS[name].train(["PAD PAD"] * 9, special_tokens=("[UNK]", "PAD"))
 
 
 def test_training_twice_gives_the_same():
@@ -138,7 +141,7 @@ def test_an_unseen_character_is_unknown_not_an_error():
 
 
 def test_words_are_cut_by_frequency():
-    tokenizer = Words.train(["a a a b b c"], least=2)
+    tokenizer = Words.train(["a a a b b c"], min_count=2)
     assert [tokenizer.token(i) for i in range(tokenizer.vocab)] == ["<unk>", "a", "b"]
     assert Words.train(["a a a b b c"], vocab=2).vocab == 2
     assert tokenizer.decode(tokenizer.encode("a c b")) == "a <unk> b"
@@ -169,7 +172,7 @@ def test_tokens_must_differ():
 def test_bpe_by_hand_learns_and_says_the_same(texts, probe, more):
     fast = BPE.train(texts, vocab=257 + more)
     ids, merges = by_hand.learn_bpe(texts, 256 + more)
-    assert ids | fast.specials == fast.engine.get_vocab()
+    assert ids | fast.special_tokens == fast.engine.get_vocab()
     assert merges == [tuple(pair) for pair in json.loads(fast.to_json())["model"]["merges"]]
     for text_ in [probe, *texts]:
         assert by_hand.encode_bpe(text_, ids, merges) == fast.encode(text_)
@@ -187,7 +190,7 @@ def test_wordpiece_by_hand_learns_and_says_the_same(texts, probe, size, lower):
     fast = WordPiece.train(texts, vocab=size, lower=lower)
     words = Counter(word for text_ in texts for word in by_hand.bert_words(text_, lower=lower))
     letters, words = choose_letters(words, size)
-    ids, _ = by_hand.learn_wordpiece(words, [*BERT_SPECIALS, *letters], size)
+    ids, _ = by_hand.learn_wordpiece(words, [*BERT_SPECIAL_TOKENS, *letters], size)
     assert ids == fast.engine.get_vocab()
     for text_ in [probe, *texts]:
         assert by_hand.encode_wordpiece(text_, ids, lower=lower) == fast.encode(text_)
@@ -228,7 +231,7 @@ def test_with_gpt2s_files_the_ids_are_gpt2s(data):
     lines = (data / "gpt2-bpe" / "vocab.bpe").read_text().splitlines()[1:]
     theirs = GPT2Tokenizer(vocab=vocabulary, merges=[tuple(line.split()) for line in lines])
     assert ours.encode("Hello world") == [15496, 995]  # as published
-    assert ours.specials == {"<|endoftext|>": 50256}
+    assert ours.special_tokens == {"<|endoftext|>": 50256}
     ids, merges = vocabulary, [tuple(line.split()) for line in lines]
     for sample in SAMPLE:
         assert ours.encode(sample) == theirs(sample)["input_ids"]
@@ -261,12 +264,12 @@ def test_with_berts_vocabulary_the_ids_are_berts(data, lower):
         "[]",
         "null",
         '{"kind": "words"}',
-        '{"kind": "words", "specials": ["<unk>"], "tokens": ["a", "a"]}',
-        '{"kind": "words", "specials": [], "tokens": ["a"]}',
+        '{"kind": "words", "special_tokens": ["<unk>"], "tokens": ["a", "a"]}',
+        '{"kind": "words", "special_tokens": [], "tokens": ["a"]}',
         '{"kind": "scored", "pieces": ["\u4e00"], "scores": [1]}',
         '{"kind": "scored", "pieces": ["a", "b", "c", "d"], "scores": [1]}',
-        '{"kind": "bytes", "specials": [1, 2]}',
-        '{"kind": "bytes", "specials": ["a", "a"]}',
+        '{"kind": "bytes", "special_tokens": [1, 2]}',
+        '{"kind": "bytes", "special_tokens": ["a", "a"]}',
         '{"kind": "magic", "n": ' + "9" * 5000 + "}",
         '{"kind": "magic"}',
         '{"model": {"type": "BPE"}}',
@@ -313,7 +316,7 @@ def test_a_vocabulary_with_gaps_is_as_large_as_its_largest_id():
 
 def test_scored_pieces_merge_best_first():
     pieces = [b"<unk>", b"<s>", b"</s>", b" ", b"a", b"b", b"ab", b"ba", b" a"]
-    tokenizer = Scored(pieces, [0, 0, 0, 0, 0, 0, 1.0, 2.0, 0.5])
+    tokenizer = ScoredTokenizer(pieces, [0, 0, 0, 0, 0, 0, 1.0, 2.0, 0.5])
 
     def slow(text):
         ids = [pieces.index(c.encode()) for c in " " + text]
@@ -342,5 +345,5 @@ def test_padding_and_truncation_in_a_file_are_not_applied(tmp_path):
     tokenizer.engine.enable_padding(length=50)
     file.write_text(tokenizer.to_json())
     back = text.load(file)
-    assert isinstance(back, Subwords)
+    assert isinstance(back, SubwordTokenizer)
     assert back.encode(SAMPLE[0]) == trained("bpe").encode(SAMPLE[0])

@@ -8,10 +8,10 @@ from glassformer.core.reporter import NullReporter
 from glassformer.training import budget as budgets
 from glassformer.training import train as training
 from glassformer.training.budget import OVERHEAD, Deadline, StepBudget
-from glassformer.training.settings import Training, lr_at
+from glassformer.training.settings import TrainingSettings, lr_at
 from glassformer.training.trainer import Trainer
 
-TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
+TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch_size=4"]
 EXACT = {"device": "cpu", "precision": "float32", "threads": 1, "baseline": False}
 
 
@@ -37,7 +37,7 @@ def test_a_budget_of_steps_ends_with_the_last_and_has_ten_tenths():
 
 
 def test_the_schedule_of_a_deadline_follows_the_clock_whatever_a_step_takes(tmp_path):
-    settings, clock = Training(minutes=1.0), Clock()
+    settings, clock = TrainingSettings(minutes=1.0), Clock()
     budget, rates = deadline(tmp_path, clock), []
     for step, seconds in enumerate([1, 1, 20, 0.1, 30, 5, 5, 40, 9]):
         if budget.is_spent(step):
@@ -132,7 +132,7 @@ def test_a_log_that_makes_no_sense_is_refused(tmp_path, content):
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def format_duration(monkeypatch):
     """A clock on which every step takes so many seconds, and nothing else any time."""
     clock, step = Clock(), Trainer.take_step
     clock.step = 0.5
@@ -158,17 +158,17 @@ def train(book, run, **options):
 @pytest.mark.parametrize("seconds", [0.2, 1.5])
 def test_a_run_ends_at_its_deadline(tmp_path, book, clock, seconds):
     clock.step = seconds
-    began = clock.now
+    start_time = clock.now
     result = train(book, tmp_path / "run")
-    assert clock.now - began == pytest.approx(30 - OVERHEAD, abs=seconds)
+    assert clock.now - start_time == pytest.approx(30 - OVERHEAD, abs=seconds)
     assert result["steps"] == pytest.approx((30 - OVERHEAD) / seconds, abs=1)
     assert "minutes = 0.5" in (tmp_path / "run" / "config.toml").read_text()
     lines = (tmp_path / "run" / "schedule.log").read_text().splitlines()
     assert len(lines) == result["steps"]
-    began = clock.now
+    start_time = clock.now
     more = training.resume(tmp_path / "run", NullReporter(), minutes=0.25)
     assert more["steps"] > result["steps"]
-    assert clock.now - began == pytest.approx(15 - OVERHEAD, abs=2 * seconds)
+    assert clock.now - start_time == pytest.approx(15 - OVERHEAD, abs=2 * seconds)
 
 
 def test_a_run_that_was_killed_comes_to_the_same_weights(tmp_path, book, clock, monkeypatch):
@@ -210,6 +210,6 @@ def test_a_resumed_run_has_the_rest_of_its_time(tmp_path, book, clock, monkeypat
         patch.setattr(Trainer, "take_step", stopping)
         train(book, tmp_path / "run")
     clock.now += 10_000  # a night in between
-    began = clock.now
+    start_time = clock.now
     training.resume(tmp_path / "run", NullReporter())
-    assert clock.now - began == pytest.approx(30 - OVERHEAD - 10 * clock.step, abs=1)
+    assert clock.now - start_time == pytest.approx(30 - OVERHEAD - 10 * clock.step, abs=1)

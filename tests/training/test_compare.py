@@ -25,13 +25,13 @@ from glassformer.training.evaluate import evaluate
 from glassformer.training.setup import of_size
 from glassformer.training.train import resume, train
 
-TINY = ["model.dim=32", "model.depth=1", "model.context=32", "train.batch=4"]
+TINY = ["model.dim=32", "model.depth=1", "model.context=32", "train.batch_size=4"]
 
 
 def both(book, folder, *models, **options):
     settings = [s for s in TINY if "gpt2" in models[0] or "train" in s]
     return compare(
-        "generate", book, models=models, run=folder, tell=NullReporter(), steps=12, threads=1,
+        "generate", book, models=models, run=folder, reporter=NullReporter(), steps=12, threads=1,
         settings=settings, device="cpu", **options,
     )  # fmt: skip
 
@@ -48,10 +48,12 @@ def test_models_are_compared_under_one_budget_and_nothing_is_done_twice(book, tm
     assert (tmp_path / "both" / "compare.png").stat().st_size > 5000
     assert load(tmp_path / "both" / "gpt2-heads=2").config.heads == 2
 
-    before = (tmp_path / "both" / "recurrent" / "best" / "model.safetensors").stat().st_mtime_ns
+    previous_ids = (
+        (tmp_path / "both" / "recurrent" / "best" / "model.safetensors").stat().st_mtime_ns
+    )
     assert both(book, tmp_path / "both", *names)[1] == rows
     after = (tmp_path / "both" / "recurrent" / "best" / "model.safetensors").stat().st_mtime_ns
-    assert before == after
+    assert previous_ids == after
     with pytest.raises(GlassError, match="holds another comparison"):
         both(book, tmp_path / "both", *names, seed=3)
 
@@ -105,7 +107,7 @@ def test_every_task_can_be_learnt_by_counting(name, book, tmp_path):
     told, data = RecordingReporter(), texts(tmp_path).get(name, book)
     kind = TASKS[name]
     model = kind.baseline_model
-    result = train(name, data, model=model, run=tmp_path / "run", device="cpu", tell=told)
+    result = train(name, data, model=model, run=tmp_path / "run", device="cpu", reporter=told)
     assert result["model"] == model
     assert result["steps"] == 0
     assert "baseline" not in result
@@ -114,7 +116,7 @@ def test_every_task_can_be_learnt_by_counting(name, book, tmp_path):
     assert figures[kind.metric.name] is not None
     model = load(tmp_path / "run")
     if name == "generate":
-        assert "the" in model.generate("the cat sat on ", new=30, seed=0)
+        assert "the" in model.generate("the cat sat on ", max_new_tokens=30, seed=0)
     elif name == "classify":
         assert next(iter(model.classify("the good film"))) == "1"
     elif name == "translate":
@@ -131,14 +133,16 @@ def test_the_baseline_stands_beside_the_figures(tmp_path):
     data = texts(tmp_path)["classify"]
     told = RecordingReporter()
     settings = ["model.dim=16", "model.depth=1", "model.heads=2"]
-    result = train("classify", data, run=tmp_path / "run", steps=4, settings=settings, tell=told)
-    assert result["baseline"]["model"] == "bag"
+    result = train(
+        "classify", data, run=tmp_path / "run", steps=4, settings=settings, reporter=told
+    )
+    assert result["baseline"]["model"] == "nb_svm"
     assert result["baseline"]["share"] == 1
     assert any("weighing phrases" in line and "accuracy" in line for line in told.lines)
     assert "weighing phrases" in (tmp_path / "run" / "README.md").read_text()
     figures = evaluate(tmp_path / "run", (data,))
     assert figures["baseline"]["accuracy"] > 0.9
-    assert load(tmp_path / "run" / "baseline").name == "bag"
+    assert load(tmp_path / "run" / "baseline").name == "nb_svm"
     assert "baseline" in resume(tmp_path / "run", NullReporter(), steps=6)
 
     none = train("classify", data, run=tmp_path / "no", steps=4, settings=settings, baseline=False)
@@ -165,34 +169,38 @@ def test_a_comparison_that_was_stopped_goes_on(book, tmp_path, monkeypatch):
     assert {row["steps"] for row in rows} == {12}
 
     monkeypatch.chdir(tmp_path)
-    asked = {"task": "generate", "seed": 3}
-    assert module.folder_for(asked, Path("runs")) == Path("runs/compare-1")
-    module.begun(Path("runs/compare-1"), asked)
-    assert module.folder_for(asked, Path("runs")) == Path("runs/compare-1")
-    assert module.folder_for({**asked, "seed": 4}, Path("runs")) == Path("runs/compare-2")
+    requests = {"task": "generate", "seed": 3}
+    assert module.folder_for(requests, Path("runs")) == Path("runs/compare-1")
+    module.begun(Path("runs/compare-1"), requests)
+    assert module.folder_for(requests, Path("runs")) == Path("runs/compare-1")
+    assert module.folder_for({**requests, "seed": 4}, Path("runs")) == Path("runs/compare-2")
 
 
 def test_a_models_own_settings_win_over_common_ones(tmp_path, monkeypatch):
     from glassformer.training import compare as module
 
-    asked = []
+    requests = []
 
     def answer(request):
-        asked.append(json.loads(request))
+        requests.append(json.loads(request))
         return 0, json.dumps({"seconds": 1})
 
     monkeypatch.setattr(module, "in_a_process", answer)
     (tmp_path / "one").mkdir()
-    common = {"task": "generate", "data": [], "settings": ["model.depth=9", "train.batch=4"]}
+    common = {"task": "generate", "data": [], "settings": ["model.depth=9", "train.batch_size=4"]}
     module.contend(Contender("gpt2:depth=2"), tmp_path / "one", common)
-    assert asked[0]["settings"] == ["model.depth=9", "train.batch=4", "model.depth=2"]
-    assert asked[0]["model"] == "gpt2"
+    assert requests[0]["settings"] == [
+        "model.depth=9",
+        "train.batch_size=4",
+        "model.depth=2",
+    ]
+    assert requests[0]["model"] == "gpt2"
 
 
 def test_ctrl_c_lets_a_contender_save(book, tmp_path):
     command = [sys.executable, "-c", "from glassformer.cli import main; main()", "compare",
                "generate", str(book), "--models", "gpt2:heads=2,markov", "--steps", "100000",
-               "--run", "both", "--threads", "1", "--set", "train.batch=4",
+               "--run", "both", "--threads", "1", "--set", "train.batch_size=4",
                "--set", "train.save_every=1"]  # fmt: skip
     process = subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -211,7 +219,7 @@ def test_words_of_one_token_are_translated_by_a_table(tmp_path):
     letters = "abcdefghij"
     rows = [f"{letters[i % 10]}\t{letters[i % 10].upper()}" for i in range(100)]
     (tmp_path / "one.tsv").write_text("\n".join(rows))
-    train("translate", tmp_path / "one.tsv", run=tmp_path / "run", model="phrases",
+    train("translate", tmp_path / "one.tsv", run=tmp_path / "run", model="phrase_table",
           tokenizer="characters", device="cpu")  # fmt: skip
     said = load(tmp_path / "run").translate(list(letters))
     assert sum(a == b.upper() for a, b in zip(said, letters, strict=True)) >= 7  # some are held out
@@ -247,9 +255,9 @@ def test_no_baseline_is_an_option_of_the_command(book, tmp_path):
         ("markov", "counts.answers.1", lambda x: x.flip(0)),
         ("markov", "counts.upto.1", lambda x: x[:-1]),
         ("markov", "counts.contexts.keys.0", lambda x: x[:, None]),
-        ("bag", "weight", lambda x: x[1:]),
-        ("phrases", "become.0", lambda x: x + 100),
-        ("phrases", "become.1", lambda x: x[:, :2]),
+        ("nb_svm", "weight", lambda x: x[1:]),
+        ("phrase_table", "become.0", lambda x: x + 100),
+        ("phrase_table", "become.1", lambda x: x[:, :2]),
     ],
 )
 def test_tables_that_counting_could_not_have_made_are_refused(name, table, wrong, tmp_path):

@@ -30,10 +30,10 @@ from glassformer.tasks.generate import NextToken, Windows
 from glassformer.training import recovery, setup
 from glassformer.training import train as training
 from glassformer.training.run import Run, damage
-from glassformer.training.settings import Training
+from glassformer.training.settings import TrainingSettings
 from glassformer.training.trainer import Trainer
 
-TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
+TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch_size=4"]
 EXACT = {"device": "cpu", "precision": "float32", "threads": 1}
 
 
@@ -51,7 +51,9 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path):
     assert same
 
 
-@pytest.mark.parametrize("more", [{}, {"average": 0.9, "accumulate": 2}, {"precision": "float16"}])
+@pytest.mark.parametrize(
+    "more", [{}, {"ema_decay": 0.9, "accumulate": 2}, {"precision": "float16"}]
+)
 def test_a_run_in_five_pieces_equals_one_run(tmp_path, book, monkeypatch, more):
     train(book, tmp_path / "whole", **more)
     step, stops = Trainer.take_step, iter((2, 5, 7, 11))
@@ -293,13 +295,15 @@ def test_what_is_not_finite_changes_no_weight_and_is_named(tmp_path, book, injec
             trainer.take_step(trainer.budget.begin(trainer.state.step))
         inject(trainer)
         (optimizer,) = trainer.step.optimizers.values()
-        before = {n: v.clone() for n, v in trainer.network.state_dict().items()}
+        previous_ids = {n: v.clone() for n, v in trainer.network.state_dict().items()}
         moments = [v.clone() for s in optimizer.state.values() for v in s.values()]
         for _ in range(2):
             result = trainer.take_step(trainer.budget.begin(trainer.state.step))
             recovery.skip_step(trainer, result.not_finite)
         after = trainer.network.state_dict()
-        assert all(torch.equal(before[n], after[n]) or "norm.weight" in n for n in before)
+        assert all(
+            torch.equal(previous_ids[n], after[n]) or "norm.weight" in n for n in previous_ids
+        )
         now = [v for s in optimizer.state.values() for v in s.values()]
         assert all(torch.equal(a, b) for a, b in zip(moments, now, strict=True))
         seen.append(trainer.state.skipped)
@@ -308,39 +312,39 @@ def test_what_is_not_finite_changes_no_weight_and_is_named(tmp_path, book, injec
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "finish", stopped)
         with pytest.raises(EnoughError):
-            train(book, tmp_path / "run", tell=told)
+            train(book, tmp_path / "run", reporter=told)
     assert seen == [2]
     assert any(f"step 4 is not taken: {named} is not finite" in line for line in told.lines)
 
 
 def test_three_bad_steps_go_back_with_a_smaller_rate_and_then_stop(tmp_path, book, monkeypatch):
-    losses, bad = NextToken.losses, set(range(5, 8))
-    told, asked = RecordingReporter(), [0]
+    losses, bad_steps = NextToken.losses, set(range(5, 8))
+    told, seen = RecordingReporter(), [0]
 
     def poisoned(self, network, batch, **more):
         for loss in losses(self, network, batch, **more):
-            yield loss * float("nan") if asked[0] in bad else loss
+            yield loss * float("nan") if seen[0] in bad_steps else loss
 
     at, note = Windows.at, Run.note
 
     def remembered(self, step):
-        asked[0] = step
+        seen[0] = step
         return at(self, step)
 
     def noted(self, kind, *, step, **values):
         note(self, kind, step=step, **values)
         if kind == "skipped" and step == 8 and healed:
-            bad.clear()
+            bad_steps.clear()
 
     healed = True
     monkeypatch.setattr(Windows, "at", remembered)
     monkeypatch.setattr(NextToken, "losses", poisoned)
     monkeypatch.setattr(Run, "note", noted)
-    train(book, tmp_path / "healed", tell=told)
+    train(book, tmp_path / "healed", reporter=told)
     assert any("back to step 3, with a rate of" in line for line in told.lines)
     state = json.loads((tmp_path / "healed/last/training.json").read_text())
     assert (state["step"], state["scale"]) == (12, 0.3)
-    healed, bad = False, set(range(5, 12))
+    healed, bad_steps = False, set(range(5, 12))
     with pytest.raises(GlassError, match=r"smaller rate too; the checkpoint of step 3.*rate"):
         train(book, tmp_path / "ill")
     assert load(tmp_path / "ill" / LAST)
@@ -356,7 +360,7 @@ def test_a_weight_that_is_not_finite_is_not_saved(tmp_path, book, monkeypatch):
         return done
 
     monkeypatch.setattr(Trainer, "take_step", poisoned)
-    train(book, tmp_path / "run", tell=told)
+    train(book, tmp_path / "run", reporter=told)
     assert "step 6 is not saved: a weight is not finite" in told.lines
     assert any("back to step 3" in line for line in told.lines)
     assert all(p.isfinite().all() for p in load(tmp_path / "run").network.parameters())
@@ -380,10 +384,12 @@ def small_memory(monkeypatch, tokens):
 def test_a_batch_that_is_too_large_is_cut_into_pieces(tmp_path, book, monkeypatch):
     train(book, tmp_path / "whole")
     small_memory(monkeypatch, 40)
-    with pytest.raises(GlassError, match=r"batch of 4 x 32 tokens .* in 4 pieces it fits.*--fit"):
+    with pytest.raises(
+        GlassError, match=r"batch of 4 x 32 tokens .* in 4 pieces it fits.*--shrink-on-oom"
+    ):
         train(book, tmp_path / "refused")
     told = RecordingReporter()
-    train(book, tmp_path / "run", fit=True, tell=told)
+    train(book, tmp_path / "run", shrink_on_oom=True, reporter=told)
     assert any("read in 4 pieces, with the same result" in line for line in told.lines)
     assert "accumulate = 4" in (tmp_path / "run" / "config.toml").read_text()  # before step 1
     for ours, theirs in zip(
@@ -404,7 +410,7 @@ def test_memory_that_runs_out_on_the_way_goes_on_from_the_last_checkpoint(
         return step(self, moment)
 
     monkeypatch.setattr(Trainer, "take_step", later)
-    result = train(book, tmp_path / "run", fit=True)
+    result = train(book, tmp_path / "run", shrink_on_oom=True)
     assert result["steps"] == 12
     state = json.loads((tmp_path / "run/last/training.json").read_text())
     assert state["changed"] == {"accumulate": 2}
@@ -416,7 +422,7 @@ def test_a_context_that_is_too_long_is_named_or_made_shorter(tmp_path, book, mon
         train(book, tmp_path / "refused", minutes=0.01, steps=None)
     assert not (tmp_path / "refused").exists()
     small_memory(monkeypatch, 20)
-    train(book, tmp_path / "run", fit=True)
+    train(book, tmp_path / "run", shrink_on_oom=True)
     assert load(tmp_path / "run").config.context == 16
     assert is_memory_error(MemoryError())
     assert not is_memory_error(RuntimeError("another"))
@@ -428,15 +434,15 @@ def test_a_context_that_is_too_long_is_named_or_made_shorter(tmp_path, book, mon
 def test_an_old_run_stays_until_the_new_one_has_begun(tmp_path, book):
     run = tmp_path / "run"
     train(book, run)
-    before = hashes(run)
+    previous_ids = hashes(run)
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(GlassError, match="the files are empty"):
         train(tmp_path / "empty.txt", run, overwrite=True)
-    assert hashes(run) == before
+    assert hashes(run) == previous_ids
     with pytest.raises(GlassError, match="would take its place"):
         train(book, run, overwrite=True, base=run)
     train(book, run, overwrite=True, seed=1)
-    assert hashes(run) != before
+    assert hashes(run) != previous_ids
     assert {p.name for p in tmp_path.iterdir()} == {"run", "book.txt", "empty.txt"}
     (tmp_path / "work" / "cache").mkdir(parents=True)
     with pytest.raises(GlassError, match="is no run"):
@@ -454,7 +460,7 @@ def test_a_new_end_survives_a_kill(tmp_path, book, monkeypatch):
 
 
 def test_a_run_that_learns_no_more_stays_where_it_is(tmp_path, book):
-    options = {"rate": 0.0, "patience": 1, "steps": 40}
+    options = {"lr": 0.0, "patience": 1, "steps": 40}
     done = train(book, tmp_path / "run", **options)
     assert done["steps"] == 8
     assert training.resume(tmp_path / "run", NullReporter())["steps"] == 8
@@ -479,7 +485,7 @@ def test_a_folder_that_is_gone_is_not_made_again(tmp_path, book, monkeypatch):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"rate": -1.0}, {"rate": float("nan")}, {"beta2": 1.0}, {"steps": None, "minutes": 1e999},
+        {"lr": -1.0}, {"lr": float("nan")}, {"beta2": 1.0}, {"steps": None, "minutes": 1e999},
         {"seed": -1}, {"lora": -3}, {"vocab": -5}, {"clip": -1.0},
         {"lora": 2, "freeze": ["token*"]},
     ],
@@ -507,7 +513,7 @@ def test_a_last_step_that_is_not_finite_is_followed_by_the_evaluation(
 
     monkeypatch.setattr(Trainer, "take_step", poisoned)
     told = RecordingReporter()
-    result = train(book, tmp_path / "run", steps=steps, tell=told, evaluate_every=None)
+    result = train(book, tmp_path / "run", steps=steps, reporter=told, evaluate_every=None)
     assert result["steps"] == steps
     assert any(f"step {steps} is not taken" in line for line in told.lines)
     judged = [m["step"] for m in Run(tmp_path / "run").metrics() if "seconds" in m]
@@ -538,7 +544,7 @@ def count_what_is_held(monkeypatch, too_much):
 def test_what_did_not_fit_is_let_go_before_less_is_tried(tmp_path, book, monkeypatch):
     held = count_what_is_held(monkeypatch, lambda tokens, _passes: tokens > 8)
     told = RecordingReporter()
-    train(book, tmp_path / "run", fit=True, tell=told)
+    train(book, tmp_path / "run", shrink_on_oom=True, reporter=told)
     assert sum("fits into memory" in line for line in told.lines) == 1
     assert load(tmp_path / "run").config.context == 8
     assert len(held) > 12
@@ -549,7 +555,7 @@ def test_what_did_not_fit_is_let_go_before_less_is_tried(tmp_path, book, monkeyp
 
 def test_memory_that_runs_out_on_the_way_lets_go_of_what_did_not_fit(tmp_path, book, monkeypatch):
     held = count_what_is_held(monkeypatch, lambda tokens, passes: tokens > 80 and passes > 20)
-    train(book, tmp_path / "run", fit=True, steps=30)
+    train(book, tmp_path / "run", shrink_on_oom=True, steps=30)
     assert len(held) > 20
     assert not any(held)
 
@@ -559,7 +565,7 @@ def test_memory_that_runs_out_on_the_way_lets_go_of_what_did_not_fit(tmp_path, b
     [
         ("train.threads=1000000", "threads must be at least 1 and at most 4,096"),
         ("train.threads=4000", r"threads must be at most \d+ on this machine"),
-        ("train.batch=1000000000000", "batch must be at least 1 and at most"),
+        ("train.batch_size=1000000000000", "batch_size must be at least 1 and at most"),
         ("model.dim=9000000", "parameters need about .* GB to be trained"),
         ("model.dim=100000000", "dim must be at least 1 and at most"),
         ("train.parameters=1000000000000", "parameters need about .* GB to be trained"),
@@ -569,23 +575,33 @@ def test_sizes_that_no_machine_has_are_refused_at_once(
     tmp_path, book, monkeypatch, setting, message
 ):
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    before = torch.get_num_threads()
+    previous_ids = torch.get_num_threads()
     with pytest.raises(GlassError, match=message):
         training.train(
-            "generate", book, run=tmp_path / "run", settings=[setting], steps=3, tell=NullReporter()
+            "generate",
+            book,
+            run=tmp_path / "run",
+            settings=[setting],
+            steps=3,
+            reporter=NullReporter(),
         )
     assert not (tmp_path / "run").exists()
-    assert torch.get_num_threads() == before
+    assert torch.get_num_threads() == previous_ids
 
 
 def test_a_wide_and_deep_network_is_refused_before_it_is_allocated(tmp_path, book):
     settings = ["model.dim=16384", "model.depth=1000", "model.heads=16"]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    previous_ids = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(GlassError, match=r"3,2.* parameters need about .* GB"):
         training.train(
-            "generate", book, run=tmp_path / "run", settings=settings, steps=3, tell=NullReporter()
+            "generate",
+            book,
+            run=tmp_path / "run",
+            settings=settings,
+            steps=3,
+            reporter=NullReporter(),
         )
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - previous_ids < 500_000
 
 
 def test_weights_that_do_not_learn_need_no_room_for_it(monkeypatch):
@@ -594,9 +610,9 @@ def test_weights_that_do_not_learn_need_no_room_for_it(monkeypatch):
     count = setup.count_parameters("gpt2", shape)
     assert 4 * count < 0.0005e9 < 16 * count
     for fits in ({"lora": 2}, {"freeze": ("token.*",)}, {"device": "cuda"}):
-        setup.check_memory("gpt2", shape, Training(**{"device": "cpu", **fits}))
+        setup.check_memory("gpt2", shape, TrainingSettings(**{"device": "cpu", **fits}))
     with pytest.raises(GlassError, match="GB to be trained"):
-        setup.check_memory("gpt2", shape, Training(device="cpu"))
+        setup.check_memory("gpt2", shape, TrainingSettings(device="cpu"))
 
 
 def test_a_run_in_which_some_weights_get_no_gradient_goes_on(tmp_path, book):
@@ -608,7 +624,7 @@ def test_a_run_in_which_some_weights_get_no_gradient_goes_on(tmp_path, book):
         run=tmp_path / "run",
         settings=settings,
         steps=2,
-        tell=NullReporter(),
+        reporter=NullReporter(),
         **EXACT,
     )
     assert training.resume(tmp_path / "run", NullReporter(), steps=4)["steps"] == 4
@@ -635,14 +651,14 @@ def test_predictions_are_counted_by_the_step_that_takes_them(tmp_path, book):
 
 def test_a_full_disk_is_told_with_the_file(tmp_path, book, monkeypatch):
     train(book, tmp_path / "run", steps=4)
-    sync = folder.sync
+    fsync_path = folder.fsync_path
 
     def full(path):
         if path.name == ".metrics.jsonl.new":
             raise OSError(errno.ENOSPC, "No space left on device")
-        sync(path)
+        fsync_path(path)
 
-    monkeypatch.setattr(folder, "sync", full)
+    monkeypatch.setattr(folder, "fsync_path", full)
     with pytest.raises(GlassError, match=r"metrics\.jsonl.*No space left on device"):
         training.resume(tmp_path / "run", NullReporter(), steps=6)
 
@@ -652,11 +668,11 @@ def test_a_run_of_more_threads_than_there_may_be_goes_on_with_fewer(tmp_path, bo
     file = tmp_path / "run" / "config.toml"
     file.write_text(file.read_text().replace("threads = 1", "threads = 3000"))
     Run(tmp_path / "run").seal()
-    asked = []
-    monkeypatch.setattr(torch, "set_num_threads", asked.append)
+    seen = []
+    monkeypatch.setattr(torch, "set_num_threads", seen.append)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert training.resume(tmp_path / "run", NullReporter(), steps=3)["steps"] == 3
-    assert asked == [64]
+    assert seen == [64]
 
 
 # --- hostile run folders --------------------------------------------------------------------------
@@ -668,7 +684,7 @@ def test_a_run_of_more_threads_than_there_may_be_goes_on_with_fewer(tmp_path, bo
         ("last/training.json", "[]"),
         ("last/training.json", '{"step": "x", "scaler": {}}'),
         ("last/training.json", '{"step": -3, "scaler": {}}'),
-        ("last/training.json", '{"step": 1, "scaler": {}, "changed": {"batch": "x"}}'),
+        ("last/training.json", '{"step": 1, "scaler": {}, "changed": {"batch_size": "x"}}'),
         ("last/training.json", "nothing"),
         ("env.json", "[]"),
         ("metrics.jsonl", "3\n"),

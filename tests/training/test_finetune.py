@@ -7,7 +7,7 @@ import torch
 
 from cases import CASES, ids, source
 from glassformer import MODELS, GlassError, Model, load, weights
-from glassformer.checkpoint import ADAPTER, BEST, average, inherit
+from glassformer.checkpoint import ADAPTER, BEST, average, load_matching
 from glassformer.core.folder import MANIFEST, write_manifest
 from glassformer.core.reporter import NullReporter
 from glassformer.nn.lora import LoRA, add_lora, merge_lora
@@ -18,11 +18,11 @@ from glassformer.training import train as training
 from glassformer.training.optimizers import adamw, layers_after
 from glassformer.training.request import GENTLE, Request
 from glassformer.training.run import Run
-from glassformer.training.settings import Training
+from glassformer.training.settings import TrainingSettings
 
-TINY = ["model.dim=32", "model.depth=2", "model.heads=2", "train.rate=3e-3"]
+TINY = ["model.dim=32", "model.depth=2", "model.heads=2", "train.lr=3e-3"]
 EXACT = {"device": "cpu", "precision": "float32", "threads": 1}
-SMALL = [*TINY, "model.context=32", "train.batch=4"]
+SMALL = [*TINY, "model.context=32", "train.batch_size=4"]
 
 
 def go(task, *data, **options):
@@ -33,8 +33,8 @@ def go(task, *data, **options):
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finetune")
     (folder / "book.txt").write_text("the cat sat on the mat and the dog sat on the log. " * 200)
-    kinds = [("cat", "animal"), ("mat", "thing")]
-    rows = [f"{i % 7} the {kinds[i % 2][0]} sat {i},{kinds[i % 2][1]}" for i in range(120)]
+    distinct = [("cat", "animal"), ("mat", "thing")]
+    rows = [f"{i % 7} the {distinct[i % 2][0]} sat {i},{distinct[i % 2][1]}" for i in range(120)]
     (folder / "labels.csv").write_text("text,label\n" + "\n".join(rows))
     rows = [f"the {w} {i},{w}" for i in range(30) for w in ("cat", "dog", "log")]
     (folder / "three.csv").write_text("text,label\n" + "\n".join(rows))
@@ -60,9 +60,9 @@ def test_an_adapter_in_the_weights_gives_what_it_gave_beside_them(name):
     network.load_state_dict(case.network.state_dict())
     text = ids()
     read = (text, source(len(text))) if name == "translator" else (text,)
-    before = network(*read)
+    previous_ids = network(*read)
     add_lora(network, network.stacks, 4)
-    torch.testing.assert_close(network(*read), before)
+    torch.testing.assert_close(network(*read), previous_ids)
     learns = {n for n, p in network.named_parameters() if p.requires_grad}
     assert learns
     assert all(n.endswith((".up", ".down")) for n in learns)
@@ -71,7 +71,7 @@ def test_an_adapter_in_the_weights_gives_what_it_gave_beside_them(name):
             if isinstance(module, LoRA):
                 module.up.normal_(std=0.1)
     beside = network(*read)
-    assert not torch.allclose(beside, before)
+    assert not torch.allclose(beside, previous_ids)
     merge_lora(network)
     assert not any(isinstance(m, LoRA) for m in network.modules())
     torch.testing.assert_close(network(*read), beside, atol=1e-5, rtol=1e-5)
@@ -81,7 +81,7 @@ def test_an_adapter_in_the_weights_gives_what_it_gave_beside_them(name):
 def test_an_adapter_is_small_and_stands_on_its_base(home, tmp_path):
     base, run = tmp_path / "base", tmp_path / "run"
     shutil.copytree(home / "fill-mask" / BEST, base)
-    result = go("classify", home / "labels.csv", base=base, lora=2, run=run, rate=1e-2, steps=60)
+    result = go("classify", home / "labels.csv", base=base, lora=2, run=run, lr=1e-2, steps=60)
     assert result["accuracy"] > 0.9
     names = {p.name for p in (run / BEST).iterdir()}
     assert ADAPTER in names
@@ -135,7 +135,7 @@ def test_an_adapter_needs_a_model_to_stand_on(home, tmp_path):
 def test_what_read_text_learns_to_sort_it(home, tmp_path, base, model, kept):
     told = RecordingReporter()
     go("classify", home / "labels.csv", base=home / base, run=tmp_path / "run", steps=1,
-       freeze=["token*"], tell=told)  # fmt: skip
+       freeze=["token*"], reporter=told)  # fmt: skip
     ours, theirs = load(tmp_path / "run"), load(home / base)
     assert ours.name == model
     assert ours.tokenizer.to_json() == theirs.tokenizer.to_json()
@@ -149,9 +149,9 @@ def test_what_read_text_learns_to_sort_it(home, tmp_path, base, model, kept):
 
 def test_what_has_learnt_already_learns_gently_and_nothing_else_does():
     def rate(*, anew):
-        return Request.of("classify", (), None, (), {}, anew=anew).learning.rate
+        return Request.of("classify", (), None, (), {}, anew=anew).learning.lr
 
-    usual = TASKS["classify"].train_settings["rate"]
+    usual = TASKS["classify"].train_settings["lr"]
     for _ in range(2):
         assert rate(anew=True) == usual
         assert rate(anew=False) == pytest.approx(GENTLE * usual)
@@ -159,10 +159,22 @@ def test_what_has_learnt_already_learns_gently_and_nothing_else_does():
 
 def test_labels_that_are_the_same_keep_their_head(home, tmp_path):
     told = RecordingReporter()
-    go("classify", home / "labels.csv", base=home / "classify", run=tmp_path / "same", tell=told)
+    go(
+        "classify",
+        home / "labels.csv",
+        base=home / "classify",
+        run=tmp_path / "same",
+        reporter=told,
+    )
     assert not any("anew" in line for line in told.lines)
     told = RecordingReporter()
-    go("classify", home / "three.csv", base=home / "classify", run=tmp_path / "other", tell=told)
+    go(
+        "classify",
+        home / "three.csv",
+        base=home / "classify",
+        run=tmp_path / "other",
+        reporter=told,
+    )
     assert any("anew: head.weight, head.bias" in line for line in told.lines)
     assert load(tmp_path / "other").task["labels"] == ["cat", "dog", "log"]
     assert any("unknown to the model's tokenizer; --extend adds them" in x for x in told.lines)
@@ -172,7 +184,7 @@ def test_a_translator_goes_on_with_other_pairs(home, tmp_path):
     last = Run(home / "translate").metrics()[-1]
     told = RecordingReporter()
     first = go("translate", home / "pairs.tsv", base=home / "translate", run=tmp_path / "r",
-               rate=1e-9, steps=1, tell=told)  # fmt: skip
+               lr=1e-9, steps=1, reporter=told)  # fmt: skip
     assert not any("anew" in line for line in told.lines)
     assert first["loss"] == pytest.approx(last["loss"], abs=1e-3)
 
@@ -180,7 +192,7 @@ def test_a_translator_goes_on_with_other_pairs(home, tmp_path):
 def test_unknown_words_are_added_when_asked(home, tmp_path):
     told = RecordingReporter()
     go("classify", home / "three.csv", base=home / "classify", run=tmp_path / "run", extend=True,
-       freeze=["token.weight"], tell=told)  # fmt: skip
+       freeze=["token.weight"], reporter=told)  # fmt: skip
     ours, theirs = load(tmp_path / "run"), load(home / "classify")
     old = theirs.tokenizer.vocab
     assert ours.tokenizer.vocab > old
@@ -190,8 +202,8 @@ def test_unknown_words_are_added_when_asked(home, tmp_path):
     assert any("tokens more" in line for line in told.lines)
     with pytest.raises(GlassError, match="kind wordpiece cannot learn more"):
         go("classify", home / "three.csv", base=home / "fill-mask", run=tmp_path / "x", extend=True)
-    assert Characters.train(["ab"]).extended(["abc"]).decode([1, 2, 3]) == "abc"
-    assert Words.train(["a b"]).extended(["a b"]).vocab == Words.train(["a b"]).vocab
+    assert Characters.train(["ab"]).extend(["abc"]).decode([1, 2, 3]) == "abc"
+    assert Words.train(["a b"]).extend(["a b"]).vocab == Words.train(["a b"]).vocab
 
 
 def test_a_hugging_face_folder_is_trained_on(home, tmp_path):
@@ -201,7 +213,7 @@ def test_a_hugging_face_folder_is_trained_on(home, tmp_path):
     go("fill-mask", home / "book.txt", run=tmp_path / "mine", settings=learned)
     load(tmp_path / "mine").save(tmp_path / "theirs", format="huggingface")
     result = go("classify", home / "labels.csv", base=tmp_path / "theirs", run=tmp_path / "run",
-                steps=60, rate=1e-2)  # fmt: skip
+                steps=60, lr=1e-2)  # fmt: skip
     assert result["model"] == "bert_classifier"
     assert result["accuracy"] > 0.9
 
@@ -226,7 +238,7 @@ def test_rows_that_are_new_start_from_the_mean():
     sizes = {"dim": 8, "depth": 1, "heads": 2, "dropout": 0.0}
     small = make(vocab=10, context=4, **sizes)
     large = make(vocab=12, context=6, **sizes)
-    assert inherit(large, small.state_dict()) == []
+    assert load_matching(large, small.state_dict()) == []
     assert torch.equal(large.token.weight[:10], small.token.weight)
     torch.testing.assert_close(large.token.weight[11], small.token.weight.mean(dim=0))
     assert torch.equal(large.position.weight[:4], small.position.weight)
@@ -237,7 +249,7 @@ def test_rows_that_are_new_start_from_the_mean():
 
 def test_what_is_frozen_does_not_change_by_a_bit(home, tmp_path):
     go("generate", home / "book.txt", base=home / "generate", run=tmp_path / "run",
-       freeze=["token.*", "blocks.0.*"], decay=0.5, average=0.5)  # fmt: skip
+       freeze=["token.*", "blocks.0.*"], weight_decay=0.5, ema_decay=0.5)  # fmt: skip
     ours, theirs = (load(x).network.state_dict() for x in (tmp_path / "run", home / "generate"))
     for name in ours:
         frozen = name.startswith(("token.", "blocks.0."))
@@ -253,7 +265,7 @@ def test_blocks_nearer_the_text_learn_slower():
     assert [layers_after(network, n) for n in (
         "token.weight", "blocks.0.attention.query.weight", "blocks.1.norm1.weight", "norm.weight",
     )] == [2, 1, 0, 0]  # fmt: skip
-    groups = adamw(network, Training(layer_rate=0.5), None).param_groups
+    groups = adamw(network, TrainingSettings(layer_lr_decay=0.5), None).param_groups
     scales = {id(p): g["scale"] for g in groups for p in g["params"]}
     assert scales[id(network.token.weight)] == 0.25
     assert scales[id(network.blocks[0].attention.query.weight)] == 0.5

@@ -52,7 +52,8 @@ def test_every_model_takes_its_first_steps_in_the_precision_that_is_chosen(
     monkeypatch.setattr(autotune, "bfloat16_ratio", lambda _network: 0.5)  # so that it is tried
     result = train(
         task, files[task], run=tmp_path / "run", model=model, steps=3, device="cpu",
-        baseline=False, settings=[*settings_for(model), "train.batch=1"], tell=NullReporter(),
+        baseline=False, settings=[*settings_for(model), "train.batch_size=1"],
+        reporter=NullReporter(),
     )  # fmt: skip
     assert result["steps"] == (0 if Trait.FITTED in MODELS[model].traits else 3)
     assert load(tmp_path / "run").name == model
@@ -76,7 +77,7 @@ def test_a_precision_that_cannot_run_is_not_chosen(files, tmp_path, monkeypatch)
     told = RecordingReporter()
     train(
         "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
-        device="cpu", settings=settings_for("recurrent"), tell=told,
+        device="cpu", settings=settings_for("recurrent"), reporter=told,
     )  # fmt: skip
     assert any(line.startswith("precision float32: a step takes") for line in told.lines)
     assert 'precision = "float32"' in (tmp_path / "run" / "config.toml").read_text()
@@ -92,7 +93,8 @@ def test_a_precision_that_was_asked_for_and_cannot_run_is_refused(
         train(
             "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
             device="cpu", settings=settings_for("recurrent"), precision=precision,
-            tell=NullReporter(),
+
+        reporter=NullReporter(),
         )  # fmt: skip
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
@@ -109,7 +111,8 @@ def test_memory_that_runs_out_in_half_precision_is_not_a_missing_kernel(
         train(
             "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
             device="cpu", settings=settings_for("recurrent"), precision="bfloat16",
-            tell=NullReporter(),
+
+        reporter=NullReporter(),
         )  # fmt: skip
 
 
@@ -117,7 +120,7 @@ def test_a_run_goes_on_in_float32_where_its_precision_cannot_run(files, tmp_path
     options = {"model": "recurrent", "device": "cpu", "settings": settings_for("recurrent")}
     train(
         "generate", files["generate"], run=tmp_path / "run", steps=2, precision="float32",
-        tell=NullReporter(), **options,
+        reporter=NullReporter(), **options,
     )  # fmt: skip
     file = tmp_path / "run" / "config.toml"  # as if it had been trained on another machine
     file.write_text(file.read_text().replace('"float32"', '"bfloat16"'))
@@ -132,25 +135,25 @@ def test_a_run_goes_on_in_float32_where_its_precision_cannot_run(files, tmp_path
 
 
 def test_a_gradient_that_overflows_lowers_the_scale_and_the_step_is_taken(tmp_path, book):
-    trainer = small_trainer(tmp_path, book, precision="float16", average=0.9)
-    average = trainer.step.average.network
-    before, mean = weights_of(trainer.network).clone(), weights_of(average).clone()
+    trainer = small_trainer(tmp_path, book, precision="float16", ema_decay=0.9)
+    average = trainer.step.ema.network
+    previous_ids, mean = weights_of(trainer.network).clone(), weights_of(average).clone()
     trainer.step.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)  # far above what fits
     take_step(trainer)
     assert trainer.step.scaler.get_scale() < 2.0**40
-    assert not torch.equal(weights_of(trainer.network), before)
+    assert not torch.equal(weights_of(trainer.network), previous_ids)
     assert not torch.equal(weights_of(average), mean)
     assert (trainer.state.step, trainer.state.skipped) == (1, 0)
 
 
 def test_a_gradient_that_is_infinite_at_any_scale_is_a_step_that_is_not_taken(tmp_path, book):
-    trainer = small_trainer(tmp_path, book, precision="float16", average=0.9)
+    trainer = small_trainer(tmp_path, book, precision="float16", ema_decay=0.9)
     weight = trainer.network.blocks[0].attention.query.weight
     weight.register_hook(lambda gradient: gradient * float("inf"))
-    average = trainer.step.average.network
-    before, mean = weights_of(trainer.network).clone(), weights_of(average).clone()
+    average = trainer.step.ema.network
+    previous_ids, mean = weights_of(trainer.network).clone(), weights_of(average).clone()
     results = [take_step(trainer) for _ in range(PATIENCE)]
-    assert torch.equal(weights_of(trainer.network), before)
+    assert torch.equal(weights_of(trainer.network), previous_ids)
     assert torch.equal(weights_of(average), mean)
     assert trainer.state.skipped == PATIENCE
     assert all("query.weight" in result.not_finite for result in results)
@@ -165,10 +168,11 @@ def test_a_norm_that_overflows_though_no_gradient_does_is_a_step_that_is_not_tak
 
 
 def test_float16_that_diverges_ends_with_an_error(tmp_path, book):
-    options = {"rate": 1e6, "precision": "float16", "baseline": False, "device": "cpu"}
+    options = {"lr": 1e6, "precision": "float16", "baseline": False, "device": "cpu"}
     with pytest.raises(GlassError, match="steps in a row were not finite"):
         train(
-            "generate", book, run=tmp_path / "run", steps=60, tell=NullReporter(),
+            "generate", book, run=tmp_path / "run", steps=60,
+        reporter=NullReporter(),
             settings=[*settings_for("gpt2"), "train.warmup=0.0"], **options,
         )  # fmt: skip
 
@@ -192,11 +196,11 @@ def test_the_scale_of_the_loss_changes_neither_the_norm_nor_the_update(tmp_path,
 def test_clipping_makes_the_norm_of_the_gradient_as_large_as_it_may_be(tmp_path, book):
     """With plain gradient descent the update shows it: rate times clip."""
     trainer = small_trainer(tmp_path, book, clip=0.05)
-    before = weights_of(trainer.network).clone()
+    previous_ids = weights_of(trainer.network).clone()
     tables = [{"params": list(trainer.network.parameters()), "scale": 1.0}]
     trainer.step.optimizers[None] = torch.optim.SGD(tables, lr=0.1)
     result = take_step(trainer)
     rate = result.lr
     assert result.norm > 0.05
-    moved = weights_of(trainer.network) - before
+    moved = weights_of(trainer.network) - previous_ids
     assert float(moved.norm()) == pytest.approx(rate * 0.05, rel=1e-3)

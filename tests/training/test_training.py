@@ -17,7 +17,7 @@ from torch.optim import lr_scheduler as schedulers
 from cases import CASES, ids
 from faults import COMMAND, saved_step, wait_for_steps
 from glassformer import MODELS, GlassError, checkpoint, load
-from glassformer.core.reporter import NullReporter, clock
+from glassformer.core.reporter import NullReporter, format_duration
 from glassformer.data.request import DataRequest
 from glassformer.models.network import Network
 from glassformer.nn.block import checkpointed
@@ -30,21 +30,21 @@ from glassformer.training import recovery
 from glassformer.training.autotune import Autotune
 from glassformer.training.budget import StepBudget
 from glassformer.training.checkpointer import Checkpointer
-from glassformer.training.optimizers import Average, adamw
+from glassformer.training.optimizers import EMA, adamw
 from glassformer.training.plots import spikes
 from glassformer.training.run import Run, next_run
-from glassformer.training.settings import Training, lr_at
+from glassformer.training.settings import TrainingSettings, lr_at
 from glassformer.training.step import Step
 from glassformer.training.train import resume, train
 from glassformer.training.trainer import Trainer
 
-TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch=4"]
+TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch_size=4"]
 
 
 def small_trainer(tmp_path, book, **settings):
     run = Run.create(tmp_path / f"run{len(list(tmp_path.iterdir()))}")
     task = task_on("generate", DataRequest(files=(book,)), run.cache)
-    options = Training(**{"steps": 20, "device": "cpu", "precision": "float32", **settings})
+    options = TrainingSettings(**{"steps": 20, "device": "cpu", "precision": "float32", **settings})
     torch.manual_seed(0)
     kind, vocab = MODELS["gpt2"], task.artifacts.tokenizer.vocab
     shape = kind.Config(vocab=vocab, context=16, dim=32, depth=2, heads=2, dropout=0.0)
@@ -75,8 +75,8 @@ def weights_of(network):
 
 @pytest.mark.parametrize("pieces", [4, 5, 99])
 def test_a_batch_in_pieces_equals_the_whole(tmp_path, book, pieces):
-    whole = small_trainer(tmp_path, book, batch=32)
-    many = small_trainer(tmp_path, book, batch=32, accumulate=pieces)
+    whole = small_trainer(tmp_path, book, batch_size=32)
+    many = small_trainer(tmp_path, book, batch_size=32, accumulate=pieces)
     ours, theirs = take_step(whole), take_step(many)
     assert ours.loss == pytest.approx(theirs.loss, abs=1e-5)
     assert ours.norm == pytest.approx(theirs.norm, abs=1e-5)
@@ -97,7 +97,9 @@ def test_pieces_count_by_their_predictions(tmp_path):
         torch.manual_seed(0)
         vocab = task.artifacts.tokenizer.vocab
         shape = kind.Config(vocab=vocab, dim=16, depth=1, heads=2, hidden=16, dropout=0.0)
-        settings = Training(steps=9, device="cpu", precision="float32", accumulate=pieces, batch=1)
+        settings = TrainingSettings(
+            steps=9, device="cpu", precision="float32", accumulate=pieces, batch_size=1
+        )
         trainer = trainer_for(kind(shape), task, settings, run)
         batch, (optimizer,) = trainer.batches.at(0), trainer.step.optimizers.values()
         trainer.step.backward(batch, trainer.step.pieces(batch), optimizer)
@@ -119,7 +121,7 @@ def test_blocks_that_are_computed_again_give_the_same(tmp_path, book):
 
 def test_adamw_is_torchs_and_only_matrices_decay(tmp_path, book):
     network = copy.deepcopy(CASES["gpt2"].network)
-    optimiser = adamw(network, Training(decay=0.3), None)
+    optimiser = adamw(network, TrainingSettings(weight_decay=0.3), None)
     decays = {id(p): g["weight_decay"] for g in optimiser.param_groups for p in g["params"]}
     for name, parameter in network.named_parameters():
         assert decays[id(parameter)] == (0.3 if parameter.ndim >= 2 else 0.0), name
@@ -130,7 +132,7 @@ def test_adamw_is_what_its_paper_says():
     """Five steps of the optimiser against the formulas, written out."""
     network = Network(None)
     network.add_module("layer", torch.nn.Linear(3, 2))
-    settings = Training(rate=0.1, decay=0.2, beta2=0.95)
+    settings = TrainingSettings(lr=0.1, weight_decay=0.2, beta2=0.95)
     optimiser = adamw(network, settings, None)
     mine = {name: p.detach().double().clone() for name, p in network.named_parameters()}
     first = {name: torch.zeros_like(value) for name, value in mine.items()}
@@ -152,7 +154,7 @@ def test_adamw_is_what_its_paper_says():
 
 
 def test_the_gradient_is_clipped(tmp_path, book):
-    trainer = small_trainer(tmp_path, book, clip=0.01, decay=0.0)
+    trainer = small_trainer(tmp_path, book, clip=0.01, weight_decay=0.0)
     seen = []
     (optimizer,) = trainer.step.optimizers.values()
     step = optimizer.step
@@ -170,24 +172,24 @@ def test_the_gradient_is_clipped(tmp_path, book):
 
 def test_averaged_weights_follow_slowly():
     network = copy.deepcopy(CASES["gpt2"].network)
-    average = Average(network, 0.9)
-    before = weights_of(network)
+    average = EMA(network, 0.9)
+    previous_ids = weights_of(network)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(1.0)
     average.update(network, 1000)
-    torch.testing.assert_close(weights_of(average.network), before + 0.1)
+    torch.testing.assert_close(weights_of(average.network), previous_ids + 0.1)
 
 
 def test_averaged_weights_follow_quickly_at_first():
     """After so few steps that the mean would be of what a network started as."""
     network = copy.deepcopy(CASES["gpt2"].network)
-    average, before = Average(network, 0.999), weights_of(network)
+    average, previous_ids = EMA(network, 0.999), weights_of(network)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(1.0)
     average.update(network, 1)
-    torch.testing.assert_close(weights_of(average.network), before + 1 - 2 / 11)
+    torch.testing.assert_close(weights_of(average.network), previous_ids + 1 - 2 / 11)
 
 
 def test_going_back_keeps_what_was_found_and_spent(tmp_path, book):
@@ -201,16 +203,16 @@ def test_going_back_keeps_what_was_found_and_spent(tmp_path, book):
 
 
 def test_a_run_that_patience_ended_goes_on_when_asked(tmp_path, book):
-    options = {"rate": 0.0, "patience": 1, "evaluate_every": 4, "device": "cpu", "steps": 40}
+    options = {"lr": 0.0, "patience": 1, "evaluate_every": 4, "device": "cpu", "steps": 40}
     done = train(
-        "generate", book, run=tmp_path / "run", settings=TINY, tell=NullReporter(), **options
+        "generate", book, run=tmp_path / "run", settings=TINY, reporter=NullReporter(), **options
     )
     assert done["steps"] == 8
     assert resume(tmp_path / "run", NullReporter(), steps=60)["steps"] > 8
 
 
 def test_validation_is_without_dropout_and_learning_goes_on_with_it(tmp_path, book, monkeypatch):
-    trainer, seen = small_trainer(tmp_path, book, average=0.5), []
+    trainer, seen = small_trainer(tmp_path, book, ema_decay=0.5), []
     scores = NextToken.scores
 
     def noted(self, network, batch):
@@ -223,7 +225,7 @@ def test_validation_is_without_dropout_and_learning_goes_on_with_it(tmp_path, bo
     assert seen
     assert not any(seen)
     assert trainer.network.training
-    trainer.step.average = None
+    trainer.step.ema = None
     seen.clear()
     trainer.evaluate()
     assert seen
@@ -243,7 +245,7 @@ def test_trial_steps_leave_no_trace(tmp_path, book):
 
     losses, task.objective.losses = task.objective.losses, drops
     tuning = Autotune(network, task, trainer.batches, NullReporter())
-    assert tuning.pace(replace(trainer.settings, rate=1.0), rounds=2) > 0
+    assert tuning.pace(replace(trainer.settings, lr=1.0), rounds=2) > 0
     assert tuning.decide(replace(trainer.settings, steps=None, minutes=0.1)).eval_limit > 0
     assert torch.equal(torch.get_rng_state(), random)
     assert torch.equal(weights_of(network), weights)
@@ -260,7 +262,7 @@ def test_trial_steps_leave_no_trace(tmp_path, book):
     ],
 )
 def test_schedules_are_those_of_torch(schedule, theirs):
-    settings = Training(rate=2.0, warmup=0.0, schedule=schedule, floor=0.1)
+    settings = TrainingSettings(lr=2.0, warmup=0.0, schedule=schedule, min_lr_ratio=0.1)
     optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
     reference = theirs(optimiser)
     for step in range(100):
@@ -271,7 +273,7 @@ def test_schedules_are_those_of_torch(schedule, theirs):
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
 def test_the_rate_rises_and_falls(schedule):
-    settings = Training(rate=1.0, warmup=0.1, schedule=schedule, floor=0.1)
+    settings = TrainingSettings(lr=1.0, warmup=0.1, schedule=schedule, min_lr_ratio=0.1)
     rates = [lr_at(step, 1000, settings) for step in range(1000)]
     assert rates[:100] == sorted(rates[:100])
     assert rates[100] == pytest.approx(1.0)
@@ -286,13 +288,13 @@ def test_the_rate_rises_and_falls(schedule):
     [
         ({"steps": 0}, "steps must be at least 1"),
         ({"steps": 3, "minutes": 1.0}, "one budget"),
-        ({"batch": 0}, "batch must be at least 1"),
-        ({"smoothing": 2.0}, "smoothing must be at least 0.0 and at most 1.0"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"label_smoothing": 2.0}, "label_smoothing must be at least 0.0 and at most 1.0"),
     ],
 )
 def test_wrong_settings_are_named(settings, message):
     with pytest.raises(GlassError, match=message):
-        Training(**settings)
+        TrainingSettings(**settings)
 
 
 def test_leaps_of_the_loss_are_found():
@@ -304,7 +306,7 @@ def test_leaps_of_the_loss_are_found():
 
 
 def test_times_are_read_by_people():
-    assert [clock(s) for s in (5, 65, 3725)] == ["0:05", "1:05", "1:02:05"]
+    assert [format_duration(s) for s in (5, 65, 3725)] == ["0:05", "1:05", "1:02:05"]
 
 
 # --- runs -----------------------------------------------------------------------------------------
@@ -319,7 +321,7 @@ def frequency_loss(ids):
 def test_a_run_folder_holds_all_that_happened(tmp_path, book):
     told = RecordingReporter()
     result = train(
-        "generate", book, run=tmp_path / "run", settings=TINY, steps=30, device="cpu", tell=told
+        "generate", book, run=tmp_path / "run", settings=TINY, steps=30, device="cpu", reporter=told
     )
     run = tmp_path / "run"
     names = {p.name for p in run.iterdir()}
@@ -351,7 +353,7 @@ def test_a_run_is_not_overwritten_and_nothing_else_is(tmp_path, book):
     assert next_run(tmp_path, "generate") == tmp_path / "generate-2"
 
 
-@pytest.mark.parametrize("more", [[], ["train.average=0.9", "model.dropout=0.1"]])
+@pytest.mark.parametrize("more", [[], ["train.ema_decay=0.9", "model.dropout=0.1"]])
 def test_a_run_in_pieces_equals_one_run(tmp_path, book, more, monkeypatch):
     options = {"steps": 24, "device": "cpu", "evaluate_every": 8, "save_every": 6}
     options["precision"] = "float32"
@@ -402,7 +404,7 @@ def test_the_best_weights_are_those_of_the_metric_that_was_asked_for(tmp_path):
 
 def test_a_run_that_gets_no_better_stops_by_itself(tmp_path, book):
     """After half of its evaluations, and at least five."""
-    options = {"settings": TINY, "steps": 100, "rate": 0.0, "device": "cpu"}
+    options = {"settings": TINY, "steps": 100, "lr": 0.0, "device": "cpu"}
     result = train("generate", book, run=tmp_path / "run", **options)
     assert result["steps"] == 60  # the first of ten evaluations is the best
     kept = train("generate", book, run=tmp_path / "never", patience=0, **options)
@@ -410,7 +412,7 @@ def test_a_run_that_gets_no_better_stops_by_itself(tmp_path, book):
 
 
 def test_patience_ends_a_run_that_no_longer_learns(tmp_path, book):
-    settings = [*TINY, "train.patience=2", "train.rate=0.0"]
+    settings = [*TINY, "train.patience=2", "train.lr=0.0"]
     result = train(
         "generate", book, run=tmp_path / "run", settings=settings, steps=100, evaluate_every=5,
         device="cpu",
@@ -437,8 +439,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, book):
 
 def labelled(tmp_path):
     file = tmp_path / "reviews.csv"
-    good, bad = "a wonderful and lovely film", "a terrible and boring film"
-    rows = [f"{i} {good if i % 2 else bad},{'pos' if i % 2 else 'neg'}" for i in range(200)]
+    good, on_bad_row = "a wonderful and lovely film", "a terrible and boring film"
+    rows = [f"{i} {good if i % 2 else on_bad_row},{'pos' if i % 2 else 'neg'}" for i in range(200)]
     file.write_text("text,label\n" + "\n".join(rows))
     return file
 
@@ -486,7 +488,7 @@ def test_what_is_fitted_reads_a_text_as_one(tmp_path, book, monkeypatch):
     network = CASES["markov"].network
     task = task_on("generate", DataRequest(files=(book,)), tmp_path)
     text = torch.from_numpy(task.dataset.valid.read(0, task.dataset.valid.size))
-    nats = math.log(network.config.vocab) - float(network.likelihood(text).double().log().sum())
+    nats = math.log(network.config.vocab) - float(network.target_probs(text).double().log().sum())
     assert task.evaluate(network)[1].sums["nats"] == pytest.approx(nats, rel=1e-6)
     whole = token_nats(network, text[None, :-1], text[None, 1:])
     assert whole == pytest.approx(nats - math.log(network.config.vocab), rel=1e-6)
@@ -495,7 +497,7 @@ def test_what_is_fitted_reads_a_text_as_one(tmp_path, book, monkeypatch):
 def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):
     file = tmp_path / "a.txt"
     file.write_text("ab" * 900 + "aZ" * 100)  # the Z stands only in the last tenth
-    fresh = DataRequest(files=(file,), ready=Characters.train(["ab"]), share=1.0)
+    fresh = DataRequest(files=(file,), base_tokenizer=Characters.train(["ab"]), valid_fraction=1.0)
     (tmp_path / "fresh").mkdir()
     task = task_on("generate", fresh, tmp_path / "fresh")
 
@@ -517,7 +519,7 @@ def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):
 
 @pytest.mark.parametrize("model", ["classifier", "bert"])
 def test_a_classifier_learns_to_tell_labels_apart(tmp_path, model):
-    settings = ["model.dim=32", "model.depth=1", "model.heads=2", "train.rate=3e-3"]
+    settings = ["model.dim=32", "model.depth=1", "model.heads=2", "train.lr=3e-3"]
     result = train("classify", labelled(tmp_path), run=tmp_path / "run", settings=settings,
                    model=model, steps=40, device="cpu")  # fmt: skip
     assert result["accuracy"] == 1.0
@@ -527,7 +529,7 @@ def test_a_classifier_learns_to_tell_labels_apart(tmp_path, model):
 
 def test_a_translator_learns_words(tmp_path):
     settings = ["model.dim=64", "model.depth=1", "model.heads=2", "model.hidden=128",
-                "model.dropout=0.0", "train.rate=3e-3"]  # fmt: skip
+                "model.dropout=0.0", "train.lr=3e-3"]  # fmt: skip
     result = train("translate", paired(tmp_path), run=tmp_path / "run", settings=settings,
                    tokenizer="words", steps=150, device="cpu")  # fmt: skip
     assert result["exact"] > 0.9
@@ -541,8 +543,8 @@ def test_bert_learns_to_fill_masks(tmp_path, book):
         book,
         run=tmp_path / "run",
         vocab=80,
-        settings=[*TINY, "train.batch=16", "model.depth=2", "model.heads=8"],
-        rate=5e-3,
+        settings=[*TINY, "train.batch_size=16", "model.depth=2", "model.heads=8"],
+        lr=5e-3,
         steps=200,
         device="cpu",
     )
@@ -556,8 +558,8 @@ def test_bert_learns_which_halves_belong_together(tmp_path):
     file = tmp_path / "topics.txt"
     file.write_text(" ".join(" ".join([topics[i % 4]] * 40) for i in range(60)))
     result = train(
-        "fill-mask", file, run=tmp_path / "run", vocab=100, steps=450, rate=3e-3, device="cpu",
-        settings=[*TINY, "train.batch=16", "model.heads=4", "model.depth=2"], baseline=False,
+        "fill-mask", file, run=tmp_path / "run", vocab=100, steps=450, lr=3e-3, device="cpu",
+        settings=[*TINY, "train.batch_size=16", "model.heads=4", "model.depth=2"], baseline=False,
         share=0.5,
     )  # fmt: skip
     assert result["next_accuracy"] > 0.7
@@ -566,8 +568,8 @@ def test_bert_learns_which_halves_belong_together(tmp_path):
 def test_halves_follow_or_come_from_elsewhere(tmp_path, book):
     dataset = task_on("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
     batches, task = dataset.train_batches(64, 32, 0), dataset.mask
-    follows = torch.cat([batches.at(step)["follows"] for step in range(60)])
-    assert follows.float().mean() == pytest.approx(0.5, abs=0.02)
+    is_next = torch.cat([batches.at(step)["is_next"] for step in range(60)])
+    assert is_next.float().mean() == pytest.approx(0.5, abs=0.02)
     ids = 10 + torch.arange(29).expand(50, -1)
     others = 100 + ids
     text, segments, together = task.pair(ids, others, np.random.default_rng(0))
@@ -588,13 +590,13 @@ def test_tokens_are_hidden_as_bert_hides_them(tmp_path, book):
     for step in range(60):
         batch = batches.at(step)
         shown.append(batch["ids"])
-        answers.append(batch["answers"])
+        answers.append(batch["targets"])
     shown, answers = torch.cat(shown), torch.cat(answers)
-    asked = answers >= 0
-    assert asked[:, 1:-1].float().mean() == pytest.approx(0.15, abs=0.01)
-    assert not asked[:, [0, -1]].any()
-    assert (shown[asked] == task.mask).float().mean() == pytest.approx(0.8, abs=0.02)
-    kept = (shown[asked] == answers[asked]).float().mean()
+    masked_positions = answers >= 0
+    assert masked_positions[:, 1:-1].float().mean() == pytest.approx(0.15, abs=0.01)
+    assert not masked_positions[:, [0, -1]].any()
+    assert (shown[masked_positions] == task.mask).float().mean() == pytest.approx(0.8, abs=0.02)
+    kept = (shown[masked_positions] == answers[masked_positions]).float().mean()
     assert kept == pytest.approx(0.1, abs=0.02)
     assert torch.equal(batches.at(5)["ids"], batches.at(5)["ids"])
 
@@ -625,7 +627,7 @@ def test_bad_rows_are_skipped_counted_and_noted(tmp_path):
         file,
         run=tmp_path / "run",
         skip_bad=True,
-        tell=told,
+        reporter=told,
         settings=["model.dim=8", "model.heads=1", "model.depth=1"],
         steps=2,
         device="cpu",
@@ -653,7 +655,7 @@ def test_what_cannot_be_learnt_is_said(tmp_path):
     for settings, message in (
         (["dim=3"], "must start with model. or train."),
         (["model.dims=3"], "no setting 'dims'"),
-        (["train.rate=fast"], "rate must be a number"),
+        (["train.lr=fast"], "rate must be a number"),
     ):
         with pytest.raises(GlassError, match=message):
             train("generate", file, run=tmp_path / message[:6], settings=settings)
@@ -677,7 +679,7 @@ def test_files_to_validate_on_are_named(tmp_path):
     other.write_text("\n".join([text[0], *text[1:11], *(f"new {line}" for line in text[1:31])]))
     told = RecordingReporter()
     result = train(
-        "classify", file, valid=[other], run=tmp_path / "run", steps=2, device="cpu", tell=told,
+        "classify", file, valid=[other], run=tmp_path / "run", steps=2, device="cpu", reporter=told,
         settings=["model.dim=8", "model.heads=1", "model.depth=1"],
     )  # fmt: skip
     assert result["examples"] == 40
@@ -687,7 +689,7 @@ def test_files_to_validate_on_are_named(tmp_path):
     pairs.write_text(paired(tmp_path).read_text())
     small = ["model.dim=8", "model.heads=1", "model.depth=1", "model.hidden=8"]
     result = train("translate", pairs, valid=[pairs], run=tmp_path / "t", steps=1, settings=small,
-                   device="cpu", tell=told)  # fmt: skip
+                   device="cpu", reporter=told)  # fmt: skip
     assert result["examples"] == 625
     assert any(line.startswith("625 of the validation sources are among") for line in told.lines)
     text = tmp_path / "b.txt"
@@ -695,5 +697,5 @@ def test_files_to_validate_on_are_named(tmp_path):
     book = tmp_path / "book.txt"
     book.write_text("the cat sat on the mat. " * 100)
     result = train("generate", book, valid=text, run=tmp_path / "g", steps=1, settings=TINY,
-                   device="cpu", tell=told)  # fmt: skip
+                   device="cpu", reporter=told)  # fmt: skip
     assert result["bytes"] == text.stat().st_size

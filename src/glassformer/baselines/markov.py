@@ -9,8 +9,8 @@ from torch import Tensor
 
 from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn.cache import Cache
-from glassformer.nn.counts import Counts, before
-from glassformer.nn.span import Span
+from glassformer.nn.counts import NGramCounts, previous_ids
+from glassformer.nn.layout import SequenceLayout
 from glassformer.trace import Tap, tap
 
 MANY = 1000  # kinds of token, of which four in a row hardly ever occur twice
@@ -41,13 +41,13 @@ class Markov(Network):
         super().__init__(config)
         c = config
         order = c.order or (4 if c.vocab <= MANY else 3)
-        self.counts = Counts(c.vocab, 2 if c.skips else order)
-        self.alone = Counts(c.vocab, 1) if c.skips else None
+        self.counts = NGramCounts(c.vocab, 2 if c.skips else order)
+        self.alone = NGramCounts(c.vocab, 1) if c.skips else None
         self.far = 1 + c.skips if c.skips else order
 
     def fit(self, ids: Tensor) -> None:
         """Count what follows what in texts, b t; -1 where there is none."""
-        columns, answers = before(ids[:, :-1], self.far), ids[:, 1:].flatten()
+        columns, answers = previous_ids(ids[:, :-1], self.far), ids[:, 1:].flatten()
         if not (there := answers >= 0).all():
             columns, answers = [column[there] for column in columns], answers[there]
         if self.alone is not None:
@@ -61,27 +61,28 @@ class Markov(Network):
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """The logarithm of the chance of each token after each of ids: b t -> b t v."""
-        span = Span.of(ids, keep, cache)
+        layout = SequenceLayout.from_ids(ids, keep, cache)
         said = ids[:, None, :, None]
         if cache is not None:
-            said, _ = cache.pasts[0].extend(said, said)
+            said, _ = cache.layers[0].extend(said, said)
         said = said[:, 0, :, 0]
-        said = said if span.keep is None else said.masked_fill(~span.keep, -1)
+        said = said if layout.keep is None else said.masked_fill(~layout.keep, -1)
         columns = [
-            torch.unflatten(c, 0, said.shape)[:, -span.queries :] for c in before(said, self.far)
+            torch.unflatten(c, 0, said.shape)[:, -layout.queries :]
+            for c in previous_ids(said, self.far)
         ]
         most = max(AT_ONCE // self.config.vocab, 1)
         pieces = [torch.split(c.flatten(), most) for c in columns]
-        chances = [self.chances(piece) for piece in zip(*pieces, strict=True)]
-        return torch.unflatten(torch.cat(chances).log(), 0, ids.shape)
+        probs = [self.probs(piece) for piece in zip(*pieces, strict=True)]
+        return torch.unflatten(torch.cat(probs).log(), 0, ids.shape)
 
-    def chances(self, columns: Sequence[Tensor]) -> Tensor:
+    def probs(self, columns: Sequence[Tensor]) -> Tensor:
         """The chance of every token, n v."""
         if self.alone is None:
-            return self.counts.chances(columns)
+            return self.counts.probs(columns)
         votes = self.votes(columns)
         total = votes.sum(dim=1, keepdim=True) + 1
-        return (votes + self.alone.chances(columns[:1])) / total
+        return (votes + self.alone.probs(columns[:1])) / total
 
     def votes(self, columns: Sequence[Tensor]) -> Tensor:
         """The votes for each token, n v: that of a pair is shared by all that followed it."""
@@ -94,17 +95,17 @@ class Markov(Network):
             total += shares
         return tap("votes", total)
 
-    def likelihood(self, ids: Tensor) -> Tensor:
+    def target_probs(self, ids: Tensor) -> Tensor:
         """The chance of each token of a text but the first, t-1: much faster than all chances."""
         if self.alone is not None:
             most = max(AT_ONCE // self.config.vocab, 1)
             columns = zip(
-                *(torch.split(c, most) for c in before(ids[None, :-1], self.far)), strict=True
+                *(torch.split(c, most) for c in previous_ids(ids[None, :-1], self.far)), strict=True
             )
             answers = torch.split(ids[1:, None], most)
             pairs = zip(columns, answers, strict=True)
-            return torch.cat([self.chances(c).gather(1, a)[:, 0] for c, a in pairs])
-        return self.counts.likelihood(before(ids[None, :-1], self.far), ids[1:])
+            return torch.cat([self.probs(c).gather(1, a)[:, 0] for c, a in pairs])
+        return self.counts.target_probs(previous_ids(ids[None, :-1], self.far), ids[1:])
 
     @property
     def taps(self) -> dict[str, Tap]:

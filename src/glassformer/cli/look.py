@@ -9,11 +9,11 @@ import click
 from glassformer.cli import options
 
 
-class ListsPictures(click.Command):
+class ListsPlots(click.Command):
     """A command whose help lists the registered pictures, by what they need."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from glassformer.inspection.pictures import PICTURES, Needs, pictures_of
+        from glassformer.inspection.plots import PLOTS, Needs, plots_needing
 
         for needs, title in {
             Needs.NOTHING: "Pictures that need no model",
@@ -21,11 +21,11 @@ class ListsPictures(click.Command):
             Needs.TRANSLATION: "Pictures of RUN's translation of TEXT",
         }.items():
             with formatter.section(title):
-                formatter.write_dl([(name, PICTURES[name].help) for name in pictures_of(needs)])
+                formatter.write_dl([(name, PLOTS[name].help) for name in plots_needing(needs)])
         super().format_options(ctx, formatter)
 
 
-@click.command(cls=ListsPictures)
+@click.command(cls=ListsPlots)
 @click.argument("name")
 @click.argument("run", required=False, type=click.Path(exists=True))
 @click.argument("text", required=False)
@@ -46,12 +46,12 @@ def draw(name: str, run: str | None, text: str | None, **values: Any) -> None:
     glass draw unfolding runs/translate-1 三百二十一
     """
     from glassformer.api import load
+    from glassformer.inspection.diagrams import draw_diagram
     from glassformer.inspection.draw import save
-    from glassformer.inspection.sketches import sketch
 
-    file = check_picture(name, run, text, values)
+    file = check_plot(name, run, text, values)
     if run is None or text is None:
-        chart = sketch(name, values["part"] or "attention")
+        chart = draw_diagram(name, values["part"] or "attention")
     else:
         layer: int | str | None = values["layer"]
         if layer and str(layer).lstrip("-").isdigit():
@@ -61,17 +61,17 @@ def draw(name: str, run: str | None, text: str | None, **values: Any) -> None:
     click.echo(file)
 
 
-def check_picture(name: str, run: str | None, text: str | None, values: dict[str, Any]) -> Path:
+def check_plot(name: str, run: str | None, text: str | None, values: dict[str, Any]) -> Path:
     """Return the file to write, after checking that the arguments fit the picture."""
-    from glassformer.core.config import nearest
+    from glassformer.core.config import did_you_mean
     from glassformer.core.errors import GlassError
     from glassformer.inspection.draw import MOVING, STILL
-    from glassformer.inspection.pictures import OPTIONS, PICTURES, Needs
+    from glassformer.inspection.plots import OPTIONS, PLOTS, Needs
 
-    if name not in PICTURES:
-        hint = nearest(name, PICTURES) or f"; there are {', '.join(PICTURES)}"
+    if name not in PLOTS:
+        hint = did_you_mean(name, PLOTS) or f"; there are {', '.join(PLOTS)}"
         raise GlassError(f"there is no picture {name!r}{hint}")
-    picture = PICTURES[name]
+    picture = PLOTS[name]
     suffixes = MOVING if picture.moves else STILL
     file: Path = values["out"] or Path(name + suffixes[0])
     if file.suffix not in suffixes:
@@ -83,8 +83,8 @@ def check_picture(name: str, run: str | None, text: str | None, values: dict[str
             f"{name} needs no model" if alone else f"{name} needs a run and a text"
         )
     for option in OPTIONS:
-        if values[option] is not None and not picture.takes(option):
-            others = " and ".join(n for n, other in PICTURES.items() if other.takes(option))
+        if values[option] is not None and not picture.forward_inputs(option):
+            others = " and ".join(n for n, other in PLOTS.items() if other.forward_inputs(option))
             raise click.UsageError(f"{name} takes no --{option}; {others} do")
     return file
 
@@ -112,20 +112,20 @@ def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_jso
 
     from glassformer.api import load
     from glassformer.core.reporter import Reporter
-    from glassformer.inspection.screen import show
+    from glassformer.inspection.terminal import show
 
     options.check_output_paths(plot, overwrite=overwrite)
-    roles = load(run).heads(text, tell=Reporter())
+    measure_heads = load(run).heads(text, reporter=Reporter())
     if plot is not None:
         from glassformer.inspection.draw import role_map, save
 
-        save(role_map(roles), plot)
+        save(role_map(measure_heads), plot)
         click.echo(f"wrote {plot}", err=True)
     if as_json:
-        for role in roles:
+        for role in measure_heads:
             click.echo(json.dumps(role.row()))
         return
-    show(Console(highlight=False), roles.steps())
+    show(Console(highlight=False), measure_heads.steps())
 
 
 @click.command()
@@ -152,10 +152,10 @@ def patch(
 
     from glassformer.api import load
     from glassformer.core.reporter import Reporter
-    from glassformer.inspection.screen import show
+    from glassformer.inspection.terminal import show
 
     options.check_output_paths(plot, overwrite=overwrite)
-    effects = load(run).patch(clean, corrupt, tell=Reporter())
+    effects = load(run).patch(clean, corrupt, reporter=Reporter())
     if plot is not None:
         from glassformer.inspection.draw import patch_map, save
 

@@ -102,11 +102,11 @@ def models(training: bool, as_json: bool) -> None:
     from glassformer.core.config import to_dict
     from glassformer.registry import MODELS
     from glassformer.tasks import TASKS
-    from glassformer.training.settings import Training
+    from glassformer.training.settings import TrainingSettings
 
     if training:
-        default = to_dict(Training())
-        lines = [f"train.{f.name}={default.get(f.name, '')}" for f in fields(Training)]
+        default = to_dict(TrainingSettings())
+        lines = [f"train.{f.name}={default.get(f.name, '')}" for f in fields(TrainingSettings)]
         click.echo(json.dumps(default) if as_json else "\n".join(lines))
         return
     for name, kind in MODELS.items():

@@ -90,7 +90,7 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> N
     glass evaluate runs/classify-1 test.csv --json
     glass evaluate runs/generate-1 --context 256
     """
-    from glassformer.core.reporter import shown
+    from glassformer.core.reporter import format_value
     from glassformer.training.evaluate import evaluate as evaluate_run
 
     if values["plot"] and values["plot"].suffix not in (".png", ".svg", ".pdf"):
@@ -104,7 +104,7 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> N
     for name, value in metrics.items():
         has_baseline = name not in ("task", "tokens", "bytes", "examples")
         other = baseline.get(name, "") if has_baseline else ""
-        click.echo(f"{name:<16} {shown(value):<14} {shown(other)}".rstrip())
+        click.echo(f"{name:<16} {format_value(value):<14} {format_value(other)}".rstrip())
 
 
 @click.command()
@@ -130,12 +130,12 @@ def runs(folder: str, as_json: bool) -> None:
 
 def summarize_run(config: Path) -> dict[str, Any]:
     """Return a run's row in the list: its final metric, or else its best so far, and its age."""
-    from glassformer.core.config import read
+    from glassformer.core.config import read_toml
     from glassformer.tasks import TASKS
     from glassformer.tasks.task import METRICS
     from glassformer.training.run import Run
 
-    tables, metrics = read(config), Run(config.parent).metrics()
+    tables, metrics = read_toml(config), Run(config.parent).metrics()
     task = tables.get("task", {}).get("name", "-")
     metric = TASKS[task].metric if task in TASKS else METRICS["loss"]
     name = metric.name

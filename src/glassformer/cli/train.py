@@ -31,7 +31,7 @@ from glassformer.cli import options
 @options.machine
 @click.option("--save-every", type=int, metavar="STEPS", help="Save so often.")
 @options.settings(help="Any other setting, as said above.")
-@click.option("--fit", is_flag=True, help="If memory runs out, cut batches into pieces.")
+@click.option("--shrink-on-oom", is_flag=True, help="If memory runs out, cut batches into pieces.")
 @click.option("--skip-bad", is_flag=True, help="Note bad rows in skipped.jsonl and go on.")
 @options.overwrite(help="Replace the run folder if it exists.")
 @click.option("--no-baseline", is_flag=True, help="Do not see first what counting alone reaches.")
@@ -65,8 +65,8 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
     chosen = drop_unset(values)
     if chosen.pop("no_baseline", False):
         chosen["baseline"] = False
-    began = click.get_current_context().obj  # nothing where it is not the command that runs
-    print_result(start(task, *data, began=began, **chosen), as_json)
+    start_time = click.get_current_context().obj  # nothing where it is not the command that runs
+    print_result(start(task, *data, start_time=start_time, **chosen), as_json)
 
 
 @click.command()
@@ -115,7 +115,7 @@ def compare(
     \b
     glass compare generate book.txt --models markov,recurrent,gpt2 --minutes 3
     glass compare generate book.txt --models decoder:position=rotary,decoder:position=alibi
-    glass compare classify reviews.csv --models bag,classifier --params 1000000
+    glass compare classify reviews.csv --models nb_svm,classifier --params 1000000
     """
     from glassformer.core.reporter import Reporter
     from glassformer.tasks import TASKS
@@ -126,7 +126,9 @@ def compare(
     names = [name.strip() for name in models.split(",") if name.strip()]
     if not any(values[budget] for budget in ("minutes", "steps", "epochs")):
         values["minutes"] = MINUTES
-    run, rows = run_all(task, *data, models=names, run=run, tell=Reporter(), **drop_unset(values))
+    run, rows = run_all(
+        task, *data, models=names, run=run, reporter=Reporter(), **drop_unset(values)
+    )
     if as_json:
         for row in rows:
             click.echo(json.dumps(row))

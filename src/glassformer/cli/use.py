@@ -46,12 +46,12 @@ def generate(
 
     model = load(run)
     text = sys.stdin.read() if prompt == "-" else prompt
-    ids, unknown = model.words().encode(text), model.words().specials.get("<unk>", -1)
+    ids, unknown = model.words().encode(text), model.words().special_tokens.get("<unk>", -1)
     if unknown in ids:
         click.echo(f"{ids.count(unknown)} tokens that the model never saw", err=True)
     for i in range(samples):
         sample_seed = None if seed is None else seed + i
-        pieces = model.stream(text, new=tokens, seed=sample_seed, **rest)
+        pieces = model.stream(text, max_new_tokens=tokens, seed=sample_seed, **rest)
         if as_json:
             click.echo(json.dumps({"prompt": text, "text": "".join(pieces)}, ensure_ascii=False))
             continue
@@ -111,7 +111,7 @@ def make_pairs(arguments: list[str], texts: list[str]) -> list[tuple[str, ...]]:
 @click.option("--alignment", is_flag=True, help="What each token read of the source.")
 @options.json()
 def translate(
-    run: str, beam: int, penalty: float, alignment: bool, as_json: bool, **inputs: Any
+    run: str, beam: int, length_penalty: float, alignment: bool, as_json: bool, **inputs: Any
 ) -> None:
     """Translate TEXTS, a file, or the lines of standard input, with the model in RUN.
 
@@ -123,17 +123,21 @@ def translate(
     from rich.console import Console
 
     from glassformer.api import load
-    from glassformer.inspection.screen import show
+    from glassformer.inspection.terminal import show
 
     model = load(run)
     texts = read_texts(**inputs)
-    translations = model.translate(texts, beam=beam, penalty=penalty)
+    translations = model.translate(texts, beam=beam, length_penalty=length_penalty)
     for text, translation in zip(texts, translations, strict=True):
         answer: dict[str, Any] = {"text": text, "translation": translation}
         aligned = model.align(text, translation) if alignment else None
         if aligned and as_json:
             rows = [[round(weight, 4) for weight in row] for row in aligned.pattern.tolist()]
-            answer |= {"source": aligned.source, "target": aligned.target, "alignment": rows}
+            answer |= {
+                "source": aligned.source,
+                "target": aligned.target,
+                "alignment": rows,
+            }
         click.echo(json.dumps(answer, ensure_ascii=False) if as_json else translation)
         if aligned and not as_json:
             show(Console(highlight=False), aligned.steps())
@@ -191,7 +195,7 @@ def embed(run: str, out: str | None, **inputs: Any) -> None:
 
 def read_texts(texts: tuple[str, ...], file: Path | None, text: tuple[str, ...] = ()) -> list[Any]:
     """Return the arguments, a file's texts (pairs if two columns are named), or stdin's lines."""
-    from glassformer.data.files import kept_input
+    from glassformer.data.files import save_streams
 
     if file is None:
         for name in texts:
@@ -201,7 +205,7 @@ def read_texts(texts: tuple[str, ...], file: Path | None, text: tuple[str, ...] 
     if texts:
         raise click.UsageError("give texts or --file, not both")
     with TemporaryDirectory() as scratch:
-        (file,) = kept_input((file,), Path(scratch), table=False)
+        (file,) = save_streams((file,), Path(scratch), table=False)
         return read_file(file, text)
 
 
@@ -209,16 +213,16 @@ def read_file(file: Path, text: tuple[str, ...]) -> list[Any]:
     """Return the lines of a file, or the values in columns of a table."""
     from glassformer.core.errors import GlassError
     from glassformer.data.corpus import guess_column
-    from glassformer.data.files import TABLES, Bad, kind_of, lines, rows
+    from glassformer.data.files import TABLES, BadRowPolicy, file_type, read_lines, read_rows
 
-    if kind_of(file) not in TABLES:
-        return [line.rstrip("\n") for _, line in lines(file, Bad())]
+    if file_type(file) not in TABLES:
+        return [line.rstrip("\n") for _, line in read_lines(file, BadRowPolicy())]
     columns = text or (guess_column([file]) or "",)
     texts: list[Any] = []
-    for row in rows(file, Bad()):
+    for row in read_rows(file, BadRowPolicy()):
         missing = [name for name in columns if name not in row.values]
         if missing:
-            raise GlassError(f"{row.place}: there is no {missing[0]!r}; have {list(row.values)}")
+            raise GlassError(f"{row.location}: there is no {missing[0]!r}; have {list(row.values)}")
         values = tuple(row.values[name] for name in columns)
         texts.append(values if len(values) > 1 else values[0])
     return texts

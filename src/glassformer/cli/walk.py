@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glassformer.cli import options
-from glassformer.core.i18n import say, visible
+from glassformer.core.i18n import show_whitespace, tr
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
-    from glassformer.inspection.reading import Reading
     from glassformer.inspection.sheet import Step
+    from glassformer.inspection.traced_text import TracedText
 
 STDOUT = Path("-")
 SENTENCE = "The value of the list is the sum of its items"
@@ -61,8 +61,8 @@ def print_demo(
 
     import torch
 
-    from glassformer.inspection.reading import one_head, read
-    from glassformer.inspection.worksheet import likeliest
+    from glassformer.inspection.traced_text import find_head, trace_text
+    from glassformer.inspection.worksheet import top_tokens
     from glassformer.models.generator import Config, Generator
     from glassformer.text.subword import BPE
 
@@ -70,8 +70,8 @@ def print_demo(
     tokenizer = BPE.train(pydoc_data.topics.topics.values(), vocab=2048)
     config = Config(vocab=tokenizer.vocab, context=64, dim=64, depth=2, heads=4)
     network = Generator(config).eval()
-    reading = read(network, tokenizer, text)
-    pattern = one_head(reading, layer, head).pattern
+    traced = trace_text(network, tokenizer, text)
+    pattern = find_head(traced, layer, head).pattern
     size = sum(p.numel() for p in network.parameters())
     console.print(
         f"[bold]A generator[/] of {config.depth} blocks, {config.heads} heads, {config.dim} wide: "
@@ -79,31 +79,35 @@ def print_demo(
         f"[bold]A tokenizer[/] of {tokenizer.vocab:,} tokens (BPE), learnt from Python's own "
         "documentation."
     )
-    print_reading(console, reading, layer, head, pattern)
+    print_reading(console, traced, layer, head, pattern)
     console.print("\n[bold cyan]4. The likeliest next tokens[/]")
-    for token, prob in likeliest(reading, tokenizer, 5):
-        console.print(f"  {visible(token):<18} {prob:8.2%}", markup=False, soft_wrap=True)
+    for token, prob in top_tokens(traced, tokenizer, 5):
+        console.print(f"  {show_whitespace(token):<18} {prob:8.2%}", markup=False, soft_wrap=True)
     console.print(NEXT, markup=False)
 
 
-def print_reading(console: Console, reading: Reading, layer: int, head: int, pattern: Any) -> None:
+def print_reading(
+    console: Console, traced: TracedText, layer: int, head: int, pattern: Any
+) -> None:
     """Print a text's tokens, the shapes of the values in one block, and one head's pattern."""
-    from glassformer.inspection.screen import show_table
     from glassformer.inspection.sheet import Step, Table
+    from glassformer.inspection.terminal import show_table
 
-    tokens = reading.tokens
+    tokens = traced.tokens
     console.print("\n[bold cyan]1. The text becomes tokens, and tokens become ids[/]")
-    for position, (token, id) in enumerate(zip(tokens, reading.ids, strict=True)):
-        line = f"{position:5}  {visible(token):<14} {id:6}"
+    for position, (token, id) in enumerate(zip(tokens, traced.ids, strict=True)):
+        line = f"{position:5}  {show_whitespace(token):<14} {id:6}"
         console.print(line, markup=False, soft_wrap=True)
     console.print(f"\n[bold cyan]2. Each value by its name, through block {layer}[/]")
-    for name, value in reading.trace.items():
+    for name, value in traced.trace.items():
         if not name.startswith("blocks.") or f"{name}.".startswith(f"blocks.{layer}."):
             shape = " x ".join(map(str, value.shape))
             console.print(f"  {name:<40} {shape:>16}", markup=False, soft_wrap=True)
     title = f"3. What share each token (row) reads from which: block {layer}, head {head}"
     console.print(f"\n[bold cyan]{title}[/]")
-    show_table(console, Step(""), Table("pattern", pattern, tokens, tokens, places=2, shaded=True))
+    show_table(
+        console, Step(""), Table("pattern", pattern, tokens, tokens, decimals=2, shaded=True)
+    )
 
 
 @click.command()
@@ -134,12 +138,12 @@ def walk(what: str, text: str | None, **values: Any) -> None:
     glass walk runs/generate-1 "The cat sat" --why "blocks.0.attention.scores[0,0,2,1]"
     glass walk attention --html sheet.html --blanks --lang zh
     """
-    from glassformer.inspection.sheet import blanked
+    from glassformer.inspection.sheet import blank_out
 
     files = [values[name] for name in ("html", "latex", "folder")]
     options.check_output_paths(*(f for f in files if f != STDOUT), overwrite=values["overwrite"])
     steps = make_steps(what, text, values)
-    sheets = [blanked(steps), steps] if values["blanks"] else [steps]
+    sheets = [blank_out(steps), steps] if values["blanks"] else [steps]
     title = make_title(what, text, values["why"])
     if any(file is not None for file in files):
         write_sheets(sheets, title, values)
@@ -150,7 +154,7 @@ def walk(what: str, text: str | None, **values: Any) -> None:
 def make_steps(what: str, text: str | None, values: dict[str, Any]) -> Sequence[Step]:
     """Return the steps of a worked example, or of a text in a trained model."""
     from glassformer.api import load
-    from glassformer.core.config import nearest
+    from glassformer.core.config import did_you_mean
     from glassformer.core.errors import GlassError
     from glassformer.lessons import LESSONS, load_lesson
 
@@ -162,7 +166,9 @@ def make_steps(what: str, text: str | None, values: dict[str, Any]) -> Sequence[
                 raise click.UsageError(f"--{name} asks a trained model: name a run and a text")
         return load_lesson(what)
     if not Path(what).exists():
-        hint = nearest(what, LESSONS) or f"; there are the worked examples {', '.join(LESSONS)}"
+        hint = (
+            did_you_mean(what, LESSONS) or f"; there are the worked examples {', '.join(LESSONS)}"
+        )
         raise GlassError(f"there is no run and no worked example {what!r}{hint}")
     if text is None:
         raise click.UsageError("name a text that the model is to read")
@@ -183,16 +189,16 @@ def make_title(what: str, text: str | None, why: str | None) -> str:
         return lesson_title(what)
     run, text = Path(what).name, repr(text)
     if why is not None:
-        return say("{run} reads {text}: {name}", run=run, text=text, name=why)
-    return say("{run} reads {text}", run=run, text=text)
+        return tr("{run} reads {text}: {name}", run=run, text=text, name=why)
+    return tr("{run} reads {text}", run=run, text=text)
 
 
 def write_sheets(sheets: Sequence[Sequence[Step]], title: str, values: dict[str, Any]) -> None:
     """Write the page, the LaTeX file and the folder of tables that were asked for."""
     from glassformer.core.folder import write_file
-    from glassformer.inspection import write
+    from glassformer.inspection import export
 
-    for file, make in ((values["html"], write.html), (values["latex"], write.latex)):
+    for file, make in ((values["html"], export.html), (values["latex"], export.latex)):
         if file == STDOUT:
             click.echo(make(sheets, title))
         elif file is not None:
@@ -203,25 +209,25 @@ def write_sheets(sheets: Sequence[Sequence[Step]], title: str, values: dict[str,
             folder.mkdir(exist_ok=True)
             for old in folder.glob("[0-9][0-9]-*.csv"):  # of a sheet that is written over
                 old.unlink()
-            click.echo(f"{len(write.tables(sheet, folder))} tables in {folder}", err=True)
+            click.echo(f"{len(export.tables(sheet, folder))} tables in {folder}", err=True)
 
 
 def print_sheets(sheets: Sequence[Sequence[Step]], title: str, *, wait: bool) -> None:
     from rich.console import Console
 
-    from glassformer.inspection.screen import show
+    from glassformer.inspection.terminal import show
 
     console = Console(highlight=False)
     console.print(title, style="bold", markup=False)
     for number, sheet in enumerate(sheets):
         if number:
-            console.print(f"\n[bold]{say('Solution')}[/]")
+            console.print(f"\n[bold]{tr('Solution')}[/]")
         show_by_key(console, sheet) if wait else show(console, sheet)
 
 
 def show_by_key(console: Console, steps: Sequence[Step]) -> None:
     """Show one step per key press, or all at once if there is no terminal."""
-    from glassformer.inspection.screen import show_step
+    from glassformer.inspection.terminal import show_step
 
     is_interactive, at = sys.stdin.isatty() and sys.stdout.isatty(), 0
     while at < len(steps):
@@ -229,7 +235,7 @@ def show_by_key(console: Console, steps: Sequence[Step]) -> None:
         at += 1
         if not is_interactive or at == len(steps):
             continue
-        prompt = say("{at} of {all}: any key goes on, b goes back, q ends", at=at, all=len(steps))
+        prompt = tr("{at} of {all}: any key goes on, b goes back, q ends", at=at, all=len(steps))
         console.print(f"[dim]{prompt}[/]")
         key = click.getchar()
         if key in ("q", "Q", "\x1b"):

@@ -11,13 +11,14 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import tomli_w
 
 from glassformer.core.errors import GlassError
+from glassformer.core.renamed import RENAMED
 
 T = TypeVar("T")
 
-MEANT = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
     """The tables of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -25,31 +26,31 @@ def read(path: Path) -> dict[str, Any]:
         raise GlassError(f"{path} is not TOML: {error}") from None
 
 
-def write(tables: dict[str, Any]) -> str:
+def to_toml(tables: dict[str, Any]) -> str:
     """Tables as TOML, which has no null: a setting without a value is left out."""
-    return tomli_w.dumps(without_none(tables))
+    return tomli_w.dumps(drop_none(tables))
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    return without_none(asdict(config))
+    return drop_none(asdict(config))
 
 
-def without_none(values: dict[str, Any]) -> dict[str, Any]:
+def drop_none(values: dict[str, Any]) -> dict[str, Any]:
     return {
-        key: without_none(value) if isinstance(value, dict) else value
+        key: drop_none(value) if isinstance(value, dict) else value
         for key, value in values.items()
         if value is not None
     }
 
 
-def make(kind: type[T], values: dict[str, Any], where: str = "") -> T:
+def from_dict(kind: type[T], values: dict[str, Any], where: str = "") -> T:
     """Build a config, and the configs inside it, from nested dictionaries."""
-    types = known(kind, values, where)
+    types = field_types(kind, values, where)
     missing = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]  # type: ignore[arg-type]
     for name in missing:
         if name not in values:
             raise GlassError(f"setting {where + name!r} is missing")
-    return kind(**{key: fit(types[key], value, where + key) for key, value in values.items()})
+    return kind(**{key: coerce(types[key], value, where + key) for key, value in values.items()})
 
 
 def override(config: T, *settings: str) -> T:
@@ -65,13 +66,13 @@ def override(config: T, *settings: str) -> T:
         *outer, last = path.strip().split(".")
         kind, table, where = type(config), values, ""
         for name in outer:
-            kind = known(kind, [name], where)[name]
+            kind = field_types(kind, [name], where)[name]
             if not is_dataclass(kind):
                 raise GlassError(f"setting {where + name!r} has no settings inside it")
             table, where = table.setdefault(name, {}), f"{where}{name}."
-        wanted = known(kind, [last], where)[last]
-        table[last] = fit(wanted, _value(wanted, text.strip()), where + last)
-    return make(type(config), values)
+        wanted = field_types(kind, [last], where)[last]
+        table[last] = coerce(wanted, _value(wanted, text.strip()), where + last)
+    return from_dict(type(config), values)
 
 
 def _value(kind: Any, text: str) -> Any:
@@ -83,12 +84,12 @@ def _value(kind: Any, text: str) -> Any:
     return text if wants_text and not isinstance(value, str) else value
 
 
-def fit(kind: Any, value: Any, where: str) -> Any:
+def coerce(kind: Any, value: Any, where: str) -> Any:
     """A value as the type that a setting declares; an error that names the setting otherwise."""
     origin, args = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(kind, type):
         if isinstance(value, dict):
-            return make(kind, value, f"{where}.")
+            return from_dict(kind, value, f"{where}.")
         raise GlassError(f"{where} must be a table of settings, not {value!r}")
     if origin is Literal:
         if value in args:
@@ -97,33 +98,36 @@ def fit(kind: Any, value: Any, where: str) -> Any:
     if origin is tuple:
         if not isinstance(value, list | tuple):
             raise GlassError(f"{where} must be a list, not {value!r}")
-        return tuple(fit(args[0], inside, where) for inside in value)
+        return tuple(coerce(args[0], inside, where) for inside in value)
     if origin is dict:
         if not isinstance(value, dict):
             raise GlassError(f"{where} must be a table, not {value!r}")
         return value
     if origin in (Union, UnionType):
         inner = [arg for arg in args if arg is not type(None)]
-        return None if value is None and len(inner) < len(args) else fit(inner[0], value, where)
+        return None if value is None and len(inner) < len(args) else coerce(inner[0], value, where)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         if abs(value) > 2**64:
             raise GlassError(f"{where} is too large")
         return float(value)
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, kind):
-        raise GlassError(f"{where} must be {MEANT[kind]}, not {value!r}")
+        raise GlassError(f"{where} must be {TYPE_NAMES[kind]}, not {value!r}")
     return value
 
 
-def known(kind: type, keys: Iterable[str], where: str = "") -> dict[str, Any]:
+def field_types(kind: type, keys: Iterable[str], where: str = "") -> dict[str, Any]:
     """The settings of a config class; an error, with the nearest name, for a key not among them."""
     types = get_type_hints(kind)
     for key in keys:
         if key not in types:
-            raise GlassError(f"there is no setting {where + key!r}{nearest(key, types)}")
+            raise GlassError(f"there is no setting {where + key!r}{did_you_mean(key, types)}")
     return types
 
 
-def nearest(name: object, names: Iterable[str]) -> str:
+def did_you_mean(name: object, names: Iterable[str]) -> str:
     """The end of an error message: what the writer of a wrong name may have meant."""
+    names = list(names)
     near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    if (renamed := RENAMED.get(str(name))) in names:
+        near = [str(renamed)]
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -29,7 +29,7 @@ UNREADABLE = (  # what reading a damaged or hostile file can raise
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
+def wrap_read_errors(path: Path) -> Iterator[None]:
     """Turn any failure to read what a file or folder holds into one line that names it."""
     try:
         yield
@@ -47,7 +47,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
+def wrap_write_errors(path: Path) -> Iterator[None]:
     """Name the file in an error that does not: a full disk is known only by its number."""
     try:
         yield
@@ -67,24 +67,24 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
             raise GlassError(f"{path} is not a model's folder, so it is not overwritten")
     new = path.with_name(f".{path.name}.new")
     new.mkdir(parents=True, exist_ok=True)
-    with locked(new, f"{path} is being written by another process"), writing(path):
+    with lock_folder(new, f"{path} is being written by another process"), wrap_write_errors(path):
         try:
             for left in new.iterdir():  # by a process that was killed
                 left.unlink()
             yield new
             for file in new.iterdir():
-                sync(file)
-            sync(new)
+                fsync_path(file)
+            fsync_path(new)
             if overwrite and path.exists():
-                exchange(new, path)
+                swap_folders(new, path)
             else:
                 new.rename(path)
-            sync(path.parent)
+            fsync_path(path.parent)
         finally:
             shutil.rmtree(new, ignore_errors=True)
 
 
-def exchange(new: Path, old: Path) -> None:
+def swap_folders(new: Path, old: Path) -> None:
     """Swap two folders in one step, so that there is always one of them; else in three."""
     here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     rename = None
@@ -102,7 +102,7 @@ def exchange(new: Path, old: Path) -> None:
     aside.rename(new)
 
 
-def recover(path: Path) -> None:
+def recover_folder(path: Path) -> None:
     """Put a folder back that a killed process left aside in the middle of an exchange."""
     aside = path.with_name(f".{path.name}.old")
     if aside.exists():
@@ -110,7 +110,7 @@ def recover(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: Path, otherwise: str) -> Iterator[None]:
+def lock_folder(path: Path, otherwise: str) -> Iterator[None]:
     """Hold a folder for this process alone; the lock dies with the process.
 
     Windows has no such lock on a folder: there two processes are not kept apart.
@@ -133,54 +133,54 @@ def write_file(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     new = path.with_name(f".{path.name}.new")
     try:
-        with writing(path):
+        with wrap_write_errors(path):
             new.write_text(text, encoding="utf-8")
-            sync(new)
+            fsync_path(new)
             new.replace(path)
     finally:
         new.unlink(missing_ok=True)
 
 
-def sync(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     """Wait until a file's content, or a folder's list of names, is on the disk."""
     if os.name == "nt" and path.is_dir():  # Windows opens no folders
         return
     handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
-        with writing(path):
+        with wrap_write_errors(path):
             os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def inside(folder: Path, name: str) -> Path:
+def safe_join(folder: Path, name: str) -> Path:
     """The file of that name in the folder; an error if the name, or a link, leads out of it."""
     path = folder / name
     if not name.isprintable() or len(name) > 255:
         raise GlassError(f"{folder}: {name[:50]!r} is no name of a file")
-    if Path(name).name != name or leads_out(folder, path):
+    if Path(name).name != name or is_outside(folder, path):
         raise GlassError(
             f"{folder}: {name[:50]!r} leads out of the folder, so it is not opened; if it is a "
             "link, copy the folder with its content (cp -rL)"
         )
-    with reading(path):
+    with wrap_read_errors(path):
         there = path.is_file()
     if not there:
         raise GlassError(f"{folder} has no file {name[:50]}")
     return path
 
 
-def subfolder(folder: Path, name: str) -> Path | None:
+def find_subfolder(folder: Path, name: str) -> Path | None:
     """The folder of that name inside another, if there is one; a link out of it is an error."""
     path = folder / name
     if not path.is_dir():
         return None
-    if leads_out(folder, path):
+    if is_outside(folder, path):
         raise GlassError(f"{path} is a link that leads out of {folder}, so it is not opened")
     return path
 
 
-def leads_out(folder: Path, path: Path) -> bool:
+def is_outside(folder: Path, path: Path) -> bool:
     """Whether a path, links followed, is outside of the folder, or nowhere at all."""
     try:
         return not path.resolve().is_relative_to(folder.resolve())
@@ -189,7 +189,7 @@ def leads_out(folder: Path, path: Path) -> bool:
 
 
 def read_text(path: Path) -> str:
-    with reading(path):
+    with wrap_read_errors(path):
         try:
             return path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
@@ -207,35 +207,35 @@ def read_json(path: Path) -> Any:
 def write_manifest(folder: Path) -> None:
     """List every file with its size and SHA-256, so that any change is found."""
     files = {
-        file.name: {"bytes": file.stat().st_size, "sha256": digest(file)}
+        file.name: {"bytes": file.stat().st_size, "sha256": hash_file(file)}
         for file in sorted(folder.iterdir())
     }
     (folder / MANIFEST).write_text(json.dumps({"files": files}, indent=2) + "\n", encoding="utf-8")
 
 
-def verify(folder: Path) -> list[str]:
+def verify_manifest(folder: Path) -> list[str]:
     """The names in the manifest, once each file is found to be what it was."""
-    match read_json(inside(folder, MANIFEST)):
+    match read_json(safe_join(folder, MANIFEST)):
         case {"files": dict(files)}:
             pass
         case _:
             raise GlassError(f"{folder / MANIFEST} is damaged: it lists no files")
     for name, noted in files.items():
-        path = inside(folder, name)
+        path = safe_join(folder, name)
         match noted:
             case {"bytes": size, "sha256": sha256}:
                 pass
             case _:
                 raise GlassError(f"{folder / MANIFEST} is damaged at {name}")
-        with reading(path):
+        with wrap_read_errors(path):
             if path.stat().st_size != size:
                 raise GlassError(f"{path} is damaged: {path.stat().st_size} bytes, not {size}")
-            if digest(path) != sha256:
+            if hash_file(path) != sha256:
                 raise GlassError(f"{path} is damaged: its content is not what was saved")
     return list(files)
 
 
-def digest(path: Path, size: int | None = None) -> str:
+def hash_file(path: Path, size: int | None = None) -> str:
     """The SHA-256 of a file, or of its first bytes."""
     with path.open("rb") as file:
         if size is None:

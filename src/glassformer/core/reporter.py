@@ -80,7 +80,7 @@ class NullReporter(Reporter):
         pass
 
 
-class Bar:
+class ProgressBar:
     """How much of something is done, and how long the rest will take."""
 
     def __init__(self, live: Reporter, what: str, total: float) -> None:
@@ -93,18 +93,18 @@ class Bar:
         left = (time.monotonic() - self.start) * (1 / max(share, 1e-9) - 1)
         filled = round(share * 24)
         bar = "█" * filled + "░" * (24 - filled)
-        eta = f"  {clock(left)} left" if share > 0.02 else ""
+        eta = f"  {format_duration(left)} left" if share > 0.02 else ""
         self.live.line(f"{self.what} {bar} {share:4.0%}{eta}")
 
 
-def clock(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes}:{seconds:02}"
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A figure as a person reads it."""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -14,7 +14,7 @@ from glassformer.core.errors import GlassError
 from glassformer.data.store import Store
 
 
-def windows(store: Store, seed: int, step: int, batch: int, length: int) -> Tensor:
+def sample_windows(store: Store, seed: int, step: int, batch: int, length: int) -> Tensor:
     """Random stretches of one long text, b t."""
     if store.size < length:
         raise GlassError(
@@ -34,7 +34,9 @@ class Buckets:
 
     def __init__(self, lengths: NDArray[np.int64], tokens: int, seed: int) -> None:
         self.lengths, self.seed = lengths, seed
-        sizes = [len(b) for b in group(np.argsort(lengths, kind="stable"), lengths, tokens)]
+        sizes = [
+            len(b) for b in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, tokens)
+        ]
         self.cuts = np.cumsum(sizes)[:-1]
         self._epoch = lru_cache(maxsize=2)(self._make)
 
@@ -52,7 +54,7 @@ class Buckets:
         return [batches[i] for i in random.permutation(len(batches))]
 
 
-def group(
+def group_by_tokens(
     order: NDArray[np.int64], lengths: NDArray[np.int64], tokens: int
 ) -> list[NDArray[np.int64]]:
     """Cut an order of examples so that each piece, padded, holds at most so many tokens."""
@@ -65,28 +67,28 @@ def group(
     return [*batches, order[start:]] if start < len(order) else batches
 
 
-def some_of(size: int, most: int | None) -> NDArray[np.int64]:
+def choose_examples(size: int, most: int | None) -> NDArray[np.int64]:
     """All examples, or so many of them: always the same ones, wherever they stand."""
     if most is None or most >= size:
         return np.arange(size)
     return np.sort(np.random.default_rng(0).permutation(size)[:most])
 
 
-def pieces_of(batch: dict[str, Tensor], pieces: int) -> list[dict[str, Tensor]]:
+def split_batch(batch: dict[str, Tensor], pieces: int) -> list[dict[str, Tensor]]:
     """A batch cut into so many parts, or into its rows if they are fewer."""
     rows = len(next(iter(batch.values())))
     parts = {name: value.tensor_split(min(pieces, rows)) for name, value in batch.items()}
     return [dict(zip(parts, part, strict=True)) for part in zip(*parts.values(), strict=True)]
 
 
-def in_a_row(store: Store, rows: NDArray[np.int64]) -> Tensor:
+def concatenate_texts(store: Store, rows: NDArray[np.int64]) -> Tensor:
     """Some of the texts, one after the other with -1 between them."""
     gap = np.full(1, -1)
     parts = [part for i in rows for part in (store[i], gap)]
     return torch.from_numpy(np.concatenate(parts)[:-1])
 
 
-def padded(rows: list[NDArray[np.int64]], fill: int = 0) -> tuple[Tensor, Tensor]:
+def pad_rows(rows: list[NDArray[np.int64]], fill: int = 0) -> tuple[Tensor, Tensor]:
     """Rows of different length as one tensor, b t, and where it is real."""
     longest = max(map(len, rows))
     ids = torch.full((len(rows), longest), fill, dtype=torch.long)

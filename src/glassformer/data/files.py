@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import reading
+from glassformer.core.folder import wrap_read_errors
 
 LONGEST = 10_000_000  # characters in a line; more is hardly text
 PATIENCE = 10.0  # seconds until a pipe through which nothing comes is given up
@@ -34,38 +34,38 @@ csv.field_size_limit(LONGEST)
 class Row:
     """One record of a table: its values by column, and where it stands."""
 
-    place: str
+    location: str
     values: dict[str, str]
 
 
 @dataclass
-class Bad:
+class BadRowPolicy:
     """What happens to a row that cannot be used: an error, or a line in a log of such rows."""
 
     log: Path | None = None
     count: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
 
-    def __call__(self, place: str, reason: str, content: str = "") -> None:
+    def __call__(self, location: str, reason: str, content: str = "") -> None:
         if self.log is None:
             raise GlassError(
-                f"{place}: {reason}; mend it (`glass train` can pass over such rows: --skip-bad)"
+                f"{location}: {reason}; mend it (`glass train` can pass over such rows: --skip-bad)"
             )
         self.count += 1
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
-        entry = {"place": place, "reason": reason, "content": content[:1000]}
+        entry = {"location": location, "reason": reason, "content": content[:1000]}
         with self.log.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry, ensure_ascii=False) + "\n")
 
 
-class Quiet(Bad):
+class IgnoreBadRows(BadRowPolicy):
     """Passes over bad rows in silence: a first pass has complained of them already."""
 
-    def __call__(self, place: str, reason: str, content: str = "") -> None:
+    def __call__(self, location: str, reason: str, content: str = "") -> None:
         pass
 
 
-def kind_of(path: Path) -> str:
+def file_type(path: Path) -> str:
     """The ending that tells what a file holds: of reviews.csv.gz it is .csv."""
     return Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
 
@@ -86,7 +86,7 @@ def open_bytes(path: Path) -> BinaryIO:
     return path.open("rb")
 
 
-def kept_input(
+def save_streams(
     files: tuple[Path, ...], folder: Path, *, table: bool, name: str = "input"
 ) -> tuple[Path, ...]:
     """The files; standard input and pipes, which are read only once, are copied to the folder."""
@@ -101,7 +101,7 @@ def kept_input(
                 shutil.copyfileobj(sys.stdin.buffer, out)
             else:
                 copy_pipe(file, out)
-        kept.append(copy.rename(copy.with_suffix(guess_ending(copy))) if table else copy)
+        kept.append(copy.rename(copy.with_suffix(guess_extension(copy))) if table else copy)
     return tuple(kept)
 
 
@@ -120,19 +120,19 @@ def copy_pipe(path: Path, out: BinaryIO) -> None:
             block = pipe.read(1 << 20)
 
 
-def guess_ending(file: Path) -> str:
+def guess_extension(file: Path) -> str:
     """The ending of a file of records, by its first line."""
     with file.open("rb") as content:
         first = content.readline(LONGEST).lstrip()
     return ".jsonl" if first.startswith(b"{") else ".tsv" if b"\t" in first else ".csv"
 
 
-def lines(path: Path, bad: Bad) -> Iterator[tuple[str, str]]:
+def read_lines(path: Path, on_bad_row: BadRowPolicy) -> Iterator[tuple[str, str]]:
     """Each line with its place, ending in a newline where the file has one.
 
     Lines may end as on Unix, Windows or the first Macs, whose files have no other line ends.
     """
-    with reading(path), open_bytes(path) as file:
+    with wrap_read_errors(path), open_bytes(path) as file:
         start = file.peek(1 << 16)[: 1 << 16]  # type: ignore[attr-defined]
         end = "\r" if b"\r" in start and b"\n" not in start else "\n"
         text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline=end)
@@ -141,92 +141,103 @@ def lines(path: Path, bad: Bad) -> Iterator[tuple[str, str]]:
             number += 1
             if line.endswith(end):
                 line = line.removesuffix(end).removesuffix("\r") + "\n"
-            place = f"{path}:{number}"
+            location = f"{path}:{number}"
             if len(line) == LONGEST and not line.endswith("\n"):
                 while (rest := text.readline(LONGEST)) and not rest.endswith("\n"):
                     pass
-                bad(place, f"the line is longer than {LONGEST // 1_000_000} million characters")
-            elif is_text(line, place, bad):
-                yield place, line
+                on_bad_row(
+                    location, f"the line is longer than {LONGEST // 1_000_000} million characters"
+                )
+            elif is_text(line, location, on_bad_row):
+                yield location, line
 
 
-def is_text(line: str, place: str, bad: Bad) -> bool:
+def is_text(line: str, location: str, on_bad_row: BadRowPolicy) -> bool:
     """Whether a line is UTF-8 without a NUL; a byte that is not UTF-8 is half a character here."""
     if "\0" in line:
-        bad(place, "a NUL character", line)
+        on_bad_row(location, "a NUL character", line)
         return False
     try:
         line.encode()
     except UnicodeEncodeError as error:
         raw, at = line.encode(errors="surrogateescape"), len(line[: error.start].encode())
-        bad(place, "not UTF-8", f"byte {at + 1} (0x{raw[at]:02x}): {raw[:200]!r}")
+        on_bad_row(location, "not UTF-8", f"byte {at + 1} (0x{raw[at]:02x}): {raw[:200]!r}")
         return False
     return True
 
 
-def rows(path: Path, bad: Bad, separator: str | None = None) -> Iterator[Row]:
+def read_rows(path: Path, on_bad_row: BadRowPolicy, separator: str | None = None) -> Iterator[Row]:
     """The records of a table; without a header its columns are called 1, 2, 3."""
-    match kind_of(path):
+    match file_type(path):
         case ".jsonl":
-            yield from json_lines(path, bad)
+            yield from read_json_lines(path, on_bad_row)
         case ".json":
-            yield from json_records(path, bad)
+            yield from read_json_array(path, on_bad_row)
         case ".parquet":
-            yield from parquet_records(path)
+            yield from read_parquet(path)
         case _:
-            yield from separated(path, bad, separator or guess_separator(path))
+            yield from read_delimited(path, on_bad_row, separator or guess_separator(path))
 
 
-def separated(path: Path, bad: Bad, separator: str) -> Iterator[Row]:
+def read_delimited(path: Path, on_bad_row: BadRowPolicy, separator: str) -> Iterator[Row]:
     header: list[str] | None = None
-    for place, cells in records(path, bad, separator):
+    for location, cells in records(path, on_bad_row, separator):
         if header is None:
             named = looks_like_header(cells)
             numbers = [str(i + 1) for i in range(len(cells))]
             header = [c.strip() or i for c, i in zip(cells, numbers, strict=True)]
             header = header if named else numbers
-            refuse_repeated(path, header)
+            refuse_duplicate_columns(path, header)
             if named:
                 continue
         if len(cells) != len(header):
-            bad(place, f"{len(cells)} columns where there should be {len(header)}", str(cells))
+            on_bad_row(
+                location, f"{len(cells)} columns where there should be {len(header)}", str(cells)
+            )
         else:
-            yield Row(place, dict(zip(header, cells, strict=True)))
+            yield Row(location, dict(zip(header, cells, strict=True)))
 
 
-def refuse_repeated(path: Path, header: list[str]) -> None:
+def refuse_duplicate_columns(path: Path, header: list[str]) -> None:
     for name in header:
         if header.count(name) > 1:
             raise GlassError(f"{path}: two columns are called {name!r}: rename one of them")
 
 
-def records(path: Path, bad: Bad, separator: str) -> Iterator[tuple[str, list[str]]]:
+def records(
+    path: Path, on_bad_row: BadRowPolicy, separator: str
+) -> Iterator[tuple[str, list[str]]]:
     """The cells of each record with the place where it starts; empty lines are left out.
 
     A quotation mark that is opened and never closed, or closed only some rows further on, spoils
     the line where it stands and no other.
     """
-    source, ahead = lines(path, bad), deque[tuple[str, str]]()  # read, but of a later record
+    source, ahead = (
+        read_lines(path, on_bad_row),
+        deque[tuple[str, str]](),
+    )  # read, but of a later record
     seen: list[set[str]] = []  # values of each column, while they are few: labels, for one
 
     def next_line() -> tuple[str, str] | None:
         return ahead.popleft() if ahead else next(source, None)
 
     while (first := next_line()) is not None:
-        place, text = first
+        location, text = first
         if separator == "\t" or '"' not in text:  # between tabs a quotation mark is text
             cells: list[str] | None = text.rstrip("\n").split(separator) if text.strip("\n") else []
         else:
             cells, unread = quoted_cells(first, next_line, separator, seen)
             ahead.extendleft(reversed(unread))
         if cells is None:
-            bad(place, "a quotation mark is opened here and not closed as it should be", text)
+            on_bad_row(
+                location, "a quotation mark is opened here and not closed as it should be", text
+            )
         elif cells:
             seen = seen or [set() for _ in cells]
             for values, cell in zip(seen, cells, strict=False):
                 if len(values) < FEW:
                     values.add(cell.strip())
-            yield place, cells
+            yield location, cells
 
 
 def quoted_cells(
@@ -292,27 +303,29 @@ def looks_like_header(cells: list[str]) -> bool:
 
 def guess_separator(path: Path) -> str:
     """A tab in .tsv; else what stands equally often, and most often, in the first lines."""
-    if kind_of(path) == ".tsv":
+    if file_type(path) == ".tsv":
         return "\t"
-    first = [text for (_, text), _ in zip(lines(path, Quiet()), range(20), strict=False)]
+    first = [
+        text for (_, text), _ in zip(read_lines(path, IgnoreBadRows()), range(20), strict=False)
+    ]
     counts = {s: min((text.count(s) for text in first), default=0) for s in (",", "\t", ";", "|")}
     return max(counts, key=counts.__getitem__)
 
 
-def json_lines(path: Path, bad: Bad) -> Iterator[Row]:
-    for place, text in lines(path, bad):
+def read_json_lines(path: Path, on_bad_row: BadRowPolicy) -> Iterator[Row]:
+    for location, text in read_lines(path, on_bad_row):
         if not text.strip():
             continue
         try:
             record = json.loads(text)
         except (ValueError, RecursionError) as error:
-            bad(place, f"not JSON ({first_line(error)})", text)
+            on_bad_row(location, f"not JSON ({first_line(error)})", text)
             continue
-        yield from as_row(place, record, bad)
+        yield from as_row(location, record, on_bad_row)
 
 
-def json_records(path: Path, bad: Bad) -> Iterator[Row]:
-    with reading(path), open_bytes(path) as file:
+def read_json_array(path: Path, on_bad_row: BadRowPolicy) -> Iterator[Row]:
+    with wrap_read_errors(path), open_bytes(path) as file:
         content = file.read()
     try:
         found = json.loads(content)
@@ -321,18 +334,18 @@ def json_records(path: Path, bad: Bad) -> Iterator[Row]:
     if not isinstance(found, list):
         raise GlassError(f"{path} is not a list of records; one record a line is .jsonl")
     for number, record in enumerate(found, start=1):
-        yield from as_row(f"{path}, record {number}", record, bad)
+        yield from as_row(f"{path}, record {number}", record, on_bad_row)
 
 
 def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:100]
 
 
-def as_row(place: str, record: object, bad: Bad) -> Iterator[Row]:
+def as_row(location: str, record: object, on_bad_row: BadRowPolicy) -> Iterator[Row]:
     if isinstance(record, dict):
-        yield Row(place, {str(name): as_text(value) for name, value in record.items()})
+        yield Row(location, {str(name): as_text(value) for name, value in record.items()})
     else:
-        bad(place, "not a record with named values", str(record))
+        on_bad_row(location, "not a record with named values", str(record))
 
 
 def as_text(value: object) -> str:
@@ -341,7 +354,7 @@ def as_text(value: object) -> str:
     return "" if missing else str(value)
 
 
-def parquet_records(path: Path) -> Iterator[Row]:
+def read_parquet(path: Path) -> Iterator[Row]:
     try:
         import pyarrow as arrow  # type: ignore[import-not-found,import-untyped,unused-ignore]
         from pyarrow import parquet  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -349,7 +362,7 @@ def parquet_records(path: Path) -> Iterator[Row]:
         raise GlassError(f"{path}: parquet needs pip install 'glassformer[data]'") from None
     number = 0
     try:
-        with reading(path):
+        with wrap_read_errors(path):
             for batch in parquet.ParquetFile(path).iter_batches():
                 for record in batch.to_pylist():
                     number += 1

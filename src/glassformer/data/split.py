@@ -12,12 +12,12 @@ def fingerprint(text: str) -> int:
     return int.from_bytes(digest)
 
 
-def held_out(key: str, seed: int, share: float = 0.1) -> bool:
+def is_held_out(key: str, seed: int, share: float = 0.1) -> bool:
     """Whether all examples with this key (a text, or its group) are kept for validation."""
     return fingerprint(f"{seed}:{key}") < share * 2**64
 
 
-class Overlap:
+class LeakCounter:
     """Texts that stand in both parts make a figure look better than it is."""
 
     def __init__(self) -> None:

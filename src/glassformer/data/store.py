@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import reading
+from glassformer.core.folder import wrap_read_errors
 
 BLOCK = 1 << 20  # ids that are looked at together
 
 
 def read_array(path: Path, *, ndim: int = 1) -> NDArray[Any]:
     """An array of whole numbers from a .npy file."""
-    with reading(path):
+    with wrap_read_errors(path):
         values: NDArray[Any] = np.load(path, allow_pickle=False)
     if values.ndim != ndim or values.dtype.kind not in "iu":
         raise GlassError(f"{path} is damaged: it holds {values.dtype} of {values.ndim} dimensions")
@@ -29,7 +29,7 @@ class Store:
         self.starts: NDArray[np.int64] = read_array(path.with_suffix(".starts.npy"))
         width = read_array(path.with_suffix(".width.npy"), ndim=0)
         self.kind = np.dtype(np.uint16 if width == 2 else np.uint32)
-        with reading(path):
+        with wrap_read_errors(path):
             held = path.stat().st_size // self.kind.itemsize
         sound = len(self.starts) > 0 and self.starts[0] == 0 and (np.diff(self.starts) >= 0).all()
         if not sound or self.starts[-1] != held:
@@ -66,7 +66,7 @@ class Store:
         return np.diff(self.starts)
 
 
-class Writer:
+class StoreWriter:
     """Writes a `Store`, a sequence at a time, in constant memory."""
 
     def __init__(self, path: Path, vocab: int) -> None:

@@ -8,11 +8,11 @@ from glassformer.formats.table import GELU, Family, Rule, Setting, both
 from glassformer.models.llama import Config
 
 BLOCK, LAYER = "blocks.{}", "model.layers.{}"
-STRETCH = {  # their name, ours
+ROPE_SCALING = {  # their name, ours
     "factor": "factor",
-    "low_freq_factor": "low",
-    "high_freq_factor": "high",
-    "original_max_position_embeddings": "original",
+    "low_freq_factor": "low_freq_factor",
+    "high_freq_factor": "high_freq_factor",
+    "original_max_position_embeddings": "original_context",
 }
 
 
@@ -32,20 +32,19 @@ def tidy(theirs: dict[str, Any]) -> dict[str, Any]:
         theirs["rope_theta"] = rope.pop("rope_theta")
     if kind == "llama3":
         rope.setdefault("original_max_position_embeddings", theirs.get("max_position_embeddings"))
-        missing = [key for key in STRETCH if rope.get(key) is None]
+        missing = [key for key in ROPE_SCALING if rope.get(key) is None]
         if missing:
             raise GlassError(f"the rotary positions of type llama3 lack {missing[0]}")
-        theirs["stretch"] = {ours: rope.pop(key) for key, ours in STRETCH.items()}
+        theirs["rope_scaling"] = {ours: rope.pop(key) for key, ours in ROPE_SCALING.items()}
     elif kind != "default":
         raise GlassError(f"the rotary positions are of type {kind!r}; known are default, llama3")
     return theirs | rope  # what is left is refused if it is not known
 
 
 def finish(theirs: dict[str, Any], config: Config) -> None:
-    theirs["rope_scaling"] = None
-    if stretch := theirs.pop("stretch"):
-        values = asdict(stretch)
-        named = {name: values[ours] for name, ours in STRETCH.items()}
+    if rope_scaling := theirs["rope_scaling"]:
+        values = asdict(rope_scaling)
+        named = {name: values[ours] for name, ours in ROPE_SCALING.items()}
         theirs["rope_scaling"] = {"rope_type": "llama3", **named}
 
 
@@ -62,12 +61,12 @@ LLAMA = Family(
         Setting("hidden_size", "dim", 4096),
         Setting("num_hidden_layers", "depth", 32),
         Setting("num_attention_heads", "heads", 32),
-        Setting("num_key_value_heads", "key_heads", None),
-        Setting("head_dim", "width", None),
+        Setting("num_key_value_heads", "kv_heads", None),
+        Setting("head_dim", "head_dim", None),
         Setting("intermediate_size", "hidden", 11_008),
         Setting("hidden_act", "activation", "silu", GELU),
-        Setting("rope_theta", "base", 10_000.0),
-        Setting("stretch", "stretch", None),
+        Setting("rope_theta", "rope_theta", 10_000.0),
+        Setting("rope_scaling", "rope_scaling", None),
         Setting("rms_norm_eps", "eps", 1e-6),
         Setting("tie_word_embeddings", "tied", False),
         Setting("attention_bias", "attention_bias", False),
@@ -84,8 +83,8 @@ LLAMA = Family(
         *both(f"{LAYER}.self_attn.o_proj", f"{BLOCK}.attention.out"),
         Rule(f"{LAYER}.post_attention_layernorm.weight", (f"{BLOCK}.feedforward_norm.weight",)),
         *both(f"{LAYER}.mlp.gate_proj", f"{BLOCK}.feedforward.gate"),
-        *both(f"{LAYER}.mlp.up_proj", f"{BLOCK}.feedforward.widen"),
-        *both(f"{LAYER}.mlp.down_proj", f"{BLOCK}.feedforward.narrow"),
+        *both(f"{LAYER}.mlp.up_proj", f"{BLOCK}.feedforward.up"),
+        *both(f"{LAYER}.mlp.down_proj", f"{BLOCK}.feedforward.down"),
         Rule("model.norm.weight", ("norm.weight",)),
         Rule("lm_head.weight", ("head.weight",)),
     ],

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from glassformer import weights
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import reading
+from glassformer.core.folder import wrap_read_errors
 from glassformer.models.llama import Config, Llama
 from glassformer.models.network import Network
-from glassformer.text.scored import Scored
+from glassformer.text.scored import ScoredTokenizer
 
 HEADER, PIECE = struct.Struct("<7i"), struct.Struct("<fi")
 ENDS = (1, 2)  # <s>, where the next story would begin, and </s>
@@ -22,11 +22,11 @@ ENDS = (1, 2)  # <s>, where the next story would begin, and </s>
 
 def load(
     path: Path, tokenizer: Path | None = None
-) -> tuple[Network, Scored | None, dict[str, Any]]:
+) -> tuple[Network, ScoredTokenizer | None, dict[str, Any]]:
     """The network in a model file, the tokenizer in another, and which ids end a text."""
     config = read_config(path)
     state = read_tensors(path, config)
-    network = weights.fill(lambda: Llama(config), state, path)
+    network = weights.build_with_weights(lambda: Llama(config), state, path)
     words = read_tokenizer(tokenizer, config.vocab) if tokenizer else None
     return network, words, {"eos": list(ENDS)}
 
@@ -36,7 +36,7 @@ def read_config(path: Path) -> Config:
         header = file.read(HEADER.size)
     if len(header) < HEADER.size:
         raise GlassError(f"{path} is no llama2.c model: it is too short")
-    dim, hidden, depth, heads, key_heads, vocab, context = HEADER.unpack(header)
+    dim, hidden, depth, heads, kv_heads, vocab, context = HEADER.unpack(header)
     try:
         return Config(
             vocab=abs(vocab),
@@ -44,7 +44,7 @@ def read_config(path: Path) -> Config:
             dim=dim,
             depth=depth,
             heads=heads,
-            key_heads=key_heads,
+            kv_heads=kv_heads,
             hidden=hidden,
             tied=vocab > 0,  # a negative number says that the head is not the embedding
         )
@@ -54,8 +54,8 @@ def read_config(path: Path) -> Config:
 
 def read_tensors(path: Path, config: Config) -> weights.State:
     """Cut the file into tensors; those of all layers stand together."""
-    c, width = config, config.dim // config.heads
-    keys, waves = (c.key_heads or c.heads) * width, c.context * width // 2
+    c, head_dim = config, config.dim // config.heads
+    keys, waves = (c.kv_heads or c.heads) * head_dim, c.context * head_dim // 2
     shapes: dict[str, tuple[int, ...]] = {
         "token.weight": (c.vocab, c.dim),
         "blocks.{}.attention_norm.weight": (c.depth, c.dim),
@@ -65,8 +65,8 @@ def read_tensors(path: Path, config: Config) -> weights.State:
         "blocks.{}.attention.out.weight": (c.depth, c.dim, c.dim),
         "blocks.{}.feedforward_norm.weight": (c.depth, c.dim),
         "blocks.{}.feedforward.gate.weight": (c.depth, c.hidden, c.dim),
-        "blocks.{}.feedforward.narrow.weight": (c.depth, c.dim, c.hidden),
-        "blocks.{}.feedforward.widen.weight": (c.depth, c.hidden, c.dim),
+        "blocks.{}.feedforward.down.weight": (c.depth, c.dim, c.hidden),
+        "blocks.{}.feedforward.up.weight": (c.depth, c.hidden, c.dim),
         "norm.weight": (c.dim,),
         "waves": (2, waves),  # cosines and sines, which we compute
     }
@@ -82,22 +82,22 @@ def read_tensors(path: Path, config: Config) -> weights.State:
         end = at + math.prod(shape)
         tensor, at = torch.from_numpy(numbers[at:end].copy()).reshape(shape), end
         if name.endswith(("query.weight", "key.weight")):
-            tensor = torch.stack([halves(layer, width) for layer in tensor])
+            tensor = torch.stack([halves(layer, head_dim) for layer in tensor])
         layers = enumerate(tensor) if "{}" in name else [("", tensor)]
         state |= {name.format(i): layer.clone() for i, layer in layers}
     del state["waves"]
     return state
 
 
-def halves(rows: Tensor, width: int) -> Tensor:
+def halves(rows: Tensor, head_dim: int) -> Tensor:
     """Rows whose neighbours turn together, put so that row i turns with row i + width/2."""
-    pairs = rows.reshape(-1, width // 2, 2, rows.shape[1])
+    pairs = rows.reshape(-1, head_dim // 2, 2, rows.shape[1])
     return pairs.transpose(1, 2).flatten(0, 2)
 
 
-def read_tokenizer(path: Path, vocab: int) -> Scored:
+def read_tokenizer(path: Path, vocab: int) -> ScoredTokenizer:
     """The longest piece's length, then for each piece its score, its length and its bytes."""
-    with reading(path):
+    with wrap_read_errors(path):
         content, at = path.read_bytes(), 4
     pieces: list[bytes] = []
     scores: list[float] = []
@@ -111,4 +111,4 @@ def read_tokenizer(path: Path, vocab: int) -> Scored:
         pieces.append(content[at : at + length])
         scores.append(score)
         at += length
-    return Scored(pieces, scores)
+    return ScoredTokenizer(pieces, scores)

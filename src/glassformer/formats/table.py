@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from glassformer.core.errors import GlassError
-from glassformer.weights import State, some
+from glassformer.weights import State, list_some
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def our_tensors(
             for mine, part in zip(rule.ours, parts, strict=True):
                 ours[mine.format(layer)] = part.contiguous()
     if theirs:
-        unknown = some(theirs)
+        unknown = list_some(theirs)
         raise GlassError(f"{where} holds tensors that Glassformer does not know: {unknown}")
     return ours
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from glassformer.text.tokenizer import Tokenizer
 
 
-class Spelling:
+class IncrementalDecoder:
     """The text that each further token adds; half a character waits for its other half."""
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
@@ -14,13 +14,13 @@ class Spelling:
     def add(self, token: int) -> str:
         """Only the last tokens are decoded: some tokenizers join a token to the one before it."""
         self.recent.append(token)
-        new = self.new()
-        if new.endswith("\ufffd"):
+        pending = self.pending()
+        if pending.endswith("\ufffd"):
             return ""
         self.recent, self.read = self.recent[self.read :], len(self.recent) - self.read
-        return new
+        return pending
 
-    def new(self) -> str:
+    def pending(self) -> str:
         """What is not told yet."""
         known = self.tokenizer.decode(self.recent[: self.read])
         return self.tokenizer.decode(self.recent)[len(known) :]
@@ -30,7 +30,7 @@ def pieces(
     tokens: Iterable[int], tokenizer: Tokenizer, before: Sequence[int], stop: Sequence[str] = ()
 ) -> Iterator[str]:
     """The text of tokens that come after others, a piece at a time, up to a text in `stop`."""
-    spelling, held = Spelling(tokenizer, before), ""
+    spelling, held = IncrementalDecoder(tokenizer, before), ""
     stop = [word for word in stop if word]
     for token in tokens:
         held += spelling.add(token)
@@ -42,7 +42,7 @@ def pieces(
         if sure:
             yield held[:sure]
             held = held[sure:]
-    yield held + spelling.new()
+    yield held + spelling.pending()
 
 
 def overlap(text: str, word: str) -> int:

@@ -17,43 +17,43 @@ class Sampling:
     top_k: int = 0  # only the k likeliest; 0: all
     top_p: float = 1.0  # only the likeliest that together reach this probability
     min_p: float = 0.0  # only what has at least this share of the likeliest's probability
-    repetition: float = 1.0  # above 1: what was said already becomes less likely
+    repetition_penalty: float = 1.0  # above 1: what was said already becomes less likely
 
     def __post_init__(self) -> None:
         check_bounds(vars(self))
 
 
 GREEDY = Sampling(temperature=0.0)
-COLDEST = 1e-6  # a lower temperature takes the best: scores divided by it would overflow
+MIN_TEMPERATURE = 1e-6  # a lower temperature takes the best: scores divided by it would overflow
 
 
-def choose(
-    logits: Tensor, said: Tensor, sampling: Sampling, generator: torch.Generator | None = None
+def sample_token(
+    logits: Tensor, generated: Tensor, sampling: Sampling, generator: torch.Generator | None = None
 ) -> Tensor:
     """The next ids, b, from scores, b v, and what was said so far, b s."""
-    if sampling.repetition != 1:
-        logits = penalise(logits, said, sampling.repetition)
-    if sampling.temperature < COLDEST:
+    if sampling.repetition_penalty != 1:
+        logits = apply_repetition_penalty(logits, generated, sampling.repetition_penalty)
+    if sampling.temperature < MIN_TEMPERATURE:
         return logits.argmax(dim=-1)
-    chances = narrow((logits.float() / sampling.temperature).softmax(dim=-1), sampling)
-    if not chances.isfinite().all():
+    probs = filter_probs((logits.float() / sampling.temperature).softmax(dim=-1), sampling)
+    if not probs.isfinite().all():
         raise GlassError("the network's scores are not finite: it was not trained to its end")
-    return torch.multinomial(chances, 1, generator=generator)[:, 0]
+    return torch.multinomial(probs, 1, generator=generator)[:, 0]
 
 
-def narrow(chances: Tensor, sampling: Sampling) -> Tensor:
+def filter_probs(probs: Tensor, sampling: Sampling) -> Tensor:
     """Probabilities, b v, with what the settings leave out at 0; the likeliest always stays."""
-    ordered, order = chances.sort(dim=-1, descending=True, stable=True)
+    ordered, order = probs.sort(dim=-1, descending=True, stable=True)
     keep = torch.ones_like(ordered, dtype=torch.bool)
     if sampling.top_k:
         keep[:, sampling.top_k :] = False
     before = ordered.cumsum(dim=-1) - ordered  # what the likelier ones have together
     keep &= (before < sampling.top_p) & (ordered >= sampling.min_p * ordered[:, :1])
     keep[:, 0] = True
-    return torch.zeros_like(chances).scatter(-1, order, ordered * keep)
+    return torch.zeros_like(probs).scatter(-1, order, ordered * keep)
 
 
-def penalise(logits: Tensor, said: Tensor, by: float) -> Tensor:
+def apply_repetition_penalty(logits: Tensor, generated: Tensor, by: float) -> Tensor:
     """Positive scores of what was said are divided, negative ones multiplied."""
-    scores = logits.gather(-1, said)
-    return logits.scatter(-1, said, torch.where(scores > 0, scores / by, scores * by))
+    scores = logits.gather(-1, generated)
+    return logits.scatter(-1, generated, torch.where(scores > 0, scores / by, scores * by))

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.i18n import say
+from glassformer.core.i18n import tr
+from glassformer.inspection.displayable import Displayable
 from glassformer.inspection.sheet import Step, Table
-from glassformer.inspection.shown import Shown
 from glassformer.models.network import Network
 from glassformer.tasks.task import Artifacts, on_device
 from glassformer.tasks.translate import TranslateCodec
@@ -17,19 +17,17 @@ from glassformer.trace import Trace
 
 
 @dataclass(frozen=True, repr=False)
-class Alignment(Shown):
+class Alignment(Displayable):
     source: list[str]
     target: list[str]
     pattern: Tensor  # t s; each row sums to one
 
     def steps(self) -> list[Step]:
         table = Table(
-            say("pattern"), self.pattern, self.target, self.source, "given", 2, shaded=True
+            tr("pattern"), self.pattern, self.target, self.source, "given", 2, shaded=True
         )
         return [
-            Step(
-                say("What each token of the translation (row) read of the source"), tables=(table,)
-            )
+            Step(tr("What each token of the translation (row) read of the source"), tables=(table,))
         ]
 
 

@@ -9,19 +9,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.i18n import say
-from glassformer.core.reporter import Bar, NullReporter, Reporter
+from glassformer.core.i18n import tr
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
+from glassformer.inspection.displayable import Displayable
 from glassformer.inspection.sheet import Step, Table
-from glassformer.inspection.shown import Shown
 from glassformer.models.network import Network, Trait
 from glassformer.trace import Trace, Zero
 
-LOOKS = ("previous", "first", "same", "duplicate", "induction", "distance")
+ATTENTION_TARGETS = ("previous", "first", "same", "duplicate", "induction", "distance")
 LENGTH = 24  # tokens of a text by chance, which is then said twice
 
 
 @dataclass(frozen=True)
-class Role:
+class HeadStats:
     """How much of its attention a head gives to whom, and what is lost without it.
 
     None where there is no such token: in attention to a source, or in a text without repetition.
@@ -45,7 +45,7 @@ class Role:
         return asdict(self)
 
 
-class Roles(Shown, list[Role]):
+class HeadReport(Displayable, list[HeadStats]):
     """What every head of a model does."""
 
     even: dict[str, dict[str, float | None]]  # a head that looks at all alike, by kind of layer
@@ -53,25 +53,25 @@ class Roles(Shown, list[Role]):
 
     def steps(self) -> list[Step]:
         """One table: a row for each head, and one for a head that looks at all alike."""
-        columns = (*LOOKS, "cost")
+        columns = (*ATTENTION_TARGETS, "cost")
         found = [role.row() for role in self] + list(self.even.values())
         values = [[nan if (v := row.get(name)) is None else v for name in columns] for row in found]
-        alike = [f"{say('all alike')} {kind}".strip() for kind in self.even]
+        alike = [f"{tr('all alike')} {kind}".strip() for kind in self.even]
         rows = [*(role.title for role in self), *alike]
-        says = say(
+        says = tr(
             "Shares of attention: to the token before, the first, itself, the same token earlier, "
             "and what followed that (induction); how far it looks, in tokens. “All alike” is a "
             "head that looks at all it may alike."
         )
         says += (
-            say(" The cost of switching a head off: nats added to the loss of the text.")
+            tr(" The cost of switching a head off: nats added to the loss of the text.")
             if self.writes
-            else say(" The cost of switching a head off: how far the answer moves, in nats (KL).")
+            else tr(" The cost of switching a head off: how far the answer moves, in nats (KL).")
         )
-        names = [*map(say, columns)]
+        names = [*map(tr, columns)]
         grid = torch.tensor(values)
-        table = Table(say("heads"), grid, rows, names, "given", 3, gaps=True, whole=True)
-        return [Step(say("Where each head looks, and what it is worth"), "", says, (table,))]
+        table = Table(tr("heads"), grid, rows, names, "given", 3, gaps=True, whole=True)
+        return [Step(tr("Where each head looks, and what it is worth"), "", says, (table,))]
 
 
 def repeated(vocab: int, context: int | None, seed: int = 0) -> Tensor:
@@ -81,7 +81,7 @@ def repeated(vocab: int, context: int | None, seed: int = 0) -> Tensor:
     return torch.cat((ids, ids), dim=1)
 
 
-def looks(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
+def attention_shares(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
     """Shares of a head's attention, t t, over the tokens of one text, t; the mean over its rows."""
     place = torch.arange(len(ids), device=pattern.device)
     back = place[:, None] - place  # how far behind each row its column is
@@ -103,32 +103,36 @@ def looks(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
 
 
 @torch.inference_mode()
-def roles(network: Network, inputs: dict[str, Tensor], tell: Reporter | None = None) -> Roles:
+def measure_heads(
+    network: Network, inputs: dict[str, Tensor], reporter: Reporter | None = None
+) -> HeadReport:
     """Measure every head of a network on one text."""
-    tell = tell or NullReporter()
+    reporter = reporter or NullReporter()
     with Trace(network, "*pattern", "*scores", allow_missing=True) as trace:
         whole = network(**inputs)
     if not trace:
         raise GlassError("this model has no attention, so that there are no heads to look at")
-    found = Roles()
+    found = HeadReport()
     found.even = {}
     layers = [name.removesuffix(".pattern") for name in trace if name.endswith("pattern")]
     found.writes = network.has(Trait.CACHED) and whole.ndim == 3 and whole.shape[1] > 1
-    bar = Bar(tell, "heads", sum(len(trace[f"{layer}.pattern"][0]) for layer in layers))
+    bar = ProgressBar(reporter, "heads", sum(len(trace[f"{layer}.pattern"][0]) for layer in layers))
     for layer in layers:
         pattern = trace[f"{layer}.pattern"][0].float()  # h t s
         ids = inputs["source" if layer.startswith("encoder") and "source" in inputs else "ids"][0]
         kind = layer.split(".")[0] if "source" in inputs else ""
         if "cross" not in layer and kind not in found.even:
             seen = trace[f"{layer}.scores"][0, 0].isfinite().float()
-            found.even[kind] = looks(seen / seen.sum(dim=1, keepdim=True), ids)
+            found.even[kind] = attention_shares(seen / seen.sum(dim=1, keepdim=True), ids)
         for head, one in enumerate(pattern):
-            shares = dict.fromkeys(LOOKS) if "cross" in layer else looks(one, ids)
-            said = f"{layer}.heads" if f"{layer}.heads" in trace.names else layer
+            shares = (
+                dict.fromkeys(ATTENTION_TARGETS) if "cross" in layer else attention_shares(one, ids)
+            )
+            said = f"{layer}.head_outputs" if f"{layer}.head_outputs" in trace.names else layer
             lost = cost(network, inputs, whole, said, head, writes=found.writes)
-            found.append(Role(layer, head, **shares, cost=lost))
+            found.append(HeadStats(layer, head, **shares, cost=lost))
             bar.add(1)
-    tell.clear()
+    reporter.clear()
     return found
 
 
@@ -146,7 +150,9 @@ def cost(
     Of a model that writes, what is added to the loss of the text's own tokens; of others, and of a
     single token, how far the answer moves (the Kullback-Leibler divergence).
     """
-    silent = Zero(head if name.endswith(".heads") else None)  # or all of a layer with one head
+    silent = Zero(
+        head if name.endswith(".head_outputs") else None
+    )  # or all of a layer with one head
     with Trace(network, edit={name: silent}):
         without = network(**inputs)
     if writes:

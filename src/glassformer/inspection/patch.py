@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.i18n import say
-from glassformer.core.reporter import Bar, NullReporter, Reporter
-from glassformer.inspection.reading import asked_at
+from glassformer.core.i18n import tr
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
+from glassformer.inspection.displayable import Displayable
 from glassformer.inspection.sheet import Step, Table
-from glassformer.inspection.shown import Shown
+from glassformer.inspection.traced_text import answer_position
 from glassformer.models.network import Network, Trait
 from glassformer.predict import inputs_for
 from glassformer.text.tokenizer import Tokenizer
@@ -23,19 +23,19 @@ from glassformer.trace import Trace
 SMALL = 1e-6  # a change of a probability that explains nothing
 AT_ONCE = 50_000_000  # scores that are computed at once: memory
 LITTLE = 0.1  # nats, below which shares are mostly noise
-PARTS = ("", ".attention", ".feedforward", ".attention.heads")  # of a block, and its layers
+PARTS = ("", ".attention", ".feedforward", ".attention.head_outputs")  # of a block, and its layers
 
 
 @dataclass(frozen=True, repr=False)
-class Patched(Shown):
+class PatchResult(Displayable):
     """For each part of each block, how much of the difference each place brings back."""
 
     clean: list[str]
     corrupt: list[str]
     answers: tuple[str, str]  # the clean text speaks for the first, the corrupt one for the second
-    chances: tuple[tuple[float, float], tuple[float, float]]  # of the two: clean, then corrupt
+    probs: tuple[tuple[float, float], tuple[float, float]]  # of the two: clean, then corrupt
     gap: float  # by how many nats the first leads the second more after the clean text
-    places: dict[str, Tensor]  # by the name of a value: t, 0 for nothing and 1 for all of it
+    positions: dict[str, Tensor]  # by the name of a value: t, 0 for nothing and 1 for all of it
     heads: dict[str, Tensor]  # the same for each head: h
 
     @property
@@ -45,8 +45,8 @@ class Patched(Shown):
 
     def steps(self) -> list[Step]:
         """A table of places and one of heads."""
-        (a, b), (c, d) = self.chances
-        says = say(
+        (a, b), (c, d) = self.probs
+        says = tr(
             "From the clean text to the corrupt one {first} goes from {a:.1%} to {c:.1%} and "
             "{second} from {b:.1%} to {d:.1%}: a change of {gap:.2f} nats between the two. Each "
             "number is the share of that which one value of the clean text brings back when it is "
@@ -55,12 +55,12 @@ class Patched(Shown):
             a=a, b=b, c=c, d=d, gap=self.gap,
         )  # fmt: skip
         if self.gap < LITTLE:
-            says += say(" That is so little that the shares say little.")
-        tables = [shares(say("values at each token"), self.places, self.tokens)]
+            says += tr(" That is so little that the shares say little.")
+        tables = [shares(tr("values at each token"), self.positions, self.tokens)]
         if self.heads:
             many = max(map(len, self.heads.values()))
-            tables.append(shares(say("each head"), self.heads, [*map(str, range(many))]))
-        return [Step(say("Which values carry the difference"), "", says, tuple(tables))]
+            tables.append(shares(tr("each head"), self.heads, [*map(str, range(many))]))
+        return [Step(tr("Which values carry the difference"), "", says, tuple(tables))]
 
 
 def shares(name: str, found: dict[str, Tensor], columns: list[str]) -> Table:
@@ -119,7 +119,7 @@ class Contrast:
         return float((self.right.exp() - self.wrong.exp()).abs().max()) >= SMALL
 
     @property
-    def chances(self) -> tuple[tuple[float, float], tuple[float, float]]:
+    def probs(self) -> tuple[tuple[float, float], tuple[float, float]]:
         (a, b), (c, d) = (x.exp()[list(self.best)].tolist() for x in (self.right, self.wrong))
         return (a, b), (c, d)
 
@@ -142,10 +142,10 @@ def patch(
     clean: str,
     corrupt: str,
     labels: Sequence[str] = (),
-    tell: Reporter | None = None,
-) -> Patched:
+    reporter: Reporter | None = None,
+) -> PatchResult:
     """Run the corrupt text with one value at a time taken from the clean one."""
-    question, texts = asked(network, tokenizer, clean, corrupt, masked=not labels)
+    question, texts = make_question(network, tokenizer, clean, corrupt, masked=not labels)
     with Trace(network) as kept:
         right = question.answers(texts[0])[0]
     contrast = Contrast(right, question.answers(texts[1])[0])
@@ -156,27 +156,27 @@ def patch(
     values = [block + part for block in blocks for part in PARTS if block + part in kept]
     if not values:
         raise GlassError("this model has no blocks whose values could be put in")
-    tell, each = tell or NullReporter(), {}
-    bar = Bar(tell, "values", len(values))
+    reporter, each = reporter or NullReporter(), {}
+    bar = ProgressBar(reporter, "values", len(values))
     for value in values:
         each[value] = contrast.restored(question.with_each(texts[1], value, kept[value]))
         bar.add(1)
-    tell.clear()
+    reporter.clear()
     called = tokenizer.token if len(right) == tokenizer.vocab else str
     first, second = (labels[i] if labels else called(i) for i in contrast.best)
     tokens = [[tokenizer.token(int(i)) for i in ids[0]] for ids in texts]
-    return Patched(
+    return PatchResult(
         clean=tokens[0],
         corrupt=tokens[1],
         answers=(first, second),
-        chances=contrast.chances,
+        probs=contrast.probs,
         gap=contrast.gap,
-        places={n: shares for n, shares in each.items() if not n.endswith(".heads")},
-        heads={n: shares for n, shares in each.items() if n.endswith(".heads")},
+        positions={n: shares for n, shares in each.items() if not n.endswith(".head_outputs")},
+        heads={n: shares for n, shares in each.items() if n.endswith(".head_outputs")},
     )
 
 
-def asked(
+def make_question(
     network: Network, tokenizer: Tokenizer, clean: str, corrupt: str, *, masked: bool
 ) -> tuple[Question, tuple[Tensor, Tensor]]:
     """What is asked about both texts, and their ids; a masked model is asked about [MASK]."""
@@ -186,18 +186,18 @@ def asked(
     if texts[0].shape != texts[1].shape:
         many = " and ".join(str(ids.shape[1]) for ids in texts)
         raise GlassError(f"the two texts must have as many tokens; they have {many}")
-    mask = tokenizer.specials.get("[MASK]")
+    mask = tokenizer.special_tokens.get("[MASK]")
     if masked and name == "ids" and mask is not None and not network.has(Trait.CACHED):
         hidden = [(ids == mask) for ids in texts]
         if not torch.equal(*hidden) or not hidden[0].any():
             raise GlassError("write [MASK] where the answer is to be: at one place of both texts")
     rest = {other: value for other, value in first.items() if other != name}
-    at = -1 if name == "source" else asked_at(tokenizer, texts[0][0])
+    at = -1 if name == "source" else answer_position(tokenizer, texts[0][0])
     return Question(network, name, rest, at), texts
 
 
-def put(clean: Tensor, places: range, value: Tensor) -> Tensor:
+def put(clean: Tensor, positions: range, value: Tensor) -> Tensor:
     """Each row of a batch takes another place (or head) from the clean run: b t d, or b h t e."""
     value = value.clone()
-    value[range(len(value)), places] = clean[0, list(places)]
+    value[range(len(value)), positions] = clean[0, list(positions)]
     return value

@@ -27,7 +27,7 @@ class Table:
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
     kind: Kind = "made"
-    places: int = 4  # after the point
+    decimals: int = 4  # after the point
     hidden: Tensor | None = None  # r c: what is left out for someone to work out
     shaded: bool = False  # shares from 0 to 1, each on a colour
     gaps: bool = False  # nan stands where there is no number
@@ -45,7 +45,7 @@ class Table:
 
     def cells(self) -> list[list[str]]:
         """The numbers as they are written."""
-        rows = [[number(v, self.places) for v in row] for row in self.values.tolist()]
+        rows = [[number(v, self.decimals) for v in row] for row in self.values.tolist()]
         if self.gaps:
             rows = [["–" if cell == "nan" else cell for cell in row] for row in rows]
         if self.hidden is None:
@@ -74,10 +74,10 @@ class Step:
         right = next((t for t in self.tables if t.kind == "right"), None)
         if table.kind != "printed" or right is None or right.values.shape != table.values.shape:
             return torch.zeros_like(table.values, dtype=torch.bool)
-        return ~agree(table.values, right.values, table.places)
+        return ~agree(table.values, right.values, table.decimals)
 
 
-def blanked(steps: Sequence[Step], share: float = 0.3, seed: int = 0) -> list[Step]:
+def blank_out(steps: Sequence[Step], share: float = 0.3, seed: int = 0) -> list[Step]:
     """The same with some of the numbers left out that can be worked out from those before."""
     random = torch.Generator().manual_seed(seed)
 
@@ -89,15 +89,15 @@ def blanked(steps: Sequence[Step], share: float = 0.3, seed: int = 0) -> list[St
     return [replace(step, tables=tuple(map(exercise, step.tables))) for step in steps]
 
 
-def agree(printed: Tensor, right: Tensor, places: int) -> Tensor:
+def agree(printed: Tensor, right: Tensor, decimals: int) -> Tensor:
     """Where a number that was rounded to so many places is what the right one rounds to."""
-    return (printed - right).abs() <= 0.5 * 10.0**-places + 1e-9
+    return (printed - right).abs() <= 0.5 * 10.0**-decimals + 1e-9
 
 
-def number(value: float, places: int) -> str:
+def number(value: float, decimals: int) -> str:
     """As short as it can be written with so many places: 0.5, -inf, 12."""
     if not isfinite(value):
         return str(value)
-    text = f"{value:.{places}f}"
+    text = f"{value:.{decimals}f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from glassformer.core.config import nearest
+from glassformer.core.config import did_you_mean
 from glassformer.core.errors import GlassError
-from glassformer.core.i18n import say
-from glassformer.inspection.reading import of_source
+from glassformer.core.i18n import tr
+from glassformer.inspection.displayable import Displayable
 from glassformer.inspection.record import MOVES, Made, Recorder
 from glassformer.inspection.sheet import Step, Table
-from glassformer.inspection.shown import Shown
+from glassformer.inspection.traced_text import of_source
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
@@ -43,12 +43,12 @@ Place = tuple[Tensor, tuple[int, ...]]
 class Term:
     """A number that another was made of; in a product, two."""
 
-    places: tuple[Place, ...]
+    entries: tuple[Place, ...]
     share: float | None = None  # of the result, where that is not its own size
 
     @property
     def values(self) -> tuple[float, ...]:
-        return tuple(map(number_at, self.places))
+        return tuple(map(number_at, self.entries))
 
     @property
     def weight(self) -> float:
@@ -58,10 +58,10 @@ class Term:
 
 
 @dataclass(frozen=True, repr=False)
-class Why(Shown):
+class Why(Displayable):
     """One number, the operation that made it, and its terms."""
 
-    pass_: Pass
+    pass_: RecordedPass
     place: Place
     how: str  # what made it; empty for a number that was there from the start
     terms: tuple[Term, ...] = ()
@@ -75,7 +75,7 @@ class Why(Shown):
 
     @property
     def name(self) -> str:
-        return self.pass_.name_of(self.place)
+        return self.pass_.name_entry(self.place)
 
     def heaviest(self) -> list[Term]:
         return sorted(self.terms, key=lambda term: -term.weight)
@@ -90,7 +90,7 @@ class Why(Shown):
         order += [self.terms[self.own]] if self.own is not None else []
         rest: list[Place] = []
         for term in (*order, *self.heaviest()):
-            for place in reversed(term.places):
+            for place in reversed(term.entries):
                 if self.pass_.leads_on(place):
                     return self.pass_.why(place)
                 rest.append(place)
@@ -104,47 +104,47 @@ class Why(Shown):
         first, *below = (why.step(None if why is self else FEW) for why in chain)
         says = self.pass_.meaning(self.name) + first.says
         if below:
-            says += say(
+            says += tr(
                 "These are all its terms; below stands how the heaviest was made, and so on."
             )
         return [replace(first, says=says), *below]
 
     def step(self, most: int | None) -> Step:
         """The number with so many of its terms."""
-        title = f"{self.name or say('(no name)')} = {self.value:.6g}"
+        title = f"{self.name or tr('(no name)')} = {self.value:.6g}"
         if not self.how:
             *_, kept = self.pass_.way(self.place)
-            return Step(title, "", say("kept as {name}", name=self.pass_.name_of(kept)))
+            return Step(title, "", tr("kept as {name}", name=self.pass_.name_entry(kept)))
         terms = (self.terms if self.in_order else self.heaviest())[:most]
         rest = self.heaviest()[len(terms) :]
         says = ""
         if rest and not self.in_order:
             total = sum(prod(t.values) if t.share is None else t.share for t in rest)
             total /= len(self.terms) if self.how == "mean" else 1
-            says = say("{n} more terms come to {total:.6g} together.", n=len(rest), total=total)
+            says = tr("{n} more terms come to {total:.6g} together.", n=len(rest), total=total)
         off = 0.0 if self.again is None else abs(self.again - self.value)
         if off > 1e-3 * max(abs(self.value), 1):
             again = self.again
-            says += say("Computed again it is {again:.6g}: it was changed later. ", again=again)
-        return Step(title, say(self.how), says, (self.table(terms),) if terms else ())
+            says += tr("Computed again it is {again:.6g}: it was changed later. ", again=again)
+        return Step(title, tr(self.how), says, (self.table(terms),) if terms else ())
 
     def table(self, terms: Sequence[Term]) -> Table:
         """A row for each term: its factors and their product, or its share."""
         wide = max(len(term.values) for term in terms)
-        columns, values = [say("value")], [list(term.values) for term in terms]
+        columns, values = [tr("value")], [list(term.values) for term in terms]
         if wide > 1:
-            columns = [*(f"{say('factor')} {i + 1}" for i in range(wide)), say("product")]
+            columns = [*(f"{tr('factor')} {i + 1}" for i in range(wide)), tr("product")]
             values = [[*row, *[nan] * (wide - len(row)), prod(row)] for row in values]
         elif terms[0].share is not None:
-            columns += [say("share")]
+            columns += [tr("share")]
             values = [[*row, t.share or 0.0] for row, t in zip(values, terms, strict=True)]
-        none = say("(no name)")
-        names = [[self.pass_.name_of(place) or none for place in term.places] for term in terms]
+        none = tr("(no name)")
+        names = [[self.pass_.name_entry(place) or none for place in term.entries] for term in terms]
         rows = [" × ".join(row) for row in names]
-        return Table(say("terms"), torch.tensor(values), rows, columns, "given", 6, gaps=True)
+        return Table(tr("terms"), torch.tensor(values), rows, columns, "given", 6, gaps=True)
 
 
-class Pass:
+class RecordedPass:
     """A recorded pass of a network, whose numbers can be asked where they come from."""
 
     def __init__(
@@ -174,7 +174,7 @@ class Pass:
             return ""
         row = repr(self.tokenizer.token(int(rows[at[0], at[-2]])))
         if leaf == "output" and shape[-1] == self.tokenizer.vocab:
-            return say(
+            return tr(
                 "The score of {answer} at {row}. ",
                 row=row,
                 answer=repr(self.tokenizer.token(at[-1])),
@@ -182,8 +182,8 @@ class Pass:
         if leaf in ("scores", "pattern"):
             read = source if "cross" in name else rows
             column = repr(self.tokenizer.token(int(read[at[0], at[-1]])))
-            return say("What {row} reads of {column}. ", row=row, column=column)
-        return say("At {row}. ", row=row)
+            return tr("What {row} reads of {column}. ", row=row, column=column)
+        return tr("At {row}. ", row=row)
 
     @cached_property
     def names(self) -> dict[int, str]:
@@ -209,7 +209,9 @@ class Pass:
             raise GlassError(f"name a value and a place in it, as output[0,-1,5], not {text!r}")
         name, at = found[1], tuple(int(i) for i in found[3].split(","))
         if name not in self.trace:
-            hint = nearest(name, self.trace) or f"; there are {', '.join(list(self.trace)[:8])} …"
+            hint = (
+                did_you_mean(name, self.trace) or f"; there are {', '.join(list(self.trace)[:8])} …"
+            )
             raise GlassError(f"no value is named {name!r}{hint}")
         visits = self.trace.visits[name]
         number = int(found[2] or len(visits))
@@ -348,12 +350,12 @@ class Pass:
         for dim in range(x.ndim):
             taken = None if dim in dims and not keeps else next(rest)
             where.append(slice(None) if dim in dims else taken)
-        places = torch.arange(x.numel()).reshape(x.shape)[tuple(where)].flatten().tolist()
+        entries = torch.arange(x.numel()).reshape(x.shape)[tuple(where)].flatten().tolist()
         row = x[tuple(where)]
         shares = row.flatten().softmax(0).tolist() if made.name.startswith("_") else []
         terms = tuple(
             Term(((x, unravel(place, x.shape)),), shares[i] if shares else None)
-            for i, place in enumerate(places)
+            for i, place in enumerate(entries)
         )
         if made.name.startswith("_"):
             whole, own = (
@@ -364,7 +366,7 @@ class Pass:
         again = float(row.sum() if made.name == "sum" else row.mean())
         return Why(self, place, ALONG[made.name], terms, again)
 
-    def name_of(self, place: Place) -> str:
+    def name_entry(self, place: Place) -> str:
         """The name of a number: of the first place with one, on the way back to its making."""
         for tensor, at in self.way(place):
             if id(tensor) in self.names:

@@ -8,23 +8,23 @@ import torch
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.i18n import say
-from glassformer.inspection.reading import (
-    Reading,
-    asked_at,
-    names_in,
-    of_source,
-    reading_of,
-)
+from glassformer.core.i18n import tr
+from glassformer.inspection.describe import Description, describe_value
 from glassformer.inspection.sheet import Kind, Step, Table
-from glassformer.inspection.telling import Told, tell
+from glassformer.inspection.traced_text import (
+    TracedText,
+    answer_position,
+    list_names,
+    of_source,
+    trace_inputs,
+)
 from glassformer.models.network import Network, Trait
 from glassformer.predict import inputs_for
-from glassformer.registry import name_of
+from glassformer.registry import model_name
 from glassformer.text.tokenizer import Tokenizer
 
-SAME = set("query key value out widen narrow dropout gate dense score".split())  # told by others
-WORKED = {"scores", "pattern", "heads", "mean", "deviation", "normal", "embedded", "pooled"}
+SAME = set("query key value out up down dropout gate dense score".split())  # told by others
+WORKED = {"scores", "pattern", "head_outputs", "mean", "std", "normalized", "embedded", "pooled"}
 ANSWERS = {"output", "votes", "head", "masked"}  # whose columns are the answers
 LAST = {"head", "masked"}  # parts whose answer may be that of the whole network
 BLOCK = re.compile(r"((?:body\.)?(?:blocks|layers|encoder|decoder)\.)(\d+)(\.|$)")
@@ -44,38 +44,40 @@ def worksheet(
 ) -> list[Step]:
     """Every step of a text through one block and one head of a network, with weights if asked."""
     inputs = inputs_for(network, tokenizer, text, target)
-    names = names_in(network, inputs)
+    names = list_names(network, inputs)
     deep = [int(found[2]) for name in names if (found := BLOCK.match(name))]
     if deep and not 0 <= layer <= max(deep):
         raise GlassError(f"there is no block {layer}; the last is {max(deep)}")
     wanted = {name for name in names if is_shown(name, layer, max(deep, default=0))}
     around = {stack.split(".")[0] for stack in network.stacks}
     inside = {f"{n}.*" for n in wanted - around if not BLOCK.fullmatch(n)}  # what kernels hide
-    reading = reading_of(network, tokenizer, inputs, *wanted, *inside, strict=False)
+    traced = trace_inputs(network, tokenizer, inputs, *wanted, *inside, strict=False)
     answers = labels or [tokenizer.token(i) for i in range(tokenizer.vocab)]
-    steps = [tokens_step(network, reading, tokenizer, layer if deep else None)]
-    for name, at in shown(reading):
-        value, leaf = reading.trace.visits[name][at], name.rsplit(".", 1)[-1]
-        told = told_of(network, reading, name, at, layer, head)
-        first = at == 0 and len(reading.trace.visits[name]) > 1
-        step = step_of(reading, name, value, told, head, source=first and bool(reading.source))
+    steps = [tokens_step(network, traced, tokenizer, layer if deep else None)]
+    for name, at in shown(traced):
+        value, leaf = traced.trace.visits[name][at], name.rsplit(".", 1)[-1]
+        told = told_of(network, traced, name, at, layer, head)
+        first = at == 0 and len(traced.trace.visits[name]) > 1
+        step = step_of(traced, name, value, told, head, source=first and bool(traced.source))
         if (leaf in ANSWERS or leaf.startswith("order")) and len(answers) == value.shape[-1]:
             step = replace(step, tables=tuple(replace(t, columns=answers) for t in step.tables))
         if weights:
             extra = (Table(n, w.detach().float(), kind="given") for n, w in told.weights)
             step = replace(step, tables=(*extra, *step.tables))
         steps.append(step)
-    return [*steps, chances_step(network, reading, tokenizer, labels)]
+    return [*steps, chances_step(network, traced, tokenizer, labels)]
 
 
-def told_of(network: Network, reading: Reading, name: str, at: int, layer: int, head: int) -> Told:
+def told_of(
+    network: Network, traced: TracedText, name: str, at: int, layer: int, head: int
+) -> Description:
     """What a value is, where it depends on more than the part that makes it."""
     block = BLOCK.fullmatch(name)
     if block:
         return block_told(int(block[2]), layer)
-    told = tell(network, name, head)
+    told = describe_value(network, name, head)
     if name == "output":
-        made = answer_of(network, reading)
+        made = answer_of(network, traced)
         return replace(told, formula=made.formula, weights=made.weights)
     return told
 
@@ -89,34 +91,34 @@ def is_shown(name: str, layer: int, last: int) -> bool:
     return not block[3] and int(block[2]) in (layer - 1, last)
 
 
-def shown(reading: Reading) -> Iterator[tuple[str, int]]:
+def shown(traced: TracedText) -> Iterator[tuple[str, int]]:
     """The names of values in the order in which they came, with the number of the visit."""
     seen: dict[str, int] = {}
-    for name in reading.trace.order:
+    for name in traced.trace.order:
         at = seen[name] = seen.get(name, -1) + 1
         leaf = name.rsplit(".", 1)[-1]
-        if leaf not in SAME and not (leaf in LAST and is_answer(reading, name)):
+        if leaf not in SAME and not (leaf in LAST and is_answer(traced, name)):
             yield name, at
 
 
-def is_answer(reading: Reading, name: str) -> bool:
-    value = reading.trace[name][0]
-    return value.shape == reading.output.shape and bool((value.float() == reading.output).all())
+def is_answer(traced: TracedText, name: str) -> bool:
+    value = traced.trace[name][0]
+    return value.shape == traced.output.shape and bool((value.float() == traced.output).all())
 
 
-def answer_of(network: Network, reading: Reading) -> Told:
+def answer_of(network: Network, traced: TracedText) -> Description:
     """How the scores in the end are made: by a part, or by comparing with every embedding."""
-    for name in LAST & reading.trace.keys():
-        if is_answer(reading, name):
-            return tell(network, name, 0)
-    last = [value for name, value in reading.trace.items() if name != "output"][-1:]
+    for name in LAST & traced.trace.keys():
+        if is_answer(traced, name):
+            return describe_value(network, name, 0)
+    last = [value for name, value in traced.trace.items() if name != "output"][-1:]
     for name, formula, mark in (("token.weight", "X Eᵀ", "Eᵀ"), ("head.weight", "X W", "W")):
         table = dict(network.named_parameters()).get(name)
         if table is None or not last or last[0].shape[-1] != table.shape[1]:
             continue
-        if close(last[0][0] @ table.T, reading.output):
-            return Told(formula=formula, weights=((mark, table.T),))
-    return Told()
+        if close(last[0][0] @ table.T, traced.output):
+            return Description(formula=formula, weights=((mark, table.T),))
+    return Description()
 
 
 def close(a: Tensor, b: Tensor) -> bool:
@@ -125,50 +127,52 @@ def close(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a.float(), b.float(), atol=1e-4 if exact else 0.05)
 
 
-def block_told(number: int, layer: int) -> Told:
+def block_told(number: int, layer: int) -> Description:
     if number == layer:
-        says = say("What the block says: it goes on.")
+        says = tr("What the block says: it goes on.")
     elif number < layer:
-        says = say("Blocks before block {layer} are left out: this goes into it.", layer=layer)
+        says = tr("Blocks before block {layer} are left out: this goes into it.", layer=layer)
     else:
-        says = say("Blocks after block {layer} are left out: the last one says this.", layer=layer)
-    return Told(say("Block"), "", says)
+        says = tr("Blocks after block {layer} are left out: the last one says this.", layer=layer)
+    return Description(tr("Block"), "", says)
 
 
 def tokens_step(
-    network: Network, reading: Reading, tokenizer: Tokenizer, layer: int | None
+    network: Network, traced: TracedText, tokenizer: Tokenizer, layer: int | None
 ) -> Step:
-    rows = [("ids", reading.tokens), ("source", reading.source)]
+    rows = [("ids", traced.tokens), ("source", traced.source)]
     tables = [
-        Table(say(name), reading.inputs[name].float(), (), tokens, "given", 0)
+        Table(tr(name), traced.inputs[name].float(), (), tokens, "given", 0)
         for name, tokens in rows
         if tokens
     ]
-    says = say("The text is cut into tokens, and each token has a number.")
-    says += say(" It is read by a {name}.", name=name_of(network))
+    says = tr("The text is cut into tokens, and each token has a number.")
+    says += tr(" It is read by a {name}.", name=model_name(network))
     if layer is not None:
-        says += say(" Block {layer} is shown whole.", layer=layer)
-    unknown = {tokenizer.specials.get(mark) for mark in ("<unk>", "[UNK]")}
-    lost = sum(int(i) in unknown for ids in reading.inputs.values() for i in ids.flatten())
+        says += tr(" Block {layer} is shown whole.", layer=layer)
+    unknown = {tokenizer.special_tokens.get(mark) for mark in ("<unk>", "[UNK]")}
+    lost = sum(int(i) in unknown for ids in traced.inputs.values() for i in ids.flatten())
     if lost:
-        says += say(" {n} of the tokens are unknown to its tokenizer.", n=lost)
-    return Step(say("Tokens and ids"), "", says, tuple(reversed(tables)))
+        says += tr(" {n} of the tokens are unknown to its tokenizer.", n=lost)
+    return Step(tr("Tokens and ids"), "", says, tuple(reversed(tables)))
 
 
 def step_of(
-    reading: Reading, name: str, value: Tensor, told: Told, head: int, *, source: bool
+    traced: TracedText, name: str, value: Tensor, told: Description, head: int, *, source: bool
 ) -> Step:
     """A value with its meaning, and its numbers."""
     leaf = name.rsplit(".", 1)[-1]
-    asked = reading.trace.get(f"{name.rpartition('.')[0]}.q", value)  # keys may serve several heads
-    grid, many = sheet_of(value, head, name, asked.shape[1])
-    rows, columns = names_of(reading, name, grid, source)
+    queries = traced.trace.get(
+        f"{name.rpartition('.')[0]}.q", value
+    )  # keys may serve several heads
+    grid, many = sheet_of(value, head, name, queries.shape[1])
+    rows, columns = names_of(traced, name, grid, source)
     title = told.title or name
     if source and "." not in name:
-        title = say("{title}, of the source", title=title)
+        title = tr("{title}, of the source", title=title)
     if "." in name and told.title:
-        title = say("{title} ({name})", title=title, name=name)
-    more = say(" Head {head} of 0 to {last}.", head=head, last=many - 1) if many else ""
+        title = tr("{title} ({name})", title=title, name=name)
+    more = tr(" Head {head} of 0 to {last}.", head=head, last=many - 1) if many else ""
     kind: Kind = "made" if leaf in WORKED and told.formula and not told.partly else "given"
     table = Table(name, grid, rows, columns, kind, shaded=leaf == "pattern")
     return Step(title, told.formula, told.says + more, (table,))
@@ -186,41 +190,41 @@ def sheet_of(value: Tensor, head: int, name: str, many: int) -> tuple[Tensor, in
 
 
 def names_of(
-    reading: Reading, name: str, grid: Tensor, source: bool
+    traced: TracedText, name: str, grid: Tensor, source: bool
 ) -> tuple[list[str], list[str]]:
     """Tokens beside rows, and above columns where these are tokens too."""
     crosses, leaf = "cross" in name, name.rsplit(".", 1)[-1]
-    source = bool(reading.source) and (source or of_source(name))
-    read_from = reading.source if source or (crosses and reading.source) else reading.tokens
-    own = reading.source if source else reading.tokens
+    source = bool(traced.source) and (source or of_source(name))
+    read_from = traced.source if source or (crosses and traced.source) else traced.tokens
+    own = traced.source if source else traced.tokens
     rows = own if len(own) == len(grid) else []
     across = leaf in ("scores", "pattern") and len(read_from) == grid.shape[1]
     return list(rows), list(read_from) if across else []
 
 
-def likeliest(
-    reading: Reading, tokenizer: Tokenizer, top: int, labels: list[str] | None = None
+def top_tokens(
+    traced: TracedText, tokenizer: Tokenizer, top: int, labels: list[str] | None = None
 ) -> list[tuple[str, float]]:
     """The likeliest tokens after the last place or in that of [MASK], or labels of the text."""
-    output = reading.output
+    output = traced.output
     name: Callable[[int], str] = labels.__getitem__ if labels else str
     if output.ndim == 2:
-        output, name = output[asked_at(tokenizer, torch.tensor(reading.ids))], tokenizer.token
-    chances, best = output.softmax(dim=-1).topk(min(top, len(output)))
-    return [(name(int(i)), float(p)) for p, i in zip(chances, best, strict=True)]
+        output, name = output[answer_position(tokenizer, torch.tensor(traced.ids))], tokenizer.token
+    probs, best = output.softmax(dim=-1).topk(min(top, len(output)))
+    return [(name(int(i)), float(p)) for p, i in zip(probs, best, strict=True)]
 
 
 def chances_step(
-    network: Network, reading: Reading, tokenizer: Tokenizer, labels: list[str] | None
+    network: Network, traced: TracedText, tokenizer: Tokenizer, labels: list[str] | None
 ) -> Step:
-    names, chances = zip(*likeliest(reading, tokenizer, TOP, labels), strict=True)
-    if reading.output.ndim == 1:
-        says = say("The likeliest labels.") if labels else say("The likeliest classes.")
-    elif "[MASK]" in reading.tokens:
-        says = say("The likeliest in place of [MASK].")
+    names, probs = zip(*top_tokens(traced, tokenizer, TOP, labels), strict=True)
+    if traced.output.ndim == 1:
+        says = tr("The likeliest labels.") if labels else tr("The likeliest classes.")
+    elif "[MASK]" in traced.tokens:
+        says = tr("The likeliest in place of [MASK].")
     elif network.has(Trait.CACHED):
-        says = say("The likeliest after the last token.")
+        says = tr("The likeliest after the last token.")
     else:
-        says = say("The likeliest in the last place; write [MASK] where a token is to be guessed.")
-    table = Table(say("probabilities"), torch.tensor([chances]), (), names)
-    return Step(say("Probabilities"), "softmax(logits)", says, (table,))
+        says = tr("The likeliest in the last place; write [MASK] where a token is to be guessed.")
+    table = Table(tr("probabilities"), torch.tensor([probs]), (), names)
+    return Step(tr("Probabilities"), "softmax(logits)", says, (table,))

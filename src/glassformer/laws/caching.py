@@ -60,7 +60,7 @@ def check_cache_selects_rows(subject: Subject) -> None:
     ids, prefix, cache = subject.ids(), subject.prefix, read_prompt(subject)
     rows = torch.tensor([2, 0, 0, 1], device=ids.device)
     expected = subject(ids, keep=subject.keep("left"))[rows, prefix:]
-    cache.select(rows)
+    cache.select_rows(rows)
     actual = subject(ids[rows, prefix:], cache=cache)
     require_close(actual, expected, subject.tolerance, "after rows were selected")
 

@@ -40,12 +40,12 @@ def all_outputs(subject: Subject) -> list[Tensor]:
     """Everything that a network can be trained to predict."""
     ids, network = subject.ids(6), subject.network
     if isinstance(network, MaskedLM) and subject.has(Trait.MASKED_LM):
-        asked, segments = torch.ones_like(ids, dtype=torch.bool), None
+        masked_positions, segments = torch.ones_like(ids, dtype=torch.bool), None
         if subject.has(Trait.SEGMENTED):
             segments = (torch.arange(subject.length) >= subject.length // 2).long().expand(6, -1)
             segments = segments.to(ids.device)
-        found = network.masked_logits(ids, asked, segments)
-        return [x for x in (found.tokens, found.follows) if x is not None]
+        found = network.masked_logits(ids, masked_positions, segments)
+        return [x for x in (found.tokens, found.is_next) if x is not None]
     output = subject(ids)
     if network.traits & {*PREDICTS_TOKENS, Trait.CLASSIFIER}:
         return [output]

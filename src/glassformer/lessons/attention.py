@@ -8,7 +8,7 @@ from torch import Tensor
 from glassformer.lessons.lesson import Values
 from glassformer.lessons.printed import read_matrices, read_words
 from glassformer.nn.attention import Attention, PlainAttention, scaled_dot
-from glassformer.nn.span import Span
+from glassformer.nn.layout import SequenceLayout
 from glassformer.trace import Trace
 
 DIM = 256  # the tutorial's own size, with 4 heads
@@ -32,10 +32,10 @@ def compute_values() -> Values:
 
 def compute_plain(x: Tensor) -> Values:
     """Attention without parameters, and its difference where the words are reversed."""
-    layer, span = PlainAttention(), Span(len(x), len(x))
+    layer, layout = PlainAttention(), SequenceLayout(len(x), len(x))
     with Trace(layer) as trace:
-        output = layer(x[None], span)[0]
-    reversed_output = layer(x.flip(0)[None], span)[0].flip(0)
+        output = layer(x[None], layout)[0]
+    reversed_output = layer(x.flip(0)[None], layout)[0].flip(0)
     return {
         "plain_scores": trace["scores"][0, 0],
         "plain_pattern": trace["pattern"][0, 0],
@@ -57,7 +57,7 @@ def make_attention(heads: int) -> Attention:
 def compute_one_head(x: Tensor, words: list[str]) -> Values:
     layer = make_attention(1)
     with Trace(layer) as trace:
-        layer(x[None], Span(len(x), len(x)))
+        layer(x[None], SequenceLayout(len(x), len(x)))
     q, k, v = (trace[name] for name in "qkv")
     products = (q @ k.mT)[0, 0]
     best = [words[int(i)] for i in products.argmax(dim=1)]
@@ -80,7 +80,7 @@ def compute_one_head(x: Tensor, words: list[str]) -> Values:
 def compute_two_heads(x: Tensor) -> Values:
     layer = make_attention(2)
     with Trace(layer) as trace:
-        layer(x[None], Span(len(x), len(x)))
+        layer(x[None], SequenceLayout(len(x), len(x)))
     return {
         "w_o": layer.out.weight.T,
         "head_1_pattern": trace["pattern"][0, 0],

@@ -81,4 +81,4 @@ def make_table(table: dict[str, Any], values: Values, names: dict[str, str]) -> 
     fields["name"] = names.get(table["name"], table["name"])
     fields["values"] = values[table["value"]]
     fields["rows"], fields["columns"] = (labels(table.get(key, [])) for key in ("rows", "columns"))
-    return Table(places=table.get("decimals", 4), **fields)
+    return Table(decimals=table.get("decimals", 4), **fields)

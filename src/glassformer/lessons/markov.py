@@ -6,7 +6,7 @@ from torch import Tensor
 from glassformer.baselines.markov import Config, Markov
 from glassformer.inspection.word_counts import SHOW_ME, count_words
 from glassformer.lessons.lesson import Values
-from glassformer.nn.counts import before
+from glassformer.nn.counts import previous_ids
 
 BATTERY = {
     "check whether the battery ran down please": 2,
@@ -77,7 +77,7 @@ def count_votes(masked: bool) -> tuple[Tensor, Tensor]:
     columns = [words.index(word) for word in CANDIDATES]
     model = Markov(Config(vocab=len(words), skips=len(ids) - 1, masked=masked))
     model.fit(torch.tensor([line + [-1] * (12 - len(line)) for line in lines]))
-    last, *earlier = [column[-1:] for column in before(torch.tensor([ids]), len(ids))]
+    last, *earlier = [column[-1:] for column in previous_ids(torch.tensor([ids]), len(ids))]
     votes = torch.cat([model.counts.shares([last, one]) for one in reversed(earlier)])
     return votes[:, columns], model.votes([last, *earlier])[:, columns]
 
@@ -87,8 +87,8 @@ def compute_attention() -> Values:
     query = torch.tensor([[0.0, 0, 0, 1]])
     keys = torch.zeros(4, 4)
     keys[3, :2] = 1  # after “ran” look for the battery and the program
-    before = torch.tensor([[1.0, 0, 1, 1]])
-    attended = before * (query @ keys) + query
+    previous_ids = torch.tensor([[1.0, 0, 1, 1]])
+    attended = previous_ids * (query @ keys) + query
     w = torch.tensor([[1.0, 0, 0], [0, 1, 1], [0, 0, 1], [1, 1, 0]])
     w_2 = torch.tensor([[1.0, 0], [0, 1], [0, 0]])
     sums = attended @ w - 1

@@ -20,7 +20,7 @@ def compute_values() -> Values:
         **given,
         "features": ["f0", "f1", "f2", "f3"],
         "row_mean": trace["mean"],
-        "row_std": trace["deviation"],
+        "row_std": trace["std"],
         "layer_norm": layer_norm,
         "first_text_alone": layer(x[:1]),
         "column_mean": x.mean(dim=0)[None],

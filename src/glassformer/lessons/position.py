@@ -6,8 +6,8 @@ from torch import Tensor, nn
 from glassformer.lessons.lesson import Values
 from glassformer.lessons.printed import read_matrices, read_words
 from glassformer.nn.attention import PlainAttention
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.positions import sinusoid
-from glassformer.nn.span import Span
 
 
 @torch.no_grad()
@@ -35,8 +35,8 @@ def compute_values() -> Values:
 
 def compare(x: Tensor, other: Tensor, order: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """What attention makes of two sentences, and how far a character's outputs are apart."""
-    layer, span = PlainAttention(), Span(len(x), len(x))
-    output_1, output_2 = layer(x[None], span)[0], layer(other[None], span)[0]
+    layer, layout = PlainAttention(), SequenceLayout(len(x), len(x))
+    output_1, output_2 = layer(x[None], layout)[0], layer(other[None], layout)[0]
     return output_1, output_2, (output_1[order] - output_2).abs().max()[None, None]
 
 

@@ -20,8 +20,8 @@ from glassformer.lessons.thrones_network import (
     grid,
     weights_of,
 )
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.positions import Sinusoidal
-from glassformer.nn.span import Span
 from glassformer.trace import Trace
 
 TAPS = {
@@ -30,7 +30,7 @@ TAPS = {
     "v": "attention.v",
     "scores": "attention.scores",
     "pattern": "attention.pattern",
-    "mixture": "attention.heads",
+    "mixture": "attention.head_outputs",
     "projection": "attention",
     "norm_1": "attention_norm",
 }
@@ -80,7 +80,7 @@ def compute_input(printed: dict[str, Tensor]) -> Values:
 
 def compute_position() -> Tensor:
     """The positions of the words as in the paper: t d."""
-    position: Tensor = Sinusoidal(DIM)(Span(len(SOURCE), len(SOURCE)))
+    position: Tensor = Sinusoidal(DIM)(SequenceLayout(len(SOURCE), len(SOURCE)))
     return position.double()
 
 

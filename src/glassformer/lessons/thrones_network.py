@@ -11,9 +11,9 @@ from glassformer.lessons.printed import read_matrices, read_words
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, CrossBlock, post_norm
 from glassformer.nn.feedforward import FeedForward
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal
 from glassformer.nn.positions import Sinusoidal
-from glassformer.nn.span import Span
 
 DIM, HEAD_DIM, HIDDEN = 6, 4, 12
 START, END = "<start>", "<end>"
@@ -22,7 +22,7 @@ SOURCE = WORDS["words"]
 VOCABULARY = [*WORDS["ids"], START, END]
 FEATURES = [f"f{i}" for i in range(DIM)]
 HEAD_FEATURES = [f"e{i}" for i in range(HEAD_DIM)]
-MATRICES = {"query": "q", "key": "k", "value": "v", "out": "o", "widen": "1", "narrow": "2"}
+MATRICES = {"query": "q", "key": "k", "value": "v", "out": "o", "up": "1", "down": "2"}
 
 
 class ByHand(nn.Module):
@@ -33,7 +33,7 @@ class ByHand(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        attention = partial(Attention, DIM, 1, width=HEAD_DIM, bias=False, out_bias=False)
+        attention = partial(Attention, DIM, 1, head_dim=HEAD_DIM, bias=False, out_bias=False)
         feedforward = partial(FeedForward, DIM, HIDDEN, activation=F.relu)
         self.token, self.position = nn.Embedding(len(VOCABULARY), DIM), Sinusoidal(DIM)
         self.encoder = Block(DIM, attention(), feedforward(), residual=post_norm)
@@ -59,18 +59,18 @@ class ByHand(nn.Module):
 
     def encode(self, x: Tensor) -> Tensor:
         """The encoder on embedded words with their positions: t d -> 1 t d."""
-        y: Tensor = self.encoder(x[None], Span(len(x), len(x)))
+        y: Tensor = self.encoder(x[None], SequenceLayout(len(x), len(x)))
         return y
 
     def embed(self, ids: Tensor) -> Tensor:
         """Embeddings plus positions: t -> t d."""
-        x: Tensor = self.token(ids) + self.position(Span(len(ids), len(ids)))
+        x: Tensor = self.token(ids) + self.position(SequenceLayout(len(ids), len(ids)))
         return x
 
     def forward(self, source: Tensor, ids: Tensor) -> Tensor:
         encoded = self.encode(self.embed(source))
-        span, across = Span(len(ids), len(ids)), Span(len(ids), len(source))
-        logits: Tensor = self.head(self.decoder(self.embed(ids)[None], span, encoded, across))
+        layout, across = SequenceLayout(len(ids), len(ids)), SequenceLayout(len(ids), len(source))
+        logits: Tensor = self.head(self.decoder(self.embed(ids)[None], layout, encoded, across))
         return logits[0]  # t v
 
 

@@ -8,8 +8,8 @@ from glassformer.lessons.lesson import Values
 from glassformer.lessons.printed import read_matrices
 from glassformer.lessons.thrones_network import DIM, WORDS
 from glassformer.nn.attention import PlainAttention
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal
-from glassformer.nn.span import Span
 from glassformer.trace import Trace
 
 PRODUCTS = torch.tensor([[112.0, 96.0]], dtype=torch.float64)  # of a query with two keys, 64 wide
@@ -25,7 +25,7 @@ def compute_masked() -> Values:
     printed, layer = read_matrices("thrones_remarks"), PlainAttention(mask=causal)
     x = printed["x"]
     with Trace(layer) as trace:
-        mixture = layer(x[None], Span(3, 3))[0]
+        mixture = layer(x[None], SequenceLayout(3, 3))[0]
     softmax_1, softmax_2 = (printed[f"printed_mask_{head}"].softmax(dim=-1) for head in (1, 2))
     return {
         **printed,

@@ -14,9 +14,9 @@ from glassformer.nn.block import Block, post_norm
 from glassformer.nn.dropout import Dropout
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
 from glassformer.nn.heads import MaskedHead, Pooler
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Alibi, Learned
-from glassformer.nn.span import Span
 from glassformer.trace import Tap, tap
 
 TRAITS = TRANSFORMER | {Trait.SEGMENTED, Trait.POSITIONLESS}
@@ -78,13 +78,13 @@ class Body(nn.Module):
         self, ids: Tensor, segments: Tensor | None = None, keep: Tensor | None = None
     ) -> Tensor:
         """Features of each token: b t -> b t d; segments, b t, are 0 in the first text, then 1."""
-        span = Span.of(ids, keep)
+        layout = SequenceLayout.from_ids(ids, keep)
         segments = torch.zeros_like(ids) if segments is None else segments
         x = self.token(ids) + self.segment(segments)  # b t d
-        x = tap("embedded", x if self.position is None else x + self.position(span))
+        x = tap("embedded", x if self.position is None else x + self.position(layout))
         x = self.dropout(self.norm(x))
         for block in self.blocks:
-            x = block(x, span)
+            x = block(x, layout)
         features: Tensor = x
         return features
 
@@ -95,7 +95,7 @@ class BertNetwork(Network):
     traits = TRAITS
     embeddings = ("body.token", "body.position", "body.segment")
     stacks = ("body.blocks",)
-    takes = ("ids", "keep", "segments")
+    forward_inputs = ("ids", "keep", "segments")
     body: Body
 
     def __init__(self, config: BodyConfig) -> None:
@@ -135,13 +135,13 @@ class Bert(BertNetwork):
     def masked_logits(
         self,
         ids: Tensor,
-        asked: Tensor,
+        masked_positions: Tensor,
         segments: Tensor | None = None,
         keep: Tensor | None = None,
     ) -> MaskedLogits:
         """Scores where `asked`, b t, is true, and for whether the second text follows the first."""
         x = self.body(ids, segments, keep)
-        tokens = self.masked(x[asked], self.body.token.weight)
+        tokens = self.masked(x[masked_positions], self.body.token.weight)
         if self.pooler is None or self.head is None:
             return MaskedLogits(tokens)
         return MaskedLogits(tokens, self.head(self.body.dropout(self.pooler(x, keep))))

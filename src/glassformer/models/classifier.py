@@ -12,8 +12,8 @@ from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, post_norm
 from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.heads import POOLED, mean_pool
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.positions import Learned
-from glassformer.nn.span import Span
 from glassformer.trace import Tap, tap
 
 
@@ -59,8 +59,8 @@ class Classifier(Network):
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
         """What the last block knows of each token: b t -> b t d."""
-        span = Span.of(ids, keep)
-        x = tap("embedded", self.token(ids) + self.position(span))  # b t d
+        layout = SequenceLayout.from_ids(ids, keep)
+        x = tap("embedded", self.token(ids) + self.position(layout))  # b t d
         for block in self.blocks:
-            x = block(x, span)
+            x = block(x, layout)
         return x

@@ -10,8 +10,8 @@ from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.cache import Cache
 from glassformer.nn.convolution import convolutions
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.norms import LayerNorm
-from glassformer.nn.span import Span
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Config(ModelConfig):
     context: int = 256  # the tokens that it learns from at once; it can read more
     dim: int = 256
     depth: int = 6
-    width: int = 3  # tokens that a layer sees at once
+    kernel_size: int = 3  # tokens that a layer sees at once
     dropout: float = 0.0
 
 
@@ -36,7 +36,7 @@ class Convolutional(Network):
         super().__init__(config)
         c = config
         self.token = nn.Embedding(c.vocab, c.dim)
-        self.layers = convolutions(c.dim, c.depth, c.width, causal=True, dropout=c.dropout)
+        self.layers = convolutions(c.dim, c.depth, c.kernel_size, causal=True, dropout=c.dropout)
         self.norm = LayerNorm(c.dim)
         init.normal(self)
 
@@ -51,10 +51,10 @@ class Convolutional(Network):
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """What the last layer knows of each token: b t -> b t d."""
-        span = Span.of(ids, keep, cache)
+        layout = SequenceLayout.from_ids(ids, keep, cache)
         x = self.token(ids)  # b t d
         for i, layer in enumerate(self.layers):
-            x = layer(x, span, cache.pasts[i] if cache else None)
+            x = layer(x, layout, cache.layers[i] if cache else None)
         features: Tensor = self.norm(x)
         return features
 

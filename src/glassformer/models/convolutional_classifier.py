@@ -9,8 +9,8 @@ from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.convolution import convolutions
 from glassformer.nn.heads import POOLED, mean_pool
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.norms import LayerNorm
-from glassformer.nn.span import Span
 from glassformer.trace import Tap
 
 
@@ -21,7 +21,7 @@ class Config(ModelConfig):
     context: int = 512  # the most tokens that it is given; it could read more
     dim: int = 128
     depth: int = 4
-    width: int = 3  # tokens that a layer sees at once
+    kernel_size: int = 3  # tokens that a layer sees at once
     dropout: float = 0.0
 
 
@@ -37,7 +37,7 @@ class ConvolutionalClassifier(Network):
         super().__init__(config)
         c = config
         self.token = nn.Embedding(c.vocab, c.dim)
-        self.layers = convolutions(c.dim, c.depth, c.width, causal=False, dropout=c.dropout)
+        self.layers = convolutions(c.dim, c.depth, c.kernel_size, causal=False, dropout=c.dropout)
         self.norm, self.head = LayerNorm(c.dim), nn.Linear(c.dim, c.classes)
         init.normal(self)
 
@@ -48,9 +48,9 @@ class ConvolutionalClassifier(Network):
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
         """What the last layer knows of each token: b t -> b t d."""
-        span = Span.of(ids, keep)
+        layout = SequenceLayout.from_ids(ids, keep)
         x = self.token(ids)  # b t d
         for layer in self.layers:
-            x = layer(x, span)
+            x = layer(x, layout)
         features: Tensor = self.norm(x)
         return features

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from glassformer.core.errors import GlassError
 from glassformer.models.network import DECODER, ModelConfig, Network, Trait
 from glassformer.nn import init
-from glassformer.nn.attention import Additive, Attention, PlainAttention, dot, scaled_dot
+from glassformer.nn.attention import AdditiveScore, Attention, PlainAttention, dot, scaled_dot
 from glassformer.nn.block import Block
 from glassformer.nn.cache import Cache
 from glassformer.nn.feedforward import FeedForward
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Alibi, Learned, Position, Rotary, Sinusoidal
-from glassformer.nn.span import Span
 from glassformer.trace import Tap, tap
 
 WAVES = 0.03  # the size of waves, beside embeddings that start no larger
@@ -80,13 +80,15 @@ class Decoder(Network):
         return Sinusoidal(c.dim) if c.position == "sinusoidal" else None
 
     def attention(self) -> nn.Module:
-        c, width = self.config, self.config.dim // self.config.heads
+        c, head_dim = self.config, self.config.dim // self.config.heads
         if c.score == "plain":
             return PlainAttention(mask=causal)
-        score = {"scaled": scaled_dot, "unscaled": dot}.get(c.score) or Additive(c.heads, width)
+        score = {"scaled": scaled_dot, "unscaled": dot}.get(c.score) or AdditiveScore(
+            c.heads, head_dim
+        )
         inside: Position | None = None
         if c.position in ("rotary", "alibi"):
-            inside = Rotary(width) if c.position == "rotary" else Alibi(c.heads)
+            inside = Rotary(head_dim) if c.position == "rotary" else Alibi(c.heads)
         return Attention(
             c.dim,
             c.heads,
@@ -107,12 +109,12 @@ class Decoder(Network):
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """What the last block knows of each token: b t -> b t d."""
-        span = Span.of(ids, keep, cache)
+        layout = SequenceLayout.from_ids(ids, keep, cache)
         x = self.token(ids)  # b t d
         if self.position is not None:
-            x = tap("embedded", x + self.position(span).to(x.dtype) * self.size)
+            x = tap("embedded", x + self.position(layout).to(x.dtype) * self.size)
         for i, block in enumerate(self.blocks):
-            x = block(x, span, cache.pasts[i] if cache else None)
+            x = block(x, layout, cache.layers[i] if cache else None)
         features: Tensor = self.norm(x)
         return features
 

@@ -12,9 +12,9 @@ from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, post_norm
 from glassformer.nn.cache import Cache
 from glassformer.nn.feedforward import FeedForward
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal
 from glassformer.nn.positions import Learned
-from glassformer.nn.span import Span
 from glassformer.trace import Tap, tap
 
 
@@ -63,10 +63,10 @@ class Generator(Network):
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """What the last block knows of each token: b t -> b t d."""
-        span = Span.of(ids, keep, cache)
-        x = tap("embedded", self.token(ids) + self.position(span))  # b t d
+        layout = SequenceLayout.from_ids(ids, keep, cache)
+        x = tap("embedded", self.token(ids) + self.position(layout))  # b t d
         for i, block in enumerate(self.blocks):
-            x = block(x, span, cache.pasts[i] if cache else None)
+            x = block(x, layout, cache.layers[i] if cache else None)
         return x
 
     def cache(self, capacity: int) -> Cache:

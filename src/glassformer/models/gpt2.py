@@ -14,10 +14,10 @@ from glassformer.nn.block import Block
 from glassformer.nn.cache import Cache
 from glassformer.nn.dropout import Dropout
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Learned
-from glassformer.nn.span import Span
 from glassformer.trace import Tap, tap
 
 
@@ -64,7 +64,7 @@ class GPT2(Network):
         self.norm = norm(c.dim)
         init.normal(self)
         for name, weight in self.named_parameters():  # each adds to the stream: together as one
-            if name.endswith(("attention.out.weight", "feedforward.narrow.weight")):
+            if name.endswith(("attention.out.weight", "feedforward.down.weight")):
                 nn.init.normal_(weight, std=0.02 * (2 * c.depth) ** -0.5)
 
     def forward(
@@ -78,11 +78,11 @@ class GPT2(Network):
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """What the last block knows of each token: b t -> b t d."""
-        span = Span.of(ids, keep, cache)
-        x = tap("embedded", self.token(ids) + self.position(span))  # b t d
+        layout = SequenceLayout.from_ids(ids, keep, cache)
+        x = tap("embedded", self.token(ids) + self.position(layout))  # b t d
         x = self.dropout(x)
         for i, block in enumerate(self.blocks):
-            x = block(x, span, cache.pasts[i] if cache else None)
+            x = block(x, layout, cache.layers[i] if cache else None)
         features: Tensor = self.norm(x)
         return features
 

@@ -15,10 +15,10 @@ from glassformer.nn.block import Block
 from glassformer.nn.cache import Cache
 from glassformer.nn.dropout import Dropout
 from glassformer.nn.feedforward import ACTIVATIONS, GatedFeedForward
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal
 from glassformer.nn.norms import RMSNorm
-from glassformer.nn.positions import Rotary, Stretch
-from glassformer.nn.span import Span
+from glassformer.nn.positions import RopeScaling, Rotary
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,12 @@ class Config(ModelConfig):
     dim: int = 512
     depth: int = 8
     heads: int = 8
-    key_heads: int | None = None  # each serves several queries; as many as heads unless given
-    width: int | None = None  # of a head; dim / heads unless given
+    kv_heads: int | None = None  # each serves several queries; as many as heads unless given
+    head_dim: int | None = None  # of a head; dim / heads unless given
     hidden: int = 1376  # inside feed-forward
     activation: Literal["silu", "gelu", "gelu_tanh", "relu"] = "silu"
-    base: float = 10_000.0  # of the rotary waves
-    stretch: Stretch | None = None
+    rope_theta: float = 10_000.0  # of the rotary waves
+    rope_scaling: RopeScaling | None = None
     eps: float = 1e-5
     tied: bool = False  # whether the head is the embedding
     attention_bias: bool = False
@@ -42,8 +42,8 @@ class Config(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.heads % (self.key_heads or self.heads):
-            raise GlassError(f"{self.key_heads} key_heads cannot serve {self.heads} heads equally")
+        if self.heads % (self.kv_heads or self.heads):
+            raise GlassError(f"{self.kv_heads} kv_heads cannot serve {self.heads} heads equally")
 
 
 class Llama(Network):
@@ -65,10 +65,10 @@ class Llama(Network):
                 Attention(
                     c.dim,
                     c.heads,
-                    key_heads=c.key_heads,
-                    width=c.width,
+                    kv_heads=c.kv_heads,
+                    head_dim=c.head_dim,
                     mask=causal,
-                    position=Rotary(c.width or c.dim // c.heads, c.base, c.stretch),
+                    position=Rotary(c.head_dim or c.dim // c.heads, c.rope_theta, c.rope_scaling),
                     dropout=c.dropout,
                     bias=c.attention_bias,
                     out_bias=c.attention_bias,
@@ -99,10 +99,10 @@ class Llama(Network):
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """What the last block knows of each token: b t -> b t d."""
-        span = Span.of(ids, keep, cache)
+        layout = SequenceLayout.from_ids(ids, keep, cache)
         x = self.dropout(self.token(ids))  # b t d
         for i, block in enumerate(self.blocks):
-            x = block(x, span, cache.pasts[i] if cache else None)
+            x = block(x, layout, cache.layers[i] if cache else None)
         features: Tensor = self.norm(x)
         return features
 

@@ -51,7 +51,7 @@ class MaskedLM(Protocol):
     def masked_logits(
         self,
         ids: Tensor,
-        asked: Tensor,
+        masked_positions: Tensor,
         segments: Tensor | None = None,
         keep: Tensor | None = None,
     ) -> "MaskedLogits":
@@ -62,7 +62,7 @@ class MaskedLM(Protocol):
 @dataclass(frozen=True)
 class MaskedLogits:
     tokens: Tensor  # n v, for the tokens that were asked for
-    follows: Tensor | None = None  # b 2, whether the second text follows the first
+    is_next: Tensor | None = None  # b 2, whether the second text follows the first
 
 
 @runtime_checkable
@@ -146,7 +146,10 @@ class Network(nn.Module):
     embeddings: ClassVar[tuple[str, ...]] = ()  # modules with a row for each token or position
     stacks: ClassVar[tuple[str, ...]] = ()  # lists of layers, in the order in which they run
     heads: ClassVar[tuple[str, ...]] = ()  # modules that answer one task, and no other
-    takes: ClassVar[tuple[str, ...]] = ("ids", "keep")  # entries of a batch that `forward` reads
+    forward_inputs: ClassVar[tuple[str, ...]] = (
+        "ids",
+        "keep",
+    )  # entries of a batch that `forward` reads
     config: Any
 
     def __init__(self, config: Any) -> None:
@@ -156,9 +159,9 @@ class Network(nn.Module):
     def has(self, *traits: Trait) -> bool:
         return self.traits.issuperset(traits)
 
-    def inputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def select_inputs(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The entries of a batch that `forward` takes."""
-        return {name: batch[name] for name in self.takes if name in batch}
+        return {name: batch[name] for name in self.forward_inputs if name in batch}
 
     @property
     def context(self) -> int | None:

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from glassformer.models.network import DECODES, ModelConfig, Network, Trait
 from glassformer.nn import init
-from glassformer.nn.cache import Cache, Carry
+from glassformer.nn.cache import Cache, RecurrentState
 from glassformer.nn.dropout import Dropout
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.recurrence import Recurrence
-from glassformer.nn.span import Span
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Recurrent(Network):
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """What the last layer knows of each token: b t -> b t d."""
-        span = Span.of(ids, keep, cache)
+        layout = SequenceLayout.from_ids(ids, keep, cache)
         x: Tensor = self.dropout(self.token(ids))  # b t d
         for i, layer in enumerate(self.layers):
-            x = self.dropout(layer(x, span, cache.pasts[i] if cache else None))
+            x = self.dropout(layer(x, layout, cache.layers[i] if cache else None))
         return x
 
     def cache(self, capacity: int) -> Cache:
-        return Cache(len(self.layers), capacity, past=Carry)
+        return Cache(len(self.layers), capacity, layer_type=RecurrentState)

@@ -9,8 +9,8 @@ from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.dropout import Dropout
 from glassformer.nn.heads import POOLED, mean_pool
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.recurrence import Recurrence
-from glassformer.nn.span import Span
 from glassformer.trace import Tap, tap
 
 
@@ -52,8 +52,8 @@ class RecurrentClassifier(Network):
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
         """What the last layer knows of each token: b t -> b t d."""
-        span = Span.of(ids, keep)
+        layout = SequenceLayout.from_ids(ids, keep)
         x = self.dropout(self.token(ids))  # b t d
         for forth, back in zip(self.forth, self.back, strict=True):
-            x = self.dropout(forth(x, span) + back(x, span))
+            x = self.dropout(forth(x, layout) + back(x, layout))
         return tap("features", x)

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from glassformer.models.network import DECODES, ModelConfig, Network, Trait
 from glassformer.nn import init
-from glassformer.nn.attention import Additive, Attention, dot
-from glassformer.nn.cache import Cache, Carry
+from glassformer.nn.attention import AdditiveScore, Attention, dot
+from glassformer.nn.cache import Cache, RecurrentState
 from glassformer.nn.dropout import Dropout
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.recurrence import Recurrence
-from glassformer.nn.span import Span
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class RecurrentTranslator(Network):
     traits = DECODES | {Trait.SEQ2SEQ}
     embeddings = ("token",)
     stacks = ("encoder", "decoder")
-    takes = ("ids", "source", "source_keep")
+    forward_inputs = ("ids", "source", "source_keep")
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -44,7 +44,7 @@ class RecurrentTranslator(Network):
         self.token, self.dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.dropout)
         self.encoder = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
         self.decoder = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
-        score = Additive(1, c.dim) if c.attention == "additive" else dot
+        score = AdditiveScore(1, c.dim) if c.attention == "additive" else dot
         self.cross = None if c.attention == "none" else Attention(c.dim, 1, score=score)
         self.together = nn.Linear(c.dim if self.cross is None else 2 * c.dim, c.dim)
         init.normal(self, std=c.dim**-0.5)
@@ -63,8 +63,8 @@ class RecurrentTranslator(Network):
         A cache remembers the source: it is given with the first ids only.
         """
         known, read = cache.source if cache else None, None
-        span = Span.of(ids, keep, cache)
-        pasts = cache.pasts if cache else [Carry(None) for _ in self.decoder]
+        layout = SequenceLayout.from_ids(ids, keep, cache)
+        layers = cache.layers if cache else [RecurrentState(None) for _ in self.decoder]
         if known and known.length:
             if source is not None:
                 raise ValueError("the cache holds a source already: give another a new cache")
@@ -72,21 +72,23 @@ class RecurrentTranslator(Network):
         elif source is not None:
             read, states = self.encode(source, source_keep, known)
             length = source.shape[1]
-            for past, state in zip(pasts, states, strict=True):
-                past.begin(state)
+            for layer_cache, state in zip(layers, states, strict=True):
+                layer_cache.set_initial(state)
         else:
             raise ValueError("the translator needs source ids, unless its cache has read them")
 
         x = self.dropout(self.token(ids))  # b t d
-        for layer, past in zip(self.decoder, pasts, strict=True):
-            x = self.dropout(layer(x, span, past))
+        for layer, layer_cache in zip(self.decoder, layers, strict=True):
+            x = self.dropout(layer(x, layout, layer_cache))
         if self.cross is not None:
-            source_span = Span(ids.shape[1], length, keep=source_keep, device=ids.device)
-            source_past = known.pasts[0] if known else None
-            found = self.cross(x, source_span, source=read, past=source_past)
+            source_layout = SequenceLayout(
+                ids.shape[1], length, keep=source_keep, device=ids.device
+            )
+            source_cache = known.layers[0] if known else None
+            found = self.cross(x, source_layout, source=read, layer_cache=source_cache)
             x = torch.cat((x, found), dim=-1)
         elif known is not None and read is not None:
-            known.pasts[0].extend(read[:, None], read[:, None])
+            known.layers[0].extend(read[:, None], read[:, None])
         x = torch.tanh(self.together(x))
         return F.linear(x, self.token.weight)  # the head is the embedding
 
@@ -98,13 +100,15 @@ class RecurrentTranslator(Network):
         self, source: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> tuple[Tensor, list[object]]:
         """What the encoder says of each token, b s d, and what its layers remember at the end."""
-        span, states = Span.of(source, keep, cache), []
+        layout, states = SequenceLayout.from_ids(source, keep, cache), []
         x = self.dropout(self.token(source))
         for layer in self.encoder:
-            carry = Carry(None)
-            x = self.dropout(layer(x, span, carry))
-            states.append(carry.state)
+            state = RecurrentState(None)
+            x = self.dropout(layer(x, layout, state))
+            states.append(state.state)
         return x, states
 
     def cache(self, capacity: int) -> Cache:
-        return Cache(len(self.decoder), capacity, Cache(1, capacity=None), past=Carry)
+        return Cache(
+            len(self.decoder), capacity, Cache(1, capacity=None), layer_type=RecurrentState
+        )

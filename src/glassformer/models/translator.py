@@ -14,9 +14,9 @@ from glassformer.nn.block import Block, CrossBlock, post_norm
 from glassformer.nn.cache import Cache
 from glassformer.nn.dropout import drop
 from glassformer.nn.feedforward import FeedForward
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal
 from glassformer.nn.positions import Sinusoidal
-from glassformer.nn.span import Span
 from glassformer.trace import Tap, tap
 
 
@@ -37,7 +37,7 @@ class Translator(Network):
     embeddings = ("token", "source_token")
     stacks = ("encoder", "decoder")
     taps: ClassVar[dict[str, Tap]] = {"embedded": Tap("b t d", "√d × E[id] + P")}
-    takes = ("ids", "source", "source_keep")
+    forward_inputs = ("ids", "source", "source_keep")
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -84,13 +84,13 @@ class Translator(Network):
         else:
             raise ValueError("the translator needs source ids, unless its cache has read them")
 
-        span = Span.of(ids, keep, cache)
-        source_span = Span(ids.shape[1], length, keep=source_keep, device=ids.device)
-        x = self.embed(self.token, ids, span)
+        layout = SequenceLayout.from_ids(ids, keep, cache)
+        source_layout = SequenceLayout(ids.shape[1], length, keep=source_keep, device=ids.device)
+        x = self.embed(self.token, ids, layout)
         for i, block in enumerate(self.decoder):
-            past = cache.pasts[i] if cache else None
-            source_past = known.pasts[i] if known else None
-            x = block(x, span, read, source_span, past, source_past)
+            layer_cache = cache.layers[i] if cache else None
+            source_cache = known.layers[i] if known else None
+            x = block(x, layout, read, source_layout, layer_cache, source_cache)
         return F.linear(x, self.token.weight)  # the head is the embedding
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
@@ -100,15 +100,15 @@ class Translator(Network):
         self, source: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
         """What the encoder makes of source ids: b s -> b s d. The cache holds their padding."""
-        span = Span.of(source, keep, cache)
-        x = self.embed(self.source_token or self.token, source, span)
+        layout = SequenceLayout.from_ids(source, keep, cache)
+        x = self.embed(self.source_token or self.token, source, layout)
         for block in self.encoder:
-            x = block(x, span)
+            x = block(x, layout)
         return x
 
-    def embed(self, token: nn.Embedding, ids: Tensor, span: Span) -> Tensor:
+    def embed(self, token: nn.Embedding, ids: Tensor, layout: SequenceLayout) -> Tensor:
         x: Tensor = token(ids) * self.config.dim**0.5
-        x = tap("embedded", x + self.position(span).to(x.dtype))
+        x = tap("embedded", x + self.position(layout).to(x.dtype))
         return drop(x, self.config.dropout) if self.training else x  # b t d
 
     def cache(self, capacity: int) -> Cache:

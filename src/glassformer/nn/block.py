@@ -6,10 +6,10 @@ from functools import partial
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from glassformer.core.i18n import say
-from glassformer.nn.cache import Past
+from glassformer.core.i18n import tr
+from glassformer.nn.cache import LayerCache
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.norms import LayerNorm
-from glassformer.nn.span import Span
 from glassformer.trace import Tap, tap
 
 Layer = Callable[[Tensor], Tensor]
@@ -28,7 +28,7 @@ def post_norm(name: str, x: Tensor, norm: Layer, layer: Layer) -> Tensor:
 def residual_taps(residual: Residual, *layers: str) -> dict[str, Tap]:
     """The sums that a block names, one for each of its layers."""
     formula = "x + {layer}(norm(x))" if residual is pre_norm else "x + {layer}(x)"
-    return {f"{layer}_residual": Tap("b t d", say(formula, layer=layer)) for layer in layers}
+    return {f"{layer}_residual": Tap("b t d", tr(formula, layer=layer)) for layer in layers}
 
 
 class Block(nn.Module):
@@ -48,8 +48,10 @@ class Block(nn.Module):
         self.feedforward, self.feedforward_norm = feedforward, norm(dim)
         self.residual = residual
 
-    def forward(self, x: Tensor, span: Span, past: Past | None = None) -> Tensor:
-        look = partial(self.attention, span=span, past=past)
+    def forward(
+        self, x: Tensor, layout: SequenceLayout, layer_cache: LayerCache | None = None
+    ) -> Tensor:
+        look = partial(self.attention, layout=layout, layer_cache=layer_cache)
         x = self.residual("attention", x, self.attention_norm, look)
         return self.residual("feedforward", x, self.feedforward_norm, self.feedforward)
 
@@ -80,14 +82,14 @@ class CrossBlock(nn.Module):
     def forward(
         self,
         x: Tensor,
-        span: Span,
+        layout: SequenceLayout,
         source: Tensor | None,
-        source_span: Span,
-        past: Past | None = None,
-        source_past: Past | None = None,
+        source_layout: SequenceLayout,
+        layer_cache: LayerCache | None = None,
+        source_cache: LayerCache | None = None,
     ) -> Tensor:
-        look = partial(self.attention, span=span, past=past)
-        read = partial(self.cross, span=source_span, source=source, past=source_past)
+        look = partial(self.attention, layout=layout, layer_cache=layer_cache)
+        read = partial(self.cross, layout=source_layout, source=source, layer_cache=source_cache)
         x = self.residual("attention", x, self.attention_norm, look)
         x = self.residual("cross", x, self.cross_norm, read)
         return self.residual("feedforward", x, self.feedforward_norm, self.feedforward)

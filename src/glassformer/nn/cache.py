@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SMALLEST = 64  # tokens that a buffer has room for at first
+MIN_CAPACITY = 64  # tokens that a buffer has room for at first
 
 
-class Past:
+class LayerCache:
     """One layer's keys and values so far, in buffers that grow with the text up to `capacity`.
 
     A source is read in one piece: its past has no capacity, and is complete after that.
@@ -27,36 +27,36 @@ class Past:
             raise ValueError(f"the cache holds {len(self.keys)} texts; {len(k)} were given")
         if self.capacity is not None and end > self.capacity:
             raise ValueError(f"the cache holds {self.capacity} tokens; {end} do not fit")
-        self.keys = self.with_room(self.keys, k, end)
-        self.values = self.with_room(self.values, v, end)
+        self.keys = self.grow(self.keys, k, end)
+        self.values = self.grow(self.values, v, end)
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
         self.length = end
-        return self.so_far()
+        return self.contents()
 
-    def with_room(self, buffer: Tensor, new: Tensor, end: int) -> Tensor:
+    def grow(self, buffer: Tensor, new: Tensor, end: int) -> Tensor:
         """A buffer for `end` tokens: the old one, or one of twice the size that holds the same."""
         if self.length and end <= buffer.shape[2]:
             return buffer
-        size = end if self.capacity is None else min(max(2 * end, SMALLEST), self.capacity)
+        size = end if self.capacity is None else min(max(2 * end, MIN_CAPACITY), self.capacity)
         larger = new.new_empty(*new.shape[:2], size, new.shape[3])
         if self.length:
             larger[:, :, : self.length] = buffer[:, :, : self.length]
         return larger
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         return self.capacity is None and self.length > 0
 
-    def so_far(self) -> tuple[Tensor, Tensor]:
+    def contents(self) -> tuple[Tensor, Tensor]:
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
-    def select(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         if self.length:
             self.keys, self.values = self.keys[rows], self.values[rows]
 
 
-class Carry:
+class RecurrentState:
     """What one recurrent layer carries from token to token: tensors of the shape 1 b d.
 
     The state before the last pass is kept too, should that pass fail in another layer.
@@ -70,11 +70,11 @@ class Carry:
     def state(self) -> Any:
         return self.states.get(self.length)
 
-    def begin(self, state: Any) -> None:
+    def set_initial(self, state: Any) -> None:
         """Start from a state that comes from elsewhere."""
         self.states = {0: state}
 
-    def take(self, new: int, state: Any) -> None:
+    def advance(self, new: int, state: Any) -> None:
         """Remember the state after so many new tokens."""
         end = self.length + new
         if self.capacity is not None and end > self.capacity:
@@ -82,7 +82,7 @@ class Carry:
         self.states = {self.length: self.state, end: state}
         self.length = end
 
-    def select(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         def of(state: Any) -> Any:
             if state is None:
                 return None
@@ -102,25 +102,25 @@ class Cache:
         depth: int,
         capacity: int | None,
         source: Cache | None = None,
-        past: Any = Past,
+        layer_type: Any = LayerCache,
     ) -> None:
-        self.pasts = [past(capacity) for _ in range(depth)]
+        self.layers = [layer_type(capacity) for _ in range(depth)]
         self.source = source  # what cross-attention reads, kept after the first pass
         self.keep: Tensor | None = None  # b s, or None while no text was padded
 
     @property
     def length(self) -> int:
         """How many tokens every layer has read."""
-        return int(min(past.length for past in self.pasts))
+        return int(min(layer_cache.length for layer_cache in self.layers))
 
-    def begin(self, keep: Tensor | None, batch: int, new: int) -> tuple[int, Tensor | None]:
+    def start_pass(self, keep: Tensor | None, batch: int, new: int) -> tuple[int, Tensor | None]:
         """Make ready for new tokens: how many there are before, and which of all are real, b s.
 
         What a pass that failed has left behind is forgotten.
         """
         before = self.length
-        for past in self.pasts:
-            past.length = before
+        for layer_cache in self.layers:
+            layer_cache.length = before
         if self.keep is None and keep is None:
             return before, None
         known = keep if keep is not None else self.keep
@@ -130,11 +130,11 @@ class Cache:
         self.keep = torch.cat((old, real[:, :new] if keep is None else keep), dim=1)
         return before, self.keep
 
-    def select(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Go on with these rows of the batch: a beam search drops some and doubles others."""
-        for past in self.pasts:
-            past.select(rows)
+        for layer_cache in self.layers:
+            layer_cache.select_rows(rows)
         if self.keep is not None:
             self.keep = self.keep[rows]
         if self.source is not None:
-            self.source.select(rows)
+            self.source.select_rows(rows)

@@ -3,20 +3,22 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.nn.cache import Past
+from glassformer.nn.cache import LayerCache
 from glassformer.nn.dropout import Dropout
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.norms import LayerNorm
-from glassformer.nn.span import Span
 
 WIDEST = 10  # layers after which windows begin small again
 
 
 def convolutions(
-    dim: int, depth: int, width: int, *, causal: bool, dropout: float
+    dim: int, depth: int, kernel_size: int, *, causal: bool, dropout: float
 ) -> nn.ModuleList:
     """Layers of which each sees twice as far as the one before."""
     far = (2 ** (i % WIDEST) for i in range(depth))
-    return nn.ModuleList(Convolution(dim, width, d, causal=causal, dropout=dropout) for d in far)
+    return nn.ModuleList(
+        Convolution(dim, kernel_size, d, causal=causal, dropout=dropout) for d in far
+    )
 
 
 class Convolution(nn.Module):
@@ -27,23 +29,25 @@ class Convolution(nn.Module):
     """
 
     def __init__(
-        self, dim: int, width: int, dilation: int, *, causal: bool, dropout: float = 0.0
+        self, dim: int, kernel_size: int, dilation: int, *, causal: bool, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.norm = LayerNorm(dim)
-        self.window = nn.Conv1d(dim, 2 * dim, width, dilation=dilation)
-        self.dropout, self.reach = Dropout(dropout), (width - 1) * dilation
+        self.window = nn.Conv1d(dim, 2 * dim, kernel_size, dilation=dilation)
+        self.dropout, self.reach = Dropout(dropout), (kernel_size - 1) * dilation
         self.causal = causal
 
-    def forward(self, x: Tensor, span: Span, past: Past | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, layout: SequenceLayout, layer_cache: LayerCache | None = None
+    ) -> Tensor:
         """x, b t d, and what the window shows of it."""
         seen: Tensor = self.norm(x)
-        if span.keep is not None:
-            seen = seen * span.keep[:, -span.queries :, None]
-        if past is not None:
-            seen = past.extend(seen[:, None], seen[:, None])[0][:, 0]
-        seen = seen[:, -(span.queries + self.reach) :]
-        missing = span.queries + self.reach - seen.shape[1]
+        if layout.keep is not None:
+            seen = seen * layout.keep[:, -layout.queries :, None]
+        if layer_cache is not None:
+            seen = layer_cache.extend(seen[:, None], seen[:, None])[0][:, 0]
+        seen = seen[:, -(layout.queries + self.reach) :]
+        missing = layout.queries + self.reach - seen.shape[1]
         left = missing if self.causal else missing // 2
         seen = F.pad(seen.mT, (left, missing - left))  # b d s
         added: Tensor = F.glu(self.window(seen), dim=1).mT

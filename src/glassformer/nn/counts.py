@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.core.errors import GlassError
-from glassformer.core.i18n import say
+from glassformer.core.i18n import tr
 from glassformer.trace import Tap, tap, watched
 
 
-def before(ids: Tensor, far: int) -> list[Tensor]:
+def previous_ids(ids: Tensor, far: int) -> list[Tensor]:
     """Each id, the one before it, and so on: b t -> columns of b * t; -1 where there is none."""
     length, none = ids.shape[1], ids.new_full((len(ids), far - 1), -1)
     longer = torch.cat((none, ids), dim=1)
@@ -20,13 +20,13 @@ def before(ids: Tensor, far: int) -> list[Tensor]:
     return [longer[:, start : start + length].flatten() for start in starts]
 
 
-def table(values: Tensor | None = None) -> nn.Parameter:
+def int_parameter(values: Tensor | None = None) -> nn.Parameter:
     """Whole numbers that are kept with a model's weights, but learnt by no gradient."""
     values = torch.zeros(0, dtype=torch.int64) if values is None else values
     return nn.Parameter(values, requires_grad=False)
 
 
-class Tables(nn.Module):
+class CountModule(nn.Module):
     """A module with tables, which are as long as what was counted: they take the size of what is
     loaded."""
 
@@ -38,18 +38,18 @@ class Tables(nn.Module):
         super()._load_from_state_dict(state, prefix, *rest)
 
 
-def refuse_unless(sound: bool, what: str) -> None:
+def check_tables(sound: bool, what: str) -> None:
     """Tables that counting could not have made are refused when they are loaded."""
     if not sound:
         raise GlassError(f"its tables are damaged: {what}")
 
 
-def rises(keys: Tensor) -> bool:
+def is_increasing(keys: Tensor) -> bool:
     """Whether keys are one row of numbers, each above the one before and none below 0."""
     return keys.ndim == 1 and bool((keys[1:] > keys[:-1]).all() and (keys[:1] >= 0).all())
 
 
-class Sequences(Tables):
+class NGramIndex(CountModule):
     """Sequences of ids that occurred, each with a number of its own among those of its length.
 
     They are given in columns, n ids each; one that ends early has -1 from there on. For each
@@ -60,20 +60,20 @@ class Sequences(Tables):
     def __init__(self, vocab: int, longest: int) -> None:
         super().__init__()
         self.vocab = vocab
-        self.keys = nn.ParameterList(table() for _ in range(longest))
+        self.keys = nn.ParameterList(int_parameter() for _ in range(longest))
 
     def check(self) -> None:
-        refuse_unless(all(map(rises, self.keys)), "keys are not in order")
+        check_tables(all(map(is_increasing, self.keys)), "keys are not in order")
 
     @torch.no_grad()
-    def fit(self, columns: Sequence[Tensor], least: int = 1) -> Iterator[Tensor]:
+    def fit(self, columns: Sequence[Tensor], min_count: int = 1) -> Iterator[Tensor]:
         """Note all sequences that occur so often; give their numbers, n, as `find` does."""
         number = torch.zeros_like(columns[0])
         for length, column in enumerate(columns):
             there = (number >= 0) & (column >= 0)
             keys = number[there] * self.vocab + column[there]
             keys, found, counts = torch.unique(keys, return_inverse=True, return_counts=True)
-            often = counts >= least
+            often = counts >= min_count
             self.keys[length].data = keys[often]
             renamed = torch.where(often, often.cumsum(0) - 1, -1)
             number = torch.full_like(number, -1).masked_scatter(there, renamed[found])
@@ -88,7 +88,7 @@ class Sequences(Tables):
             yield number
 
 
-class Counts(Tables):
+class NGramCounts(CountModule):
     """How often each answer came with each context, for contexts of every length up to `order`.
 
     A context is given in columns, the most telling id first. Answers have the key (number of the
@@ -99,15 +99,17 @@ class Counts(Tables):
     def __init__(self, vocab: int, order: int) -> None:
         super().__init__()
         self.vocab, self.order = vocab, order
-        self.contexts = Sequences(vocab, order)
-        self.answers = nn.ParameterList(table() for _ in range(order + 1))
-        self.upto = nn.ParameterList(table() for _ in range(order + 1))
+        self.contexts = NGramIndex(vocab, order)
+        self.answers = nn.ParameterList(int_parameter() for _ in range(order + 1))
+        self.cumulative = nn.ParameterList(int_parameter() for _ in range(order + 1))
 
     def check(self) -> None:
-        refuse_unless(all(map(rises, self.answers)), "answers are not in order")
-        for answers, upto in zip(self.answers, self.upto, strict=True):
-            counted = upto.ndim == 1 and len(upto) == (len(answers) + 1 if len(upto) else 0)
-            refuse_unless(counted and bool((upto.diff() > 0).all()), "counts are not in order")
+        check_tables(all(map(is_increasing, self.answers)), "answers are not in order")
+        for answers, cumulative in zip(self.answers, self.cumulative, strict=True):
+            counted = cumulative.ndim == 1 and len(cumulative) == (
+                len(answers) + 1 if len(cumulative) else 0
+            )
+            check_tables(counted and bool((cumulative.diff() > 0).all()), "counts are not in order")
 
     @torch.no_grad()
     def fit(self, columns: Sequence[Tensor], answers: Tensor) -> None:
@@ -117,7 +119,7 @@ class Counts(Tables):
             keys = (number * self.vocab + answers)[number >= 0]
             keys, counts = torch.unique(keys, return_counts=True)
             self.answers[length].data = keys
-            self.upto[length].data = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
+            self.cumulative[length].data = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
 
     def find(self, columns: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """For each length of context: its number, n, and where its answers begin and end.
@@ -130,40 +132,42 @@ class Counts(Tables):
             last = torch.searchsorted(answers, (number + 1) * self.vocab)
             yield number, first, torch.where(number >= 0, last, first)
 
-    def chances(self, columns: Sequence[Tensor]) -> Tensor:
+    def probs(self, columns: Sequence[Tensor]) -> Tensor:
         """The chance of every answer, n v, by Witten and Bell.
 
         A context with as many kinds of answer as occurrences is trusted by half, one with few kinds
         more; the rest of the trust is that in the next shorter context.
         """
         shape = len(columns[0]), self.vocab
-        chances = torch.full(shape, 1 / self.vocab, device=columns[0].device)
+        probs = torch.full(shape, 1 / self.vocab, device=columns[0].device)
         for length, (_, first, last) in enumerate(self.find(columns)):
-            upto, kinds = self.upto[length], last - first
-            seen = upto[last] - upto[first] + kinds
-            chances *= torch.where(kinds > 0, kinds / seen.clamp(min=1), 1.0)[:, None]
-            row, answer, count = self.answered(length, first, kinds)
-            chances[row, answer] += count / seen[row]
+            cumulative, distinct = self.cumulative[length], last - first
+            seen = cumulative[last] - cumulative[first] + distinct
+            probs *= torch.where(distinct > 0, distinct / seen.clamp(min=1), 1.0)[:, None]
+            row, answer, count = self.answered(length, first, distinct)
+            probs[row, answer] += count / seen[row]
             if watched(f"order{length}"):
-                tap(f"order{length}", chances.clone())  # the next one changes it
-        return chances
+                tap(f"order{length}", probs.clone())  # the next one changes it
+        return probs
 
     @property
     def order_taps(self) -> dict[str, Tap]:
         """The values that `chances` names, for the module that calls it."""
-        least = Tap("n v", say("(count + kinds / vocab) / (seen + kinds)"))
-        more = Tap("n v", say("(count + kinds × chance knowing one less) / (seen + kinds)"))
-        return {f"order{n}": more if n else least for n in range(self.order + 1)}
+        min_count = Tap("n v", tr("(count + kinds / vocab) / (seen + kinds)"))
+        more = Tap("n v", tr("(count + kinds × chance knowing one less) / (seen + kinds)"))
+        return {f"order{n}": more if n else min_count for n in range(self.order + 1)}
 
-    def likelihood(self, columns: Sequence[Tensor], answers: Tensor) -> Tensor:
+    def target_probs(self, columns: Sequence[Tensor], answers: Tensor) -> Tensor:
         """The chance of one answer each, n: what `chances` has in its place."""
         chance = torch.full(answers.shape, 1 / self.vocab, device=answers.device)
         for length, (number, first, last) in enumerate(self.find(columns)):
-            upto, kinds = self.upto[length], last - first
+            cumulative, distinct = self.cumulative[length], last - first
             place, found = search(self.answers[length], number * self.vocab + answers)
-            count = torch.where(found & (number >= 0), upto[place + 1] - upto[place], 0)
-            seen = upto[last] - upto[first] + kinds
-            chance = torch.where(kinds > 0, (count + kinds * chance) / seen.clamp(min=1), chance)
+            count = torch.where(found & (number >= 0), cumulative[place + 1] - cumulative[place], 0)
+            seen = cumulative[last] - cumulative[first] + distinct
+            chance = torch.where(
+                distinct > 0, (count + distinct * chance) / seen.clamp(min=1), chance
+            )
         return chance
 
     def shares(self, columns: Sequence[Tensor]) -> Tensor:
@@ -171,16 +175,22 @@ class Counts(Tables):
         *_, (_, first, last) = self.find(columns)
         row, answer, count = self.answered(self.order, first, last - first)
         shares = torch.zeros(len(first), self.vocab, device=first.device)
-        seen = self.upto[self.order][last] - self.upto[self.order][first]
+        seen = self.cumulative[self.order][last] - self.cumulative[self.order][first]
         shares[row, answer] = count / seen[row]
         return shares
 
-    def answered(self, length: int, first: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def answered(
+        self, length: int, first: Tensor, distinct: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """All answers from `first` on, so many `kinds` for each row: row, answer and count."""
-        row = torch.repeat_interleave(torch.arange(len(kinds), device=kinds.device), kinds)
-        within = torch.arange(len(row), device=row.device) - (kinds.cumsum(0) - kinds)[row]
-        place, upto = first[row] + within, self.upto[length]
-        return row, self.answers[length][place] % self.vocab, upto[place + 1] - upto[place]
+        row = torch.repeat_interleave(torch.arange(len(distinct), device=distinct.device), distinct)
+        within = torch.arange(len(row), device=row.device) - (distinct.cumsum(0) - distinct)[row]
+        place, cumulative = first[row] + within, self.cumulative[length]
+        return (
+            row,
+            self.answers[length][place] % self.vocab,
+            cumulative[place + 1] - cumulative[place],
+        )
 
 
 def search(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:

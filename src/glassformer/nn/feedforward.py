@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.core.i18n import say
+from glassformer.core.i18n import tr
 from glassformer.nn.attention import bias_term
 from glassformer.nn.dropout import Dropout
 from glassformer.trace import Tap, tap
@@ -29,7 +29,7 @@ def activation_name(activation: Activation) -> str:
     """The name of an activation: by what it gives, for a copy of it is another object."""
     x = torch.linspace(-2, 2, 9)
     same = (name for name, other in ACTIVATIONS.items() if torch.equal(other(x), activation(x)))
-    return NAMES.get(next(same, ""), say("activation"))
+    return NAMES.get(next(same, ""), tr("activation"))
 
 
 class FeedForward(nn.Module):
@@ -44,17 +44,17 @@ class FeedForward(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.widen, self.narrow = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+        self.up, self.down = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
         self.activation, self.dropout = activation, Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = tap("hidden", self.activation(self.widen(x)))  # b t f
-        y: Tensor = self.dropout(self.narrow(hidden))  # b t d
+        hidden = tap("hidden", self.activation(self.up(x)))  # b t f
+        y: Tensor = self.dropout(self.down(hidden))  # b t d
         return y
 
     @property
     def taps(self) -> dict[str, Tap]:
-        wide = f"X W₁{bias_term(self.widen, '₁')}"
+        wide = f"X W₁{bias_term(self.up, '₁')}"
         return {"hidden": Tap("b t f", f"{activation_name(self.activation)}({wide})")}
 
 
@@ -71,16 +71,16 @@ class GatedFeedForward(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.gate, self.widen = (nn.Linear(dim, hidden, bias=bias) for _ in range(2))
-        self.narrow = nn.Linear(hidden, dim, bias=bias)
+        self.gate, self.up = (nn.Linear(dim, hidden, bias=bias) for _ in range(2))
+        self.down = nn.Linear(hidden, dim, bias=bias)
         self.activation, self.dropout = activation, Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = tap("hidden", self.activation(self.gate(x)) * self.widen(x))  # b t f
-        y: Tensor = self.dropout(self.narrow(hidden))  # b t d
+        hidden = tap("hidden", self.activation(self.gate(x)) * self.up(x))  # b t f
+        y: Tensor = self.dropout(self.down(hidden))  # b t d
         return y
 
     @property
     def taps(self) -> dict[str, Tap]:
-        wide, gate = f"X W₁{bias_term(self.widen, '₁')}", f"X W_g{bias_term(self.gate, '_g')}"
+        wide, gate = f"X W₁{bias_term(self.up, '₁')}", f"X W_g{bias_term(self.gate, '_g')}"
         return {"hidden": Tap("b t f", f"{activation_name(self.activation)}({gate}) × ({wide})")}

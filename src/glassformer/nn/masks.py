@@ -28,14 +28,14 @@ class Mask:
     def __repr__(self) -> str:
         return self.name
 
-    def grid(self, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
+    def matrix(self, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
         """The rule as booleans, t s. The queries are the last of the keys, as in decoding."""
         i = torch.arange(keys - queries, keys, device=device)
         j = torch.arange(keys, device=device)
         return self.allow(i[:, None], j[None, :])
 
 
-everything = Mask("everything", lambda i, j: (i == i) & (j == j))
+full = Mask("full", lambda i, j: (i == i) & (j == j))
 causal = Mask("causal", lambda i, j: j <= i)
 
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from glassformer.core.i18n import say
+from glassformer.core.i18n import tr
 from glassformer.trace import Tap, tap, watched
 
 
@@ -15,18 +15,18 @@ class LayerNorm(nn.LayerNorm):
     @property
     def taps(self) -> dict[str, Tap]:
         return {
-            "mean": Tap("b t 1", say("mean of the row")),
-            "deviation": Tap("b t 1", say("√(mean of (x − mean)² + ε)")),
-            "normal": Tap("b t d", say("(x − mean) / deviation")),
+            "mean": Tap("b t 1", tr("mean of the row")),
+            "std": Tap("b t 1", tr("√(mean of (x − mean)² + ε)")),
+            "normalized": Tap("b t d", tr("(x − mean) / deviation")),
         }
 
     def forward(self, x: Tensor) -> Tensor:
-        if not watched("mean", "deviation", "normal"):
+        if not watched("mean", "std", "normalized"):
             return super().forward(x)
         mean = tap("mean", x.mean(dim=-1, keepdim=True))
         variance = (x - mean).square().mean(dim=-1, keepdim=True)
-        deviation = tap("deviation", (variance + self.eps).sqrt())
-        return tap("normal", (x - mean) / deviation) * self.weight + self.bias
+        deviation = tap("std", (variance + self.eps).sqrt())
+        return tap("normalized", (x - mean) / deviation) * self.weight + self.bias
 
 
 class RMSNorm(nn.RMSNorm):
@@ -38,13 +38,13 @@ class RMSNorm(nn.RMSNorm):
     @property
     def taps(self) -> dict[str, Tap]:
         return {
-            "deviation": Tap("b t 1", say("√(mean of x² + ε)")),
-            "normal": Tap("b t d", say("x / deviation")),
+            "std": Tap("b t 1", tr("√(mean of x² + ε)")),
+            "normalized": Tap("b t d", tr("x / deviation")),
         }
 
     def forward(self, x: Tensor) -> Tensor:
-        if not watched("deviation", "normal"):
+        if not watched("std", "normalized"):
             return super().forward(x)
         square = x.square().mean(dim=-1, keepdim=True)
-        deviation = tap("deviation", (square + (self.eps or 0.0)).sqrt())
-        return tap("normal", x / deviation) * self.weight
+        deviation = tap("std", (square + (self.eps or 0.0)).sqrt())
+        return tap("normalized", x / deviation) * self.weight

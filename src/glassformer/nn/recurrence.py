@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from glassformer.nn.cache import Carry
-from glassformer.nn.span import Span
+from glassformer.nn.cache import RecurrentState
+from glassformer.nn.layout import SequenceLayout
 
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 
@@ -22,20 +22,22 @@ class Recurrence(nn.Module):
         super().__init__()
         self.cell, self.backwards = CELLS[cell](dim, dim, batch_first=True), backwards
 
-    def forward(self, x: Tensor, span: Span, carry: Carry | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, layout: SequenceLayout, state: RecurrentState | None = None
+    ) -> Tensor:
         """Read x, b t d, on from what is carried, and carry what is remembered at the end."""
-        before = carry.state if carry else None
+        before = state.state if state else None
         if before is not None and parts(before)[0].shape[1] != len(x):
             held = parts(before)[0].shape[1]
             raise ValueError(f"the cache holds {held} texts; {len(x)} were given")
-        keep = None if span.keep is None else span.keep[:, -span.queries :]
+        keep = None if layout.keep is None else layout.keep[:, -layout.queries :]
         if keep is None and not self.backwards:
             y, after = self.cell(x, before)
         else:
             keep = torch.ones_like(x[..., 0], dtype=torch.bool) if keep is None else keep
             y, after = self.read(x, keep, before)
-        if carry is not None:
-            carry.take(span.queries, after)
+        if state is not None:
+            state.advance(layout.queries, after)
         said: Tensor = y
         return said
 

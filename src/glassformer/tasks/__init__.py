@@ -1,6 +1,6 @@
 """One task, one file, each made of a spec, a dataset, an objective and a codec (task.py)."""
 
-from glassformer.core.config import nearest
+from glassformer.core.config import did_you_mean
 from glassformer.core.errors import GlassError
 from glassformer.tasks.classify import CLASSIFY
 from glassformer.tasks.fill_mask import FILL_MASK
@@ -15,5 +15,5 @@ TASKS: dict[str, TaskSpec] = {
 
 def find_task(name: str) -> TaskSpec:
     if name not in TASKS:
-        raise GlassError(f"there is no task {name!r}{nearest(name, TASKS)}")
+        raise GlassError(f"there is no task {name!r}{did_you_mean(name, TASKS)}")
     return TASKS[name]

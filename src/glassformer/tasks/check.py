@@ -9,9 +9,9 @@ from typing import Any
 
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import NullReporter
-from glassformer.data.files import Bad, kept_input
+from glassformer.data.files import BadRowPolicy, save_streams
 from glassformer.data.request import DataRequest
-from glassformer.data.split import Overlap, fingerprint
+from glassformer.data.split import LeakCounter, fingerprint
 from glassformer.tasks import TASKS
 
 LARGE = 50_000_000  # bytes; more is not read a second time only to see what training would say
@@ -19,16 +19,16 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass
-class Noted(Bad):
+class RecordBadRows(BadRowPolicy):
     """Bad rows are remembered, the first of them with their places."""
 
     first: list[str] = field(default_factory=list)
 
-    def __call__(self, place: str, reason: str, content: str = "") -> None:
+    def __call__(self, location: str, reason: str, content: str = "") -> None:
         self.count += 1
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
         if len(self.first) < 10:
-            self.first.append(f"{place}: {reason}")
+            self.first.append(f"{location}: {reason}")
 
 
 class RecordingReporter(NullReporter):
@@ -46,19 +46,19 @@ def check(name: str, request: DataRequest) -> dict[str, Any]:
     """What is in the data, and what `train` would do with it."""
     table = TASKS[name].is_table
     with tempfile.TemporaryDirectory() as scratch:
-        files = kept_input(request.files, Path(scratch), table=table)
-        valid = kept_input(request.valid, Path(scratch), table=table, name="valid")
+        files = save_streams(request.files, Path(scratch), table=table)
+        valid = save_streams(request.valid, Path(scratch), table=table, name="valid")
         return report(name, replace(request, files=files, valid=valid))
 
 
 def report(name: str, request: DataRequest) -> dict[str, Any]:
     """The same of files that can be read again and again."""
-    bad, told, overlap = Noted(), RecordingReporter(), Overlap()
+    on_bad_row, told, overlap = RecordBadRows(), RecordingReporter(), LeakCounter()
     labels, lengths, parts = Counter[str](), list[int](), Counter[str]()
     seen: dict[int, str | None] = {}
     size = again = conflicts = empty = 0
     samples: list[dict[str, Any]] = []
-    for example in TASKS[name].examples(request, bad, told):
+    for example in TASKS[name].examples(request, on_bad_row, told):
         text = ("\t" if example.group else " ").join(example.texts)
         size += len(text.encode("utf-8", "replace"))
         lengths.append(len(text.rstrip("\n")))
@@ -85,13 +85,13 @@ def report(name: str, request: DataRequest) -> dict[str, Any]:
         "duplicates": again,
         "split": dict(parts),
         "leaks": overlap.count(),
-        "bad_rows": bad.count,
-        "bad_reasons": bad.reasons,
-        "first_bad": bad.first,
+        "bad_rows": on_bad_row.count,
+        "bad_reasons": on_bad_row.reasons,
+        "first_bad": on_bad_row.first,
         "read_as": told.lines,
         "model": TASKS[name].models[0],
         "samples": samples,
-        "refused": refused(name, request) if size < LARGE and not bad.count else None,
+        "refused": refused(name, request) if size < LARGE and not on_bad_row.count else None,
     }
     if labels:
         found |= {"labels": dict(labels.most_common()), "same_text_other_label": conflicts}

@@ -11,13 +11,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.picture import subplots
-from glassformer.core.reporter import Bar, Reporter
-from glassformer.data.batches import Buckets, group, in_a_row, padded, some_of
-from glassformer.data.corpus import learn_tokenizer, ready_tokenizer
+from glassformer.core.figures import subplots
+from glassformer.core.reporter import ProgressBar, Reporter
+from glassformer.data.batches import (
+    Buckets,
+    choose_examples,
+    concatenate_texts,
+    group_by_tokens,
+    pad_rows,
+)
+from glassformer.data.corpus import reuse_tokenizer, train_tokenizer
 from glassformer.data.examples import Example
-from glassformer.data.files import Bad, Quiet
-from glassformer.data.labelled import check_labels, first_rows, guess_columns, table_rows
+from glassformer.data.files import BadRowPolicy, IgnoreBadRows
+from glassformer.data.labeled import check_labels, guess_columns, peek_rows, read_table_rows
 from glassformer.data.request import DataRequest
 from glassformer.data.sample import passages
 from glassformer.data.store import Store, read_array
@@ -39,22 +45,22 @@ Ids = NDArray[np.int64]
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
     read, columns = reader(request, reporter)
-    found = survey(read(request.bad))
+    found = survey(read(request.on_bad_row))
     labels = list(request.labels) or check_labels(found.labels)
     unknown = [label for label in found.labels if label not in labels]
     if unknown:
         raise GlassError(f"the model does not know the label {unknown[0]!r}; it knows {labels}")
     tokenizer = make_tokenizer(request, found.sample, reporter)
     written = write_stores(
-        read(Quiet()),
+        read(IgnoreBadRows()),
         lambda example: [encode_pair(tokenizer, example.texts)],
         writers(folder, ("",), tokenizer.vocab),
-        bar=Bar(reporter, "encoding", found.count),
+        bar=ProgressBar(reporter, "encoding", found.count),
     )
     for part, those in written.labels.items():
         numbers = np.array([labels.index(str(label)) for label in those], dtype=np.int64)
         np.save(folder / f"{part}.labels.npy", numbers)
-        if not those and request.share < 1:
+        if not those and request.valid_fraction < 1:
             raise GlassError(f"{found.count} texts are too few: none is left to {part}")
     common = ", ".join(f"{label} {n:,}" for label, n in found.labels.most_common(5))
     reporter(f"{len(labels)} labels ({common}{' ...' if len(labels) > 5 else ''})")
@@ -69,48 +75,53 @@ def reader(request: DataRequest, reporter: Reporter) -> tuple[Read, dict[str, An
             "no data given: which package of Python's standard library do some lines come from?"
         )
         return lambda _: (
-            Example("", (text,), request.part_of(file), label) for text, label, file in passages()
+            Example("", (text,), request.assign_part(file), label)
+            for text, label, file in passages()
         ), {}
     columns = guess_columns(
-        first_rows(request.files, request.separator), request.text, request.label
+        peek_rows(request.files, request.separator), request.text, request.label
     )
     reporter(f"text: {' and '.join(columns.text)}; label: {columns.label}")
 
-    def rows(bad: Bad) -> Iterator[Example]:
+    def rows(on_bad_row: BadRowPolicy) -> Iterator[Example]:
         needed = (*columns.text, columns.label, *([request.group] if request.group else []))
-        for files, part in request.sides():
-            for row in table_rows(files, bad, request.separator):
+        for files, part in request.split_files():
+            for row in read_table_rows(files, on_bad_row, request.separator):
                 missing = [name for name in needed if name not in row.values]
                 if missing:
-                    bad(row.place, f"there is no {missing[0]!r}", str(row.values))
+                    on_bad_row(row.location, f"there is no {missing[0]!r}", str(row.values))
                 elif not row.values[columns.label].strip():
-                    bad(row.place, "the label is empty", str(row.values))
+                    on_bad_row(row.location, "the label is empty", str(row.values))
                 elif not any(row.values[name].strip() for name in columns.text):
-                    bad(row.place, "the text is empty", str(row.values))
+                    on_bad_row(row.location, "the text is empty", str(row.values))
                 else:
                     texts = tuple(row.values[name] for name in columns.text)
                     key = row.values[request.group] if request.group else "\0".join(texts)
                     label = row.values[columns.label].strip()
-                    yield Example(row.place, texts, part or request.part_of(key), label)
+                    yield Example(row.location, texts, part or request.assign_part(key), label)
 
     return rows, {"text": list(columns.text), "label": columns.label}
 
 
-def examples(request: DataRequest, bad: Bad, reporter: Reporter) -> Iterator[Example]:
+def examples(
+    request: DataRequest, on_bad_row: BadRowPolicy, reporter: Reporter
+) -> Iterator[Example]:
     """The rows of the data, for a look at them."""
     read, _ = reader(request, reporter)
-    yield from read(bad)
+    yield from read(on_bad_row)
 
 
 def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) -> Tokenizer:
     """Words, or for BERT its word pieces; whatever it is, it has the marks that are needed."""
-    if request.ready:
-        return ready_tokenizer(request.ready, sample, extend=request.extend, tell=reporter)
+    if request.base_tokenizer:
+        return reuse_tokenizer(
+            request.base_tokenizer, sample, extend=request.extend, reporter=reporter
+        )
     bert = request.model == "bert_classifier"
     kind = request.tokenizer or ("wordpiece" if bert else "words")
     marks = () if kind == "wordpiece" else (FIRST, LAST) if bert else (SEPARATOR,)
     vocab = None if kind in ("characters", "bytes") else request.vocab or 20_000
-    return learn_tokenizer(kind, sample, vocab=vocab, specials=marks)
+    return train_tokenizer(kind, sample, vocab=vocab, special_tokens=marks)
 
 
 # --- texts to ids ---------------------------------------------------------------------------------
@@ -118,7 +129,7 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
 
 def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
     """The ids of a text, or of two: [CLS] one [SEP] two [SEP], or one <sep> two."""
-    marks, (first, *second) = tokenizer.specials, map(tokenizer.encode, texts)
+    marks, (first, *second) = tokenizer.special_tokens, map(tokenizer.encode, texts)
     if FIRST in marks:
         ids = [marks[FIRST], *first, marks[LAST]]
         return ids + [i for rest in second for i in (*rest, marks[LAST])]
@@ -131,7 +142,7 @@ def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
 def separator(tokenizer: Tokenizer) -> int:
     """The id of the mark between two texts."""
     marks = (LAST, SEPARATOR, "<|endoftext|>")
-    return next((tokenizer.specials[m] for m in marks if m in tokenizer.specials), -1)
+    return next((tokenizer.special_tokens[m] for m in marks if m in tokenizer.special_tokens), -1)
 
 
 def shortened(ids: Ids, limit: int, mark: int) -> Ids:
@@ -153,10 +164,10 @@ def collate(tokenizer: Tokenizer, rows: Sequence[Ids], context: int | None) -> B
     """
     mark, empty = separator(tokenizer), np.zeros(1, dtype=np.int64)
     cut = [shortened(row, context or ANY, mark) for row in rows]
-    ids, keep = padded([row if len(row) else empty for row in cut])
+    ids, keep = pad_rows([row if len(row) else empty for row in cut])
     batch = {"ids": ids, "keep": keep}
-    if LAST in tokenizer.specials:
-        ends = (ids == tokenizer.specials[LAST]).long()
+    if LAST in tokenizer.special_tokens:
+        ends = (ids == tokenizer.special_tokens[LAST]).long()
         batch["segments"] = (ends.cumsum(dim=1) - ends).clamp(max=1)
     return batch
 
@@ -168,14 +179,12 @@ class TextBatches:
     """Texts of like length together."""
 
     def __init__(
-        self, dataset: "ClassifyDataset", batch_size: int, context: int | None, seed: int
+        self, dataset: "ClassifyDataset", batch_tokens: int, context: int | None, seed: int
     ) -> None:
         self.dataset, self.context = dataset, context
         lengths = dataset.texts["train"].lengths
         self.truncated = int((lengths > (context or ANY)).sum())
-        self.buckets = Buckets(
-            np.minimum(lengths, context or ANY).clip(min=1), batch_size * 1024, seed
-        )
+        self.buckets = Buckets(np.minimum(lengths, context or ANY).clip(min=1), batch_tokens, seed)
         self.per_epoch = len(self.buckets)
 
     def at(self, step: int) -> Batch:
@@ -187,46 +196,46 @@ class ClassifyDataset:
         self.artifacts, self.labels = artifacts, list(artifacts.metadata["labels"])
         vocab = artifacts.text_tokenizer.vocab
         self.texts = {part: Store(folder / f"{part}.ids", vocab) for part in ("train", "valid")}
-        self.answers = {part: self.read_answers(folder, part) for part in self.texts}
+        self.targets = {part: self.read_answers(folder, part) for part in self.texts}
         self.eval_size = len(self.texts["valid"])
         self.size, self.predictions = self.texts["train"].size, len(self.texts["train"])
 
     def read_answers(self, folder: Path, part: str) -> Ids:
         """The numbers of the labels of one part."""
         file = folder / f"{part}.labels.npy"
-        answers = read_array(file)
-        known = (answers >= 0) & (answers < len(self.labels))
-        if len(answers) != len(self.texts[part]) or not known.all():
+        targets = read_array(file)
+        known = (targets >= 0) & (targets < len(self.labels))
+        if len(targets) != len(self.texts[part]) or not known.all():
             raise GlassError(f"{file} is damaged: it does not hold a label for each text")
-        return answers
+        return targets
 
     def sizes(self) -> dict[str, int]:
         return {"vocab": self.artifacts.text_tokenizer.vocab, "classes": len(self.labels)}
 
-    def train_batches(self, batch_size: int, context: int | None, seed: int) -> TextBatches:
-        return TextBatches(self, batch_size, context, seed)
+    def train_batches(self, batch: int, context: int | None, seed: int) -> TextBatches:
+        return TextBatches(self, batch, context, seed)
 
     def gather(self, part: str, rows: Ids, context: int | None) -> Batch:
         texts = [self.texts[part][i] for i in rows]
         batch = collate(self.artifacts.text_tokenizer, texts, context)
-        return {**batch, "answers": torch.from_numpy(self.answers[part][rows])}
+        return {**batch, "targets": torch.from_numpy(self.targets[part][rows])}
 
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
         context = network.context  # a table's texts are read as far as a network can
-        chosen = some_of(len(self.texts["valid"]), limit)
+        chosen = choose_examples(len(self.texts["valid"]), limit)
         lengths = np.minimum(self.texts["valid"].lengths[chosen], context or ANY).clip(min=1)
-        for rows in group(np.argsort(lengths, kind="stable"), lengths, EVAL_TOKENS):
+        for rows in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, EVAL_TOKENS):
             yield self.gather("valid", chosen[rows], context)
 
     def preview_batch(self, context: int | None) -> Batch:
         return self.gather("valid", np.arange(min(3, len(self.texts["valid"]))), context)
 
     def fit(self, network: Network, share: float) -> float:
-        texts, answers = self.texts["train"], self.answers["train"]
-        rows = some_of(len(texts), max(round(len(texts) * share), 1))
-        network.fit(in_a_row(texts, rows), torch.from_numpy(answers[rows]))  # type: ignore[operator]
+        texts, targets = self.texts["train"], self.targets["train"]
+        rows = choose_examples(len(texts), max(round(len(texts) * share), 1))
+        network.fit(concatenate_texts(texts, rows), torch.from_numpy(targets[rows]))  # type: ignore[operator]
         return len(rows) / len(texts)
 
 
@@ -242,23 +251,23 @@ class LabelOfText:
         self.labels = artifacts.metadata["labels"]
 
     def count(self, batch: Batch) -> int:
-        return len(batch["answers"])
+        return len(batch["targets"])
 
     def losses(
         self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
     ) -> Iterator[Tensor]:
-        logits = network(**network.inputs(batch)).float()
+        logits = network(**network.select_inputs(batch)).float()
         yield F.cross_entropy(
-            logits, batch["answers"], reduction="sum", label_smoothing=label_smoothing
+            logits, batch["targets"], reduction="sum", label_smoothing=label_smoothing
         )
 
     def scores(self, network: Network, batch: Batch) -> Scores:
-        logits = network(**network.inputs(batch)).float().cpu()
-        answers, size = batch["answers"].cpu(), len(self.labels)
-        pairs = (answers * size + logits.argmax(dim=-1)).numpy()
+        logits = network(**network.select_inputs(batch)).float().cpu()
+        targets, size = batch["targets"].cpu(), len(self.labels)
+        pairs = (targets * size + logits.argmax(dim=-1)).numpy()
         return Scores(
             {
-                "nats": float(F.cross_entropy(logits, answers, reduction="sum")),
+                "nats": float(F.cross_entropy(logits, targets, reduction="sum")),
                 "confusion": np.bincount(pairs, minlength=size**2).reshape(size, size),
             }
         )
@@ -323,7 +332,7 @@ class ClassifyCodec:
     @torch.inference_mode()
     def run(self, network: Network, batch: Batch) -> Tensor:
         """Probabilities, b c."""
-        logits: Tensor = network(**network.inputs(batch))
+        logits: Tensor = network(**network.select_inputs(batch))
         return logits.float().softmax(dim=-1)
 
     def decode(self, output: Tensor) -> list[dict[str, float]]:
@@ -333,8 +342,8 @@ class ClassifyCodec:
 
     def preview(self, network: Network, batch: Batch) -> str:
         lines = []
-        answers = self.decode(self.run(network, batch))
-        for ids, probs, answer in zip(batch["ids"], answers, batch["answers"], strict=True):
+        targets = self.decode(self.run(network, batch))
+        for ids, probs, answer in zip(batch["ids"], targets, batch["targets"], strict=True):
             best, prob = next(iter(probs.items()))
             text = self.tokenizer.decode(ids[:12].tolist())
             line = f"{best} ({prob:.0%})"
@@ -346,15 +355,15 @@ CLASSIFY = TaskSpec(
     name="classify",
     models=(
         *("classifier", "bert_classifier", "gpt2_classifier"),
-        *("recurrent_classifier", "convolutional_classifier", "bag"),
+        *("recurrent_classifier", "convolutional_classifier", "nb_svm"),
     ),
-    built_on={
+    task_variants={
         "gpt2": "gpt2_classifier",
         "bert": "bert_classifier",
         "bert_encoder": "bert_classifier",
     },
     model_settings={"context": 512, "dim": 64, "depth": 1, "heads": 2, "dropout": 0.3},
-    train_settings={"batch": 8, "rate": 1.5e-3, "decay": 0.05},
+    train_settings={"batch_tokens": 8192, "lr": 1.5e-3, "weight_decay": 0.05},
     metric=METRICS["accuracy"],
     unit="texts",
     eval_limit=1_000,
@@ -363,7 +372,7 @@ CLASSIFY = TaskSpec(
     dataset=ClassifyDataset,
     objective=LabelOfText,
     codec=ClassifyCodec,
-    baseline_model="bag",
+    baseline_model="nb_svm",
     baseline_name="weighing phrases (NB-SVM)",
     plots={"confusion": plot_confusion},
 )

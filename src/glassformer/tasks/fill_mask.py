@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Reporter
-from glassformer.data.batches import padded, windows
+from glassformer.data.batches import pad_rows, sample_windows
 from glassformer.data.request import DataRequest
 from glassformer.models.network import Network, Trait
 from glassformer.tasks.classify import encode_pair
@@ -39,9 +39,9 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
 
 def marks_of(tokenizer: Tokenizer) -> tuple[int, int, int]:
     """The ids of [CLS], [SEP] and [MASK]."""
-    if not all(name in tokenizer.specials for name in MARKS):
+    if not all(name in tokenizer.special_tokens for name in MARKS):
         raise GlassError(f"fill-mask needs a tokenizer with {', '.join(MARKS)}: wordpiece")
-    first, last, mask = (tokenizer.specials[name] for name in MARKS)
+    first, last, mask = (tokenizer.special_tokens[name] for name in MARKS)
     return first, last, mask
 
 
@@ -66,17 +66,17 @@ class Masker:
         """
         rows, length = ids.shape
         cut = torch.from_numpy(random.integers(length // 4, 3 * length // 4 + 1, (rows, 1)))
-        follows = torch.from_numpy(random.random((rows, 1)) < 0.5)
+        is_next = torch.from_numpy(random.random((rows, 1)) < 0.5)
         at = torch.arange(length)
-        ids = torch.where((at < cut) | follows, ids, others)
+        ids = torch.where((at < cut) | is_next, ids, others)
         ids = F.pad(F.pad(ids, (1, 0), value=self.first), (0, 1), value=self.last)
         at, middle = torch.arange(length + 3), cut + 1  # where the first text's mark stands
         moved = ids.gather(1, (at - (at > middle).long()).expand(rows, -1))
         ids = torch.where(at == middle, self.last, moved)
-        return ids, (at > middle).long(), follows[:, 0].long()
+        return ids, (at > middle).long(), is_next[:, 0].long()
 
     def hide(
-        self, ids: Tensor, segments: Tensor, follows: Tensor, random: np.random.Generator
+        self, ids: Tensor, segments: Tensor, is_next: Tensor, random: np.random.Generator
     ) -> Batch:
         """Hide some of each text; `answers` is -100 where nothing is hidden."""
         chance = torch.from_numpy(random.random(ids.shape))
@@ -86,8 +86,8 @@ class Masker:
         hidden[:, 1] |= ~hidden.any(dim=1)  # something is asked of every text
         shown = torch.where(hidden & (fate < MASKED), self.mask, ids)
         shown = torch.where(hidden & (fate >= 1 - RANDOM), other, shown)
-        answers = torch.where(hidden, ids, -100)
-        return {"ids": shown, "answers": answers, "segments": segments, "follows": follows}
+        targets = torch.where(hidden, ids, -100)
+        return {"ids": shown, "targets": targets, "segments": segments, "is_next": is_next}
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class MaskedWindows:
 
     def at(self, step: int) -> Batch:
         store, length = self.dataset.train, self.context - 3
-        ids = windows(store, self.seed, step, self.batch_size, length)
-        others = windows(store, self.seed, step + ELSEWHERE, self.batch_size, length)
+        ids = sample_windows(store, self.seed, step, self.batch_size, length)
+        others = sample_windows(store, self.seed, step + ELSEWHERE, self.batch_size, length)
         return self.dataset.mask(ids, others, np.random.default_rng((self.seed, step, 1)))
 
 
@@ -117,12 +117,12 @@ class FillMaskDataset(RunningText):
         tokenizer = artifacts.text_tokenizer
         self.mask = Masker(*marks_of(tokenizer), tokenizer.vocab)
 
-    def train_batches(self, batch_size: int, context: int | None, seed: int) -> MaskedWindows:
+    def train_batches(self, batch: int, context: int | None, seed: int) -> MaskedWindows:
         context = check_context(context)
         if self.valid.size < context - 3:
             few = f"{self.valid.size} tokens are too few to validate on"
             raise GlassError(f"{few} in windows of {context - 3}: give more text")
-        return MaskedWindows(self, batch_size, context, seed)
+        return MaskedWindows(self, batch, context, seed)
 
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
@@ -159,41 +159,41 @@ class MaskedTokens:
         pass
 
     def count(self, batch: Batch) -> int:
-        return int((batch["answers"] >= 0).sum())
+        return int((batch["targets"] >= 0).sum())
 
     def losses(
         self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
     ) -> Iterator[Tensor]:
         """That of the hidden tokens; whether the halves belong together weighs as much in all."""
-        asked = batch["answers"] >= 0
-        logits = network.masked_logits(batch["ids"], asked, batch["segments"])  # type: ignore[operator]
+        masked_positions = batch["targets"] >= 0
+        logits = network.masked_logits(batch["ids"], masked_positions, batch["segments"])  # type: ignore[operator]
         loss = F.cross_entropy(
             logits.tokens.float(),
-            batch["answers"][asked],
+            batch["targets"][masked_positions],
             reduction="sum",
             label_smoothing=label_smoothing,
         )
-        if logits.follows is not None:
-            weight, follows = HIDDEN * (asked.shape[1] - 3), logits.follows.float()
-            loss = loss + weight * F.cross_entropy(follows, batch["follows"], reduction="sum")
+        if logits.is_next is not None:
+            weight, is_next = HIDDEN * (masked_positions.shape[1] - 3), logits.is_next.float()
+            loss = loss + weight * F.cross_entropy(is_next, batch["is_next"], reduction="sum")
         yield loss
 
     def scores(self, network: Network, batch: Batch) -> Scores:
-        asked = batch["answers"] >= 0
-        answers = batch["answers"][asked]
+        masked_positions = batch["targets"] >= 0
+        targets = batch["targets"][masked_positions]
         if network.has(Trait.FITTED):
-            chances = network.likelihood(batch["ids"], asked, answers)  # type: ignore[operator]
-            return Scores({"nats": -float(chances.log().sum()), "tokens": len(answers)})
-        logits = network.masked_logits(batch["ids"], asked, batch["segments"])  # type: ignore[operator]
+            probs = network.target_probs(batch["ids"], masked_positions, targets)  # type: ignore[operator]
+            return Scores({"nats": -float(probs.log().sum()), "tokens": len(targets)})
+        logits = network.masked_logits(batch["ids"], masked_positions, batch["segments"])  # type: ignore[operator]
         tokens = logits.tokens.float()
         sums = {
-            "nats": float(F.cross_entropy(tokens, answers, reduction="sum")),
-            "tokens": len(answers),
-            "right": int((tokens.argmax(-1) == answers).sum()),
+            "nats": float(F.cross_entropy(tokens, targets, reduction="sum")),
+            "tokens": len(targets),
+            "right": int((tokens.argmax(-1) == targets).sum()),
         }
-        if logits.follows is not None:
-            sums["follows"] = int((logits.follows.argmax(-1) == batch["follows"]).sum())
-            sums["pairs"] = len(asked)
+        if logits.is_next is not None:
+            sums["is_next"] = int((logits.is_next.argmax(-1) == batch["is_next"]).sum())
+            sums["pairs"] = len(masked_positions)
         return Scores(sums)
 
     def metrics(self, scores: Scores) -> dict[str, Any]:
@@ -201,8 +201,8 @@ class MaskedTokens:
         found = {"loss": sums["nats"] / sums["tokens"], "tokens": sums["tokens"]}
         if "right" in sums:
             found["accuracy"] = sums["right"] / sums["tokens"]
-        if "follows" in sums:
-            found["next_accuracy"] = sums["follows"] / sums["pairs"]
+        if "is_next" in sums:
+            found["next_accuracy"] = sums["is_next"] / sums["pairs"]
         return found
 
 
@@ -223,14 +223,14 @@ class FillMaskCodec:
         return [first, *start, *(i for piece in rest for i in (mask, *piece)), last]
 
     def encode(self, examples: Sequence[str], context: int | None = None) -> Batch:
-        ids, keep = padded([np.array(self.encode_masked(text) or [0]) for text in examples])
+        ids, keep = pad_rows([np.array(self.encode_masked(text) or [0]) for text in examples])
         return {"ids": ids, "keep": keep}
 
     @torch.inference_mode()
     def run(self, network: Network, batch: Batch, *, top: int = 5) -> list[list[Any]]:
         """For each text and each of its masks the ids of the likeliest tokens, with their
         probabilities."""
-        logits = network(**network.inputs(batch)).float()
+        logits = network(**network.select_inputs(batch)).float()
         _, _, mask = marks_of(self.tokenizer)
         found = []
         for ids, row in zip(batch["ids"], logits, strict=True):
@@ -245,13 +245,13 @@ class FillMaskCodec:
 
     def preview(self, network: Network, batch: Batch) -> str:
         guess = network(batch["ids"]).argmax(dim=-1)
-        filled = torch.where(batch["answers"] >= 0, guess, batch["ids"])
+        filled = torch.where(batch["targets"] >= 0, guess, batch["ids"])
         return self.tokenizer.decode(filled[0, 1:-1].tolist())
 
 
 FILL_MASK = TaskSpec(
     name="fill-mask",
-    models=("bert", "neighbours"),
+    models=("bert", "neighbors"),
     model_settings={
         "context": 128,
         "dim": 192,
@@ -260,7 +260,7 @@ FILL_MASK = TaskSpec(
         "dropout": 0.0,
         "position": "alibi",
     },
-    train_settings={"batch": 16, "rate": 1e-3},
+    train_settings={"batch_size": 16, "lr": 1e-3},
     metric=METRICS["loss"],
     unit="masks",
     eval_limit=EVAL_LIMIT,
@@ -271,7 +271,7 @@ FILL_MASK = TaskSpec(
     dataset=FillMaskDataset,
     objective=MaskedTokens,
     codec=FillMaskCodec,
-    built_on={"bert_encoder": "bert"},
-    baseline_model="neighbours",
+    task_variants={"bert_encoder": "bert"},
+    baseline_model="neighbors",
     baseline_name="counting neighbours",
 )

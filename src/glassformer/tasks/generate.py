@@ -15,10 +15,10 @@ from torch import Tensor
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Reporter
 from glassformer.data import corpus
-from glassformer.data.batches import windows
+from glassformer.data.batches import sample_windows
 from glassformer.data.request import DataRequest
 from glassformer.data.store import Store
-from glassformer.generate.decode import stream
+from glassformer.generate.decode import generate_tokens
 from glassformer.generate.sampling import Sampling
 from glassformer.models.network import Network, Trait
 from glassformer.tasks.running_text import (
@@ -39,7 +39,7 @@ IGNORED = -100  # in place of an answer that is not asked for
 
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
-    def kind(extent: corpus.Extent) -> str:
+    def kind(extent: corpus.CorpusSummary) -> str:
         alphabet = len(set().union(*map(set, extent.sample)))
         return "characters" if alphabet <= 256 and extent.bytes < 5_000_000 else "bpe"
 
@@ -63,8 +63,8 @@ class Windows:
         return max(self.store.size // (self.batch_size * self.context), 1)
 
     def at(self, step: int) -> Batch:
-        ids = windows(self.store, self.seed, step, self.batch_size, self.context + 1)
-        return {"ids": ids[:, :-1], "answers": ids[:, 1:]}
+        ids = sample_windows(self.store, self.seed, step, self.batch_size, self.context + 1)
+        return {"ids": ids[:, :-1], "targets": ids[:, 1:]}
 
 
 class GenerateDataset(RunningText):
@@ -76,8 +76,8 @@ class GenerateDataset(RunningText):
             if not isinstance(artifacts.metadata.get(name), int):
                 raise GlassError(f"the task does not say how much text there is ({name})")
 
-    def train_batches(self, batch_size: int, context: int | None, seed: int) -> Windows:
-        return Windows(self.train, batch_size, context or LONG, seed)
+    def train_batches(self, batch: int, context: int | None, seed: int) -> Windows:
+        return Windows(self.train, batch, context or LONG, seed)
 
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
@@ -94,19 +94,19 @@ class GenerateDataset(RunningText):
             piece = torch.from_numpy(
                 flat[start - left : start + rows * length + 1].astype(np.int64)
             )
-            ids, answers = piece[:-1], piece[1:].clone()
-            answers[:left] = IGNORED
+            ids, targets = piece[:-1], piece[1:].clone()
+            targets[:left] = IGNORED
             if fitted:
-                yield {"ids": ids[None], "answers": answers[None]}
+                yield {"ids": ids[None], "targets": targets[None]}
                 continue
             whole = len(ids) // length * length
             if whole:
                 yield {
                     "ids": ids[:whole].reshape(-1, length),
-                    "answers": answers[:whole].reshape(-1, length),
+                    "targets": targets[:whole].reshape(-1, length),
                 }
             if whole < len(ids):
-                yield {"ids": ids[None, whole:], "answers": answers[None, whole:]}
+                yield {"ids": ids[None, whole:], "targets": targets[None, whole:]}
 
     def preview_batch(self, context: int | None) -> Batch:
         return {"ids": torch.from_numpy(self.valid.read(0, 8))[None]}
@@ -121,7 +121,7 @@ class NextToken:
         self.artifacts = artifacts
 
     def count(self, batch: Batch) -> int:
-        return batch["answers"].numel()
+        return batch["targets"].numel()
 
     def losses(
         self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
@@ -131,14 +131,14 @@ class NextToken:
     def scores(self, network: Network, batch: Batch) -> Scores:
         """Nats and tokens; a token that the tokenizer does not know is spelled out."""
         if "unpredicted" in batch:
-            answers = batch["unpredicted"]
-            nats = math.log(network.config.vocab) * len(answers)  # a guess among all tokens
+            targets = batch["unpredicted"]
+            nats = math.log(network.config.vocab) * len(targets)  # a guess among all tokens
         else:
-            answers = batch["answers"][batch["answers"] != IGNORED]
-            nats = token_nats(network, batch["ids"], batch["answers"])
-        unknown = self.artifacts.text_tokenizer.specials.get(UNKNOWN, -1)
-        spelled = int((answers == unknown).sum()) * math.log(0x110000)  # one of all characters
-        return Scores({"nats": nats + spelled, "tokens": len(answers)})
+            targets = batch["targets"][batch["targets"] != IGNORED]
+            nats = token_nats(network, batch["ids"], batch["targets"])
+        unknown = self.artifacts.text_tokenizer.special_tokens.get(UNKNOWN, -1)
+        spelled = int((targets == unknown).sum()) * math.log(0x110000)  # one of all characters
+        return Scores({"nats": nats + spelled, "tokens": len(targets)})
 
     def metrics(self, scores: Scores) -> dict[str, Any]:
         metadata, tokens = self.artifacts.metadata, scores.sums["tokens"]
@@ -148,18 +148,18 @@ class NextToken:
 
 def token_loss(network: Network, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
     """The sum of the cross-entropies of the answers, b t, that are not ignored."""
-    logits = network(**network.inputs(batch)).flatten(0, 1).float()
-    answers = batch["answers"].flatten()
-    return F.cross_entropy(logits, answers, reduction="sum", label_smoothing=label_smoothing)
+    logits = network(**network.select_inputs(batch)).flatten(0, 1).float()
+    targets = batch["targets"].flatten()
+    return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
 
 
-def token_nats(network: Network, ids: Tensor, answers: Tensor) -> float:
+def token_nats(network: Network, ids: Tensor, targets: Tensor) -> float:
     """The negative log-likelihood of answers, b t, in all; some may be ignored."""
     if network.has(Trait.FITTED):
-        text = torch.cat((ids[0], answers[0, -1:]))
-        chances: Tensor = network.likelihood(text)  # type: ignore[operator]
-        return -float(chances[answers[0] != IGNORED].double().log().sum())
-    return float(token_loss(network, {"ids": ids, "answers": answers}))
+        text = torch.cat((ids[0], targets[0, -1:]))
+        probs: Tensor = network.target_probs(text)  # type: ignore[operator]
+        return -float(probs[targets[0] != IGNORED].double().log().sum())
+    return float(token_loss(network, {"ids": ids, "targets": targets}))
 
 
 def text_metrics(nats: float, tokens: int, size: float) -> dict[str, float]:
@@ -180,7 +180,7 @@ class GenerateCodec:
 
     def __init__(self, artifacts: Artifacts) -> None:
         self.tokenizer = words = artifacts.text_tokenizer
-        ends = [words.specials[mark] for mark in ENDS if mark in words.specials]
+        ends = [words.special_tokens[mark] for mark in ENDS if mark in words.special_tokens]
         self.eos = frozenset(artifacts.metadata.get("eos") or ends)
 
     def encode(self, examples: Sequence[str], context: int | None = None) -> Batch:
@@ -194,12 +194,15 @@ class GenerateCodec:
         network: Network,
         batch: Batch,
         *,
-        new: int = 200,
+        max_new_tokens: int = 200,
         sampling: Sampling | None = None,
         seed: int | None = None,
     ) -> Iterator[int]:
         """New ids, one at a time, up to one that ends a text."""
-        tokens = map(int, stream(network, batch["ids"], new, sampling=sampling, seed=seed))
+        tokens = map(
+            int,
+            generate_tokens(network, batch["ids"], max_new_tokens, sampling=sampling, seed=seed),
+        )
         return takewhile(lambda token: token not in self.eos, tokens)
 
     def run(self, network: Network, batch: Batch, **options: Any) -> list[list[int]]:
@@ -211,7 +214,7 @@ class GenerateCodec:
     def preview(self, network: Network, batch: Batch) -> str:
         start = batch["ids"]
         ids = [*start[0].tolist()]
-        ids += [int(t) for t in stream(network, start, 80, sampling=Sampling(0.8), seed=0)]
+        ids += [int(t) for t in generate_tokens(network, start, 80, sampling=Sampling(0.8), seed=0)]
         return self.tokenizer.decode(ids)
 
 
@@ -219,7 +222,7 @@ GENERATE = TaskSpec(
     name="generate",
     models=("gpt2", "generator", "llama", "decoder", "recurrent", "convolutional", "markov"),
     model_settings={"context": 128, "dim": 192, "depth": 4, "heads": 6, "dropout": 0.0},
-    train_settings={"batch": 16, "rate": 1.5e-3},
+    train_settings={"batch_size": 16, "lr": 1.5e-3},
     metric=METRICS["bits_per_byte"],
     unit="tokens",
     eval_limit=EVAL_LIMIT,

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from glassformer.core.reporter import Bar, Reporter
+from glassformer.core.reporter import ProgressBar, Reporter
 from glassformer.data import corpus
 from glassformer.data.examples import Example
-from glassformer.data.files import Bad, Quiet
+from glassformer.data.files import BadRowPolicy, IgnoreBadRows
 from glassformer.data.request import DataRequest
 from glassformer.data.sample import documentation
 from glassformer.data.store import Store
@@ -18,7 +18,7 @@ from glassformer.tasks.task import Artifacts
 
 EVAL_LIMIT, FINAL_EVAL_LIMIT = 20_000, 400_000  # tokens
 
-Read = Callable[[tuple[Path, ...], Bad], Iterator[str]]
+Read = Callable[[tuple[Path, ...], BadRowPolicy], Iterator[str]]
 
 
 class RunningText:
@@ -44,24 +44,26 @@ def prepare_corpus(
     request: DataRequest,
     folder: Path,
     reporter: Reporter,
-    choose_kind: Callable[[corpus.Extent], str],
+    choose_kind: Callable[[corpus.CorpusSummary], str],
 ) -> Artifacts:
     """Read the text twice: to train a tokenizer, and to write its ids."""
     read = reader(request, reporter)
-    extent = corpus.measure(read(request.files, request.bad))
+    extent = corpus.summarize_corpus(read(request.files, request.on_bad_row))
     reporter(f"{extent.bytes:,} bytes of text")
-    if request.ready is not None:
-        tokenizer = corpus.ready_tokenizer(
-            request.ready, extent.sample, extend=request.extend, tell=reporter
+    if request.base_tokenizer is not None:
+        tokenizer = corpus.reuse_tokenizer(
+            request.base_tokenizer, extent.sample, extend=request.extend, reporter=reporter
         )
     else:
         name = request.tokenizer or choose_kind(extent)
         vocab = request.vocab or corpus.default_vocab(name, extent.bytes)
-        tokenizer = corpus.learn_tokenizer(name, extent.sample, vocab=vocab)
-    pieces = split_text(request, read, extent.bytes, request.bad if request.valid else Quiet())
-    bar = Bar(reporter, "encoding", extent.bytes)
+        tokenizer = corpus.train_tokenizer(name, extent.sample, vocab=vocab)
+    pieces = split_text(
+        request, read, extent.bytes, request.on_bad_row if request.valid else IgnoreBadRows()
+    )
+    bar = ProgressBar(reporter, "encoding", extent.bytes)
     metadata: dict[str, Any] = corpus.encode_corpus(pieces, tokenizer, folder, bar)
-    what = "from other files" if request.valid else f"the last {request.share:.0%}"
+    what = "from other files" if request.valid else f"the last {request.valid_fraction:.0%}"
     reporter(
         f"{tokenizer.vocab:,} kinds of token; {metadata['train_tokens']:,} tokens to learn from, "
         f"{metadata['valid_tokens']:,} ({what}) to validate on"
@@ -77,27 +79,35 @@ def reader(request: DataRequest, reporter: Reporter) -> Read:
     column = request.text[0] if request.text else corpus.guess_column(request.files)
     if column is not None:
         reporter(f"text: {column}")
-    return lambda files, bad: corpus.texts(files, bad, column)
+    return lambda files, on_bad_row: corpus.texts(files, on_bad_row, column)
 
 
-def examples(request: DataRequest, bad: Bad, reporter: Reporter) -> Iterator[Example]:
+def examples(
+    request: DataRequest, on_bad_row: BadRowPolicy, reporter: Reporter
+) -> Iterator[Example]:
     """The lines of the text, for a look at them."""
     content = reader(request, reporter)
-    total = sum(len(piece.encode("utf-8", "replace")) for piece in content(request.files, bad))
+    total = sum(
+        len(piece.encode("utf-8", "replace")) for piece in content(request.files, on_bad_row)
+    )
     read = 0
-    for files, fixed in request.sides():
-        for piece in content(files, bad if fixed == "valid" else Quiet()):
+    for files, fixed in request.split_files():
+        for piece in content(files, on_bad_row if fixed == "valid" else IgnoreBadRows()):
             for line in piece.splitlines(keepends=True):
-                side = "train" if read < total * (1 - request.share) else "valid"
+                side = "train" if read < total * (1 - request.valid_fraction) else "valid"
                 read += len(line.encode("utf-8", "replace"))
                 yield Example("", (line,), fixed or side)
 
 
-def split_text(request: DataRequest, read: Read, total: int, bad: Bad) -> Iterator[tuple[str, str]]:
+def split_text(
+    request: DataRequest, read: Read, total: int, on_bad_row: BadRowPolicy
+) -> Iterator[tuple[str, str]]:
     """Pieces of text with the part that they are for: of one text, its end validates."""
-    for files, part in request.sides():
+    for files, part in request.split_files():
         if part is None:
-            yield from corpus.cut_at(read(files, bad), round(total * (1 - request.share)))
+            yield from corpus.split_at_byte(
+                read(files, on_bad_row), round(total * (1 - request.valid_fraction))
+            )
         else:
-            again = Quiet() if part == "train" else bad
+            again = IgnoreBadRows() if part == "train" else on_bad_row
             yield from ((part, piece) for piece in read(files, again))

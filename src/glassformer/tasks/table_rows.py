@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from glassformer.core.reporter import Bar, Reporter
-from glassformer.data.corpus import LEARN
+from glassformer.core.reporter import ProgressBar, Reporter
+from glassformer.data.corpus import MAX_TOKENIZER_CHARACTERS
 from glassformer.data.examples import Example
-from glassformer.data.files import Bad
-from glassformer.data.split import Overlap
-from glassformer.data.store import Writer
+from glassformer.data.files import BadRowPolicy
+from glassformer.data.split import LeakCounter
+from glassformer.data.store import StoreWriter
 
 PARTS = ("train", "valid")
 
 
-Read = Callable[[Bad], Iterable[Example]]  # readable again and again
+Read = Callable[[BadRowPolicy], Iterable[Example]]  # readable again and again
 
 
 @dataclass
@@ -34,7 +34,7 @@ def survey(examples: Iterable[Example]) -> Survey:
         if example.label is not None:
             found.labels[example.label] += 1
         size += sum(map(len, example.texts))
-        if size < LEARN:
+        if size < MAX_TOKENIZER_CHARACTERS:
             found.sample.extend(example.texts)
     return found
 
@@ -51,11 +51,11 @@ class Written:
 def write_stores(
     examples: Iterable[Example],
     encode: Callable[[Example], list[list[int]] | None],
-    stores: dict[str, list[Writer]],
-    bar: Bar,
+    stores: dict[str, list[StoreWriter]],
+    bar: ProgressBar,
 ) -> Written:
     """Write the ids of each example to the stores of its part; None leaves an example out."""
-    written, overlap = Written(), Overlap()
+    written, overlap = Written(), LeakCounter()
     for example in examples:
         rows = encode(example)
         if rows is None:
@@ -83,9 +83,9 @@ def report_sizes(written: Written, what: str, reporter: Reporter, leaked: str) -
         )
 
 
-def writers(folder: Path, suffixes: tuple[str, ...], vocab: int) -> dict[str, list[Writer]]:
+def writers(folder: Path, suffixes: tuple[str, ...], vocab: int) -> dict[str, list[StoreWriter]]:
     """A writer for each part and suffix: train.source.ids, ..."""
     return {
-        part: [Writer(folder / f"{part}{suffix}.ids", vocab) for suffix in suffixes]
+        part: [StoreWriter(folder / f"{part}{suffix}.ids", vocab) for suffix in suffixes]
         for part in PARTS
     }

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from glassformer.core.reporter import Reporter
 from glassformer.data.examples import Example
-from glassformer.data.files import Bad
+from glassformer.data.files import BadRowPolicy
 from glassformer.data.request import DataRequest
 from glassformer.models.network import Network
 from glassformer.text.tokenizer import Tokenizer
@@ -108,7 +108,10 @@ class Dataset(Protocol):
         """Settings of a model that the data decides, such as `vocab`."""
         ...
 
-    def train_batches(self, batch_size: int, context: int | None, seed: int) -> Batches: ...
+    def train_batches(self, batch: int, context: int | None, seed: int) -> Batches:
+        """Batches of `batch` examples, or of about `batch` tokens for a task whose train settings
+        have `batch_tokens`."""
+        ...
 
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
@@ -185,13 +188,17 @@ class TaskSpec:
     unit: str  # what its speed is counted in
     eval_limit: int  # tokens or examples of an evaluation during training
     prepare: Callable[[DataRequest, Path, Reporter], Artifacts]  # reads files, fills a folder
-    examples: Callable[[DataRequest, Bad, Reporter], Iterator[Example]]  # for a look at data
+    examples: Callable[
+        [DataRequest, BadRowPolicy, Reporter], Iterator[Example]
+    ]  # for a look at data
     dataset: type[Dataset]
     objective: type[Objective]
     codec: type[Codec]
     final_eval_limit: int | None = None
     is_table: bool = True  # whether its data are rows, not running text
-    built_on: Mapping[str, str] = field(default_factory=dict)  # what other models become for it
+    task_variants: Mapping[str, str] = field(
+        default_factory=dict
+    )  # what other models become for it
     baseline_model: str | None = None
     baseline_name: str = ""  # what that is, in words
     plots: Mapping[str, Callable[[Scores, Artifacts, Path], None]] = field(default_factory=dict)

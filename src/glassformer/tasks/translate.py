@@ -11,17 +11,23 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.reporter import Bar, Reporter
-from glassformer.data.batches import Buckets, group, in_a_row, padded, some_of
-from glassformer.data.corpus import default_vocab, learn_tokenizer, ready_tokenizer
+from glassformer.core.reporter import ProgressBar, Reporter
+from glassformer.data.batches import (
+    Buckets,
+    choose_examples,
+    concatenate_texts,
+    group_by_tokens,
+    pad_rows,
+)
+from glassformer.data.corpus import default_vocab, reuse_tokenizer, train_tokenizer
 from glassformer.data.examples import Example
-from glassformer.data.files import TABLES, Bad, Quiet, kind_of
-from glassformer.data.labelled import aligned, first_rows, table_rows
+from glassformer.data.files import TABLES, BadRowPolicy, IgnoreBadRows, file_type
+from glassformer.data.labeled import peek_rows, read_aligned_lines, read_table_rows
 from glassformer.data.request import DataRequest
 from glassformer.data.sample import numbers
 from glassformer.data.store import Store
 from glassformer.generate.beam import beam_search
-from glassformer.generate.decode import finished_texts
+from glassformer.generate.decode import generate_until
 from glassformer.generate.sampling import GREEDY
 from glassformer.models.network import Network
 from glassformer.tasks.generate import token_loss
@@ -33,7 +39,7 @@ START, END = "<start>", "<end>"
 LINKS = 8_000_000  # pairs of words that a phrase table is fitted on: memory
 LONGEST = 256  # tokens on either side; longer pairs are left out, and counted
 EVAL_TOKENS = 8192  # of an evaluation's batch
-BEAM, PENALTY = 4, 0.6  # translations that are followed at once; above 0 favors longer ones
+BEAM, LENGTH_PENALTY = 4, 0.6  # translations that are followed at once; above 0 favors longer ones
 
 Ids = NDArray[np.int64]
 
@@ -43,7 +49,7 @@ Ids = NDArray[np.int64]
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
     read = reader(request, reporter)
-    found = survey(read(request.bad))
+    found = survey(read(request.on_bad_row))
     if not found.sample:
         raise GlassError("there are no pairs to learn from")
     tokenizer = make_tokenizer(request, found.sample, reporter)
@@ -53,16 +59,16 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         if max(map(len, ids)) <= LONGEST:
             return ids
         reason = f"a side is longer than {LONGEST} tokens"
-        request.bad(example.location, reason, example.texts[0])
+        request.on_bad_row(example.location, reason, example.texts[0])
         return None
 
     written = write_stores(
-        read(Quiet()),
+        read(IgnoreBadRows()),
         encode,
         writers(folder, (".source", ".target"), tokenizer.vocab),
-        bar=Bar(reporter, "encoding", found.count),
+        bar=ProgressBar(reporter, "encoding", found.count),
     )
-    if not written.counts["valid"] or not (written.counts["train"] or request.share == 1):
+    if not written.counts["valid"] or not (written.counts["train"] or request.valid_fraction == 1):
         raise GlassError(f"{found.count} pairs are too few to learn from and to validate on")
     report_sizes(written, "pairs", reporter, "sources")
     return Artifacts({}, tokenizer)
@@ -70,12 +76,14 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
 
 def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) -> Tokenizer:
     """Byte-level BPE for both languages together; the sample is read by characters."""
-    if request.ready:
-        return ready_tokenizer(request.ready, sample, extend=request.extend, tell=reporter)
+    if request.base_tokenizer:
+        return reuse_tokenizer(
+            request.base_tokenizer, sample, extend=request.extend, reporter=reporter
+        )
     kind = request.tokenizer or ("bpe" if request.files else "characters")
     size = sum(len(text.encode("utf-8", "replace")) for text in sample)
     vocab = None if kind == "characters" else request.vocab or default_vocab(kind, size)
-    return learn_tokenizer(kind, sample, vocab=vocab, specials=(START, END))
+    return train_tokenizer(kind, sample, vocab=vocab, special_tokens=(START, END))
 
 
 def reader(request: DataRequest, reporter: Reporter) -> Read:
@@ -83,42 +91,46 @@ def reader(request: DataRequest, reporter: Reporter) -> Read:
     if not request.files:
         reporter("no data given: numbers and dates, from Chinese to English")
         return lambda _: (
-            Example("", pair, request.part_of(pair[0]), group=pair[0]) for pair in numbers()
+            Example("", pair, request.assign_part(pair[0]), group=pair[0]) for pair in numbers()
         )
-    sides = [
+    split_files = [
         (part, side_reader(replace(request, files=files), reporter))
-        for files, part in request.sides()
+        for files, part in request.split_files()
     ]
 
-    def pairs(bad: Bad) -> Iterator[Example]:
-        for part, read in sides:
-            for place, source, target in read(bad):
+    def pairs(on_bad_row: BadRowPolicy) -> Iterator[Example]:
+        for part, read in split_files:
+            for location, source, target in read(on_bad_row):
                 if source.strip() and target.strip():
                     texts = (source.strip(), target.strip())
-                    yield Example(place, texts, part or request.part_of(source), group=texts[0])
+                    yield Example(
+                        location, texts, part or request.assign_part(source), group=texts[0]
+                    )
                 else:
-                    bad(place, "one side is empty", f"{source}\t{target}")
+                    on_bad_row(location, "one side is empty", f"{source}\t{target}")
 
     return pairs
 
 
-def examples(request: DataRequest, bad: Bad, reporter: Reporter) -> Iterator[Example]:
+def examples(
+    request: DataRequest, on_bad_row: BadRowPolicy, reporter: Reporter
+) -> Iterator[Example]:
     """The pairs of the data, for a look at them."""
-    yield from reader(request, reporter)(bad)
+    yield from reader(request, reporter)(on_bad_row)
 
 
 def side_reader(
     request: DataRequest, reporter: Reporter
-) -> Callable[[Bad], Iterator[tuple[str, str, str]]]:
-    tables = all(kind_of(file) in TABLES for file in request.files)
+) -> Callable[[BadRowPolicy], Iterator[tuple[str, str, str]]]:
+    tables = all(file_type(file) in TABLES for file in request.files)
     if len(request.files) == 1 and not tables and not request.files[0].is_dir():
         raise GlassError(
             f"{request.files[0]} is no table: name two files of lines that translate each other, "
             "with --source and --target (and --valid twice)"
         )
     if len(request.files) == 2 and not request.text and not tables:
-        return lambda bad: aligned(request.files[0], request.files[1], bad)
-    first = first_rows(request.files, request.separator)
+        return lambda on_bad_row: read_aligned_lines(request.files[0], request.files[1], on_bad_row)
+    first = peek_rows(request.files, request.separator)
     if not first:
         raise GlassError(f"{request.files[0]} has no rows")
     names = request.text or tuple(first[0].values)[:2]
@@ -127,9 +139,9 @@ def side_reader(
             f"two columns are needed, a source and a target; have {list(first[0].values)}"
         )
     reporter(f"source: {names[0]}; target: {names[1]}")
-    return lambda bad: (
-        (row.place, row.values.get(names[0], ""), row.values.get(names[1], ""))
-        for row in table_rows(request.files, bad, request.separator)
+    return lambda on_bad_row: (
+        (row.location, row.values.get(names[0], ""), row.values.get(names[1], ""))
+        for row in read_table_rows(request.files, on_bad_row, request.separator)
     )
 
 
@@ -141,9 +153,9 @@ class PairBatches:
 
     truncated = 0
 
-    def __init__(self, dataset: "TranslateDataset", batch_size: int, seed: int) -> None:
+    def __init__(self, dataset: "TranslateDataset", batch_tokens: int, seed: int) -> None:
         self.dataset = dataset
-        self.buckets = Buckets(dataset.lengths("train"), batch_size * 1024, seed)
+        self.buckets = Buckets(dataset.lengths("train"), batch_tokens, seed)
         self.per_epoch = len(self.buckets)
 
     def at(self, step: int) -> Batch:
@@ -167,31 +179,31 @@ class TranslateDataset:
         self.predictions = target.size + len(target)  # and each ends
 
     def sizes(self) -> dict[str, int]:
-        return {"vocab": self.artifacts.text_tokenizer.vocab, "end": self.end}
+        return {"vocab": self.artifacts.text_tokenizer.vocab, "eos": self.end}
 
     def lengths(self, part: str) -> Ids:
         """The tokens of each pair, with the marks of its target."""
         source, target = self.pairs[part]
         return source.lengths + target.lengths + 2
 
-    def train_batches(self, batch_size: int, context: int | None, seed: int) -> PairBatches:
-        return PairBatches(self, batch_size, seed)
+    def train_batches(self, batch: int, context: int | None, seed: int) -> PairBatches:
+        return PairBatches(self, batch, seed)
 
     def gather(self, part: str, rows: Ids) -> Batch:
         """Sources, and targets that start with a mark and are asked to end with another."""
         source, target = self.pairs[part]
         nothing = np.array([self.end])
-        read, keep = padded([source[i] if len(source[i]) else nothing for i in rows])
-        ids, _ = padded([np.append(self.begin, target[i]) for i in rows])
-        answers, _ = padded([np.append(target[i], self.end) for i in rows], fill=-100)
-        return {"ids": ids, "source": read, "source_keep": keep, "answers": answers}
+        read, keep = pad_rows([source[i] if len(source[i]) else nothing for i in rows])
+        ids, _ = pad_rows([np.append(self.begin, target[i]) for i in rows])
+        targets, _ = pad_rows([np.append(target[i], self.end) for i in rows], fill=-100)
+        return {"ids": ids, "source": read, "source_keep": keep, "targets": targets}
 
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
-        chosen = some_of(len(self.pairs["valid"][0]), limit)
+        chosen = choose_examples(len(self.pairs["valid"][0]), limit)
         lengths = self.lengths("valid")[chosen]
-        for rows in group(np.argsort(lengths, kind="stable"), lengths, EVAL_TOKENS):
+        for rows in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, EVAL_TOKENS):
             yield self.gather("valid", chosen[rows])
 
     def preview_batch(self, context: int | None) -> Batch:
@@ -201,16 +213,16 @@ class TranslateDataset:
         source, target = self.pairs["train"]
         links = float((source.lengths * target.lengths).sum())  # every word with every other
         share = min(share, LINKS / max(links, 1))
-        rows = some_of(len(source), max(round(len(source) * share), 1))
-        network.fit(in_a_row(source, rows), in_a_row(target, rows))  # type: ignore[operator]
+        rows = choose_examples(len(source), max(round(len(source) * share), 1))
+        network.fit(concatenate_texts(source, rows), concatenate_texts(target, rows))  # type: ignore[operator]
         return len(rows) / len(source)
 
 
 def start_and_end(tokenizer: Tokenizer) -> tuple[int, int]:
     """The ids of the marks before and after a translation."""
-    if not {START, END} <= tokenizer.specials.keys():
+    if not {START, END} <= tokenizer.special_tokens.keys():
         raise GlassError(f"to translate, a tokenizer needs the marks {START} and {END}")
-    return tokenizer.specials[START], tokenizer.specials[END]
+    return tokenizer.special_tokens[START], tokenizer.special_tokens[END]
 
 
 def limits_for(source_keep: Tensor) -> list[int]:
@@ -231,7 +243,7 @@ class NextTargetToken:
         self.codec = TranslateCodec(artifacts)
 
     def count(self, batch: Batch) -> int:
-        return int((batch["answers"] >= 0).sum())
+        return int((batch["targets"] >= 0).sum())
 
     def losses(
         self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
@@ -242,7 +254,7 @@ class NextTargetToken:
         """The loss given the right tokens so far, and what the network itself writes."""
         (nats,) = self.losses(network, batch)
         written = self.codec.run(network, batch, beam=0)
-        targets = [row[row >= 0][:-1].tolist() for row in batch["answers"]]
+        targets = [row[row >= 0][:-1].tolist() for row in batch["targets"]]
         texts = zip(self.codec.decode(written), self.codec.decode(targets), strict=True)
         return Scores(
             {
@@ -303,22 +315,33 @@ class TranslateCodec:
 
     def encode(self, examples: Sequence[str], context: int | None = None) -> Batch:
         rows = [np.array(self.encode_source(text) or [self.end]) for text in examples]
-        source, keep = padded(rows)
+        source, keep = pad_rows(rows)
         return {"source": source, "source_keep": keep}
 
     def run(
-        self, network: Network, batch: Batch, *, beam: int = BEAM, penalty: float = PENALTY
+        self,
+        network: Network,
+        batch: Batch,
+        *,
+        beam: int = BEAM,
+        length_penalty: float = LENGTH_PENALTY,
     ) -> list[list[int]]:
         """The ids of the best translation of each text; `beam` 0 is greedy decoding."""
         read = {name: batch[name] for name in ("source", "source_keep")}
         start = torch.full_like(read["source"][:, :1], self.begin)
         limits = limits_for(read["source_keep"])
         if not beam:
-            return finished_texts(network, start, limits, end=self.end, sampling=GREEDY, **read)
+            return generate_until(network, start, limits, eos=self.end, sampling=GREEDY, **read)
         found = beam_search(
-            network, start, limits, end=self.end, width=beam, penalty=penalty, **read
+            network,
+            start,
+            limits,
+            eos=self.end,
+            beam_size=beam,
+            length_penalty=length_penalty,
+            **read,
         )
-        return [answers[0][1] for answers in found]
+        return [targets[0][1] for targets in found]
 
     def decode(self, output: list[list[int]]) -> list[str]:
         return [self.tokenizer.decode(ids) for ids in output]
@@ -332,9 +355,15 @@ class TranslateCodec:
 
 TRANSLATE = TaskSpec(
     name="translate",
-    models=("translator", "recurrent_translator", "phrases"),
+    models=("translator", "recurrent_translator", "phrase_table"),
     model_settings={"dim": 192, "depth": 2, "heads": 4, "hidden": 768, "dropout": 0.1},
-    train_settings={"batch": 2, "rate": 1e-3, "beta2": 0.98, "decay": 0.01, "warmup": 0.1},
+    train_settings={
+        "batch_tokens": 2048,
+        "lr": 1e-3,
+        "beta2": 0.98,
+        "weight_decay": 0.01,
+        "warmup": 0.1,
+    },
     metric=METRICS["chrf"],
     unit="tokens",
     eval_limit=64,  # each is written out to its end, which takes long at first
@@ -343,6 +372,6 @@ TRANSLATE = TaskSpec(
     dataset=TranslateDataset,
     objective=NextTargetToken,
     codec=TranslateCodec,
-    baseline_model="phrases",
+    baseline_model="phrase_table",
     baseline_name="a table of phrases",
 )

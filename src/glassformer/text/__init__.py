@@ -10,8 +10,8 @@ from glassformer.core.errors import GlassError
 from glassformer.core.folder import read_json
 from glassformer.text.components import MODELS, check_components
 from glassformer.text.plain import Bytes, Characters, Words
-from glassformer.text.scored import Scored
-from glassformer.text.subword import BPE, Subwords, WordPiece
+from glassformer.text.scored import ScoredTokenizer
+from glassformer.text.subword import BPE, SubwordTokenizer, WordPiece
 from glassformer.text.tokenizer import Tokenizer
 
 TOKENIZERS: dict[str, Any] = {
@@ -37,18 +37,22 @@ def load(path: Path) -> Tokenizer:
     content = read_json(path)
     try:
         match content:
-            case {"kind": "bytes", "specials": specials}:
-                return Bytes(words(specials))
-            case {"kind": "characters" | "words" as kind, "specials": specials, "tokens": tokens}:
-                listed: Tokenizer = TOKENIZERS[kind](words(tokens), words(specials))
+            case {"kind": "bytes", "special_tokens": special_tokens}:
+                return Bytes(words(special_tokens))
+            case {
+                "kind": "characters" | "words" as kind,
+                "special_tokens": special_tokens,
+                "tokens": tokens,
+            }:
+                listed: Tokenizer = TOKENIZERS[kind](words(tokens), words(special_tokens))
                 return listed
             case {"kind": "scored", "pieces": pieces, "scores": scores}:
-                return Scored(
+                return ScoredTokenizer(
                     [piece.encode("latin-1") for piece in pieces], list(map(float, scores))
                 )
             case {"model": {"type": kind}} if kind in MODELS:
                 check_components(content)
-                subwords = Subwords(Engine.from_str(json.dumps(content)))
+                subwords = SubwordTokenizer(Engine.from_str(json.dumps(content)))
                 subwords.decode(subwords.encode("a word, 一, 1\n"))  # what always fails, fails here
                 return subwords
     except (KeyboardInterrupt, SystemExit, MemoryError):

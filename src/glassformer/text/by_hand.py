@@ -16,7 +16,7 @@ def learn(
     words: dict[Word, int],
     letters: list[str],
     size: int,
-    least: int,
+    min_count: int,
     join: Callable[[str, str], str],
 ) -> tuple[dict[str, int], list[Pair]]:
     """Merge the commonest pair of neighbours, again and again, until there are `size` tokens."""
@@ -27,7 +27,7 @@ def learn(
             for pair in pairwise(word):
                 pairs[pair] += count
         best = min(pairs, key=lambda p: (-pairs[p], ids[p[0]], ids[p[1]]), default=None)
-        if best is None or pairs[best] < least:
+        if best is None or pairs[best] < min_count:
             break
         merges.append(best)
         merged = join(*best)
@@ -80,10 +80,10 @@ def signs(word: str) -> Word:
 
 
 def learn_bpe(
-    texts: Iterable[str], size: int, *, least: int = 2
+    texts: Iterable[str], size: int, *, min_count: int = 2
 ) -> tuple[dict[str, int], list[Pair]]:
     words = Counter(signs(word) for text in texts for word in gpt2_words(text))
-    return learn(words, sorted(BYTE), size, least, str.__add__)
+    return learn(words, sorted(BYTE), size, min_count, str.__add__)
 
 
 def encode_bpe(text: str, ids: dict[str, int], merges: list[Pair]) -> list[int]:
@@ -141,11 +141,11 @@ def join_pieces(left: str, right: str) -> str:
 
 
 def learn_wordpiece(
-    words: dict[str, int], letters: list[str], size: int, *, least: int = 2
+    words: dict[str, int], letters: list[str], size: int, *, min_count: int = 2
 ) -> tuple[dict[str, int], list[Pair]]:
     """From counted words; the letters are numbered first."""
     spelled = {pieces(word): count for word, count in words.items()}
-    return learn(spelled, letters, size, least, join_pieces)
+    return learn(spelled, letters, size, min_count, join_pieces)
 
 
 def encode_wordpiece(text: str, ids: dict[str, int], *, lower: bool = True) -> list[int]:

@@ -19,20 +19,23 @@ def split_words(text: str) -> list[str]:
     return WORD.findall(clean(text))
 
 
-class Listed:
+class ListTokenizer:
     """A list of tokens; an id is a place in it. What is not listed is unknown."""
 
     kind: ClassVar[str]
     split: ClassVar[staticmethod[[str], Iterable[str]]]
     join: ClassVar[staticmethod[[Iterable[str]], str]]
 
-    def __init__(self, tokens: Sequence[str], specials: Sequence[str] = (UNKNOWN,)) -> None:
-        if len(set(tokens)) != len(tokens) or UNKNOWN not in specials:
+    def __init__(self, tokens: Sequence[str], special_tokens: Sequence[str] = (UNKNOWN,)) -> None:
+        if len(set(tokens)) != len(tokens) or UNKNOWN not in special_tokens:
             raise ValueError(f"tokens must differ from each other, and specials hold {UNKNOWN}")
-        self.tokens = (*specials, *tokens)
-        self.vocab, self.specials = len(self.tokens), {t: i for i, t in enumerate(specials)}
-        self.unknown, self.prefix = self.specials[UNKNOWN], list[int]()
-        self._ids = {token: i for i, token in enumerate(tokens, start=len(specials))}
+        self.tokens = (*special_tokens, *tokens)
+        self.vocab, self.special_tokens = (
+            len(self.tokens),
+            {t: i for i, t in enumerate(special_tokens)},
+        )
+        self.unknown, self.prefix = self.special_tokens[UNKNOWN], list[int]()
+        self._ids = {token: i for i, token in enumerate(tokens, start=len(special_tokens))}
 
     @classmethod
     def train(
@@ -40,20 +43,20 @@ class Listed:
         texts: Iterable[str],
         *,
         vocab: int | None = None,
-        least: int = 1,
-        specials: Sequence[str] = (UNKNOWN,),
+        min_count: int = 1,
+        special_tokens: Sequence[str] = (UNKNOWN,),
     ) -> Self:
         """List what occurs at least so often: the `vocab` commonest, commonest first."""
         counts = Counter(token for text in texts for token in cls.split(text))
         common = sorted(counts, key=lambda token: (-counts[token], token))
-        room = None if vocab is None else max(vocab - len(specials), 0)
-        return cls([token for token in common[:room] if counts[token] >= least], specials)
+        room = None if vocab is None else max(vocab - len(special_tokens), 0)
+        return cls([token for token in common[:room] if counts[token] >= min_count], special_tokens)
 
-    def extended(self, texts: Iterable[str]) -> Self:
+    def extend(self, texts: Iterable[str]) -> Self:
         """The same list with what else occurs in the texts behind it, commonest first."""
         counts = Counter(token for text in texts for token in self.split(text))
         new = sorted(counts.keys() - self._ids.keys(), key=lambda token: (-counts[token], token))
-        return type(self)([*self._ids, *new], list(self.specials))
+        return type(self)([*self._ids, *new], list(self.special_tokens))
 
     def encode(self, text: str) -> list[int]:
         return [self._ids.get(token, self.unknown) for token in self.split(text)]
@@ -65,18 +68,18 @@ class Listed:
         return self.tokens[id] if id < self.vocab else REPLACEMENT
 
     def to_json(self) -> str:
-        listed, specials = self.tokens[len(self.specials) :], list(self.specials)
-        content = {"kind": self.kind, "specials": specials, "tokens": listed}
+        listed, special_tokens = self.tokens[len(self.special_tokens) :], list(self.special_tokens)
+        content = {"kind": self.kind, "special_tokens": special_tokens, "tokens": listed}
         return json.dumps(content, ensure_ascii=False)
 
 
-class Characters(Listed):
+class Characters(ListTokenizer):
     """Every character is a token."""
 
     kind, split, join = "characters", staticmethod(clean), staticmethod("".join)
 
 
-class Words(Listed):
+class Words(ListTokenizer):
     """Words and signs; spaces are not kept."""
 
     kind, split, join = "words", staticmethod(split_words), staticmethod(" ".join)
@@ -87,17 +90,17 @@ class Bytes:
 
     kind = "bytes"
 
-    def __init__(self, specials: Sequence[str] = ()) -> None:
-        self.vocab, self.specials = (
-            256 + len(specials),
-            {t: 256 + i for i, t in enumerate(specials)},
+    def __init__(self, special_tokens: Sequence[str] = ()) -> None:
+        self.vocab, self.special_tokens = (
+            256 + len(special_tokens),
+            {t: 256 + i for i, t in enumerate(special_tokens)},
         )
-        self._names, self.prefix = {i: t for t, i in self.specials.items()}, list[int]()
+        self._names, self.prefix = {i: t for t, i in self.special_tokens.items()}, list[int]()
 
     @classmethod
-    def train(cls, texts: Iterable[str] = (), *, specials: Sequence[str] = ()) -> Self:
+    def train(cls, texts: Iterable[str] = (), *, special_tokens: Sequence[str] = ()) -> Self:
         """There is nothing to learn: the texts are not read."""
-        return cls(specials)
+        return cls(special_tokens)
 
     def encode(self, text: str) -> list[int]:
         return list(clean(text).encode())
@@ -112,4 +115,4 @@ class Bytes:
         return chr(id) if 32 < id < 127 else f"{id:02x}"
 
     def to_json(self) -> str:
-        return json.dumps({"kind": self.kind, "specials": list(self.specials)})
+        return json.dumps({"kind": self.kind, "special_tokens": list(self.special_tokens)})

@@ -10,7 +10,7 @@ from glassformer.text.tokenizer import REPLACEMENT, clean
 BYTE = re.compile(rb"<0x([0-9A-F]{2})>")
 
 
-class Scored:
+class ScoredTokenizer:
     """Characters become pieces; the two neighbours whose union scores best merge, again and again.
 
     A character that is no piece is spelled in bytes. A text is read as if a space stood before it.
@@ -22,7 +22,7 @@ class Scored:
         if len(scores) != len(pieces) or len(pieces) < 3:
             raise ValueError(f"{len(pieces)} pieces and {len(scores)} scores are no tokenizer")
         self.pieces, self.scores, self.vocab = list(pieces), list(scores), len(pieces)
-        self.specials, self.prefix = {"<unk>": 0, "<s>": 1, "</s>": 2}, [1]
+        self.special_tokens, self.prefix = {"<unk>": 0, "<s>": 1, "</s>": 2}, [1]
         self._bytes: dict[int, int] = {}
         self._ids: dict[bytes, int] = {}  # of pieces of text: not of the specials, nor of bytes
         for i, piece in enumerate(self.pieces[3:], start=3):

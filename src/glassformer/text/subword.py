@@ -27,10 +27,10 @@ from glassformer.text.components import check_token
 from glassformer.text.tokenizer import clean
 
 LONG_WORD = re.compile(r"\S{1000}")
-BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+BERT_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
-class Subwords:
+class SubwordTokenizer:
     """Pieces of words, as any `tokenizer.json` of that library describes them."""
 
     def __init__(self, engine: Engine) -> None:
@@ -40,7 +40,7 @@ class Subwords:
         self.engine, self.vocab = engine, max(engine.get_vocab().values(), default=-1) + 1
         self.kind = type(engine.model).__name__.lower()
         added = engine.get_added_tokens_decoder().items()
-        self.specials = {token.content: i for i, token in added if token.special}
+        self.special_tokens = {token.content: i for i, token in added if token.special}
 
     @property
     def prefix(self) -> list[int]:
@@ -48,13 +48,13 @@ class Subwords:
         marks = zip(marked.ids, marked.special_tokens_mask, strict=True)
         return [id for id, _ in takewhile(lambda pair: pair[1], marks)]
 
-    def with_prefix(self, token: str | None) -> Subwords:
+    def with_prefix(self, token: str | None) -> SubwordTokenizer:
         """A tokenizer on the same engine, with this special token, or none, before each text."""
         template, marks = ("$A", []) if token is None else (f"{token} $A", [token])
         self.engine.post_processor = processors.TemplateProcessing(
-            single=template, special_tokens=[(mark, self.specials[mark]) for mark in marks]
+            single=template, special_tokens=[(mark, self.special_tokens[mark]) for mark in marks]
         )
-        return Subwords(self.engine)
+        return SubwordTokenizer(self.engine)
 
     def encode(self, text: str) -> list[int]:
         try:
@@ -63,7 +63,7 @@ class Subwords:
             raise GlassError(f"the tokenizer cannot encode {text[:40]!r}: {error}") from None
         return ids
 
-    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The same for many texts at once, on all cores."""
         batch = self.engine.encode_batch_fast(list(map(clean, texts)), add_special_tokens=False)
         return [encoding.ids for encoding in batch]
@@ -76,24 +76,27 @@ class Subwords:
         name, text = str(self.engine.id_to_token(id)), self.decode([id])
         if "\ufffd" in text and all(sign in BYTE for sign in name):  # a piece of a character
             return " ".join(f"{BYTE[sign]:02x}" for sign in name)
-        return name if id in self.specials.values() or not text else text
+        return name if id in self.special_tokens.values() or not text else text
 
     def to_json(self) -> str:
         text: str = self.engine.to_str()
         return text
 
 
-class BPE(Subwords):
+class BPE(SubwordTokenizer):
     """GPT-2's: text as bytes, and common neighbours merged. Nothing is unknown or lost."""
 
     @classmethod
     def of(
-        cls, vocabulary: dict[str, int], merges: list[tuple[str, str]], specials: Sequence[str]
+        cls,
+        vocabulary: dict[str, int],
+        merges: list[tuple[str, str]],
+        special_tokens: Sequence[str],
     ) -> Self:
         engine = Engine(models.BPE(vocabulary, merges))
         engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         engine.decoder = decoders.ByteLevel()
-        return cls(with_specials(engine, specials))
+        return cls(add_special_tokens(engine, special_tokens))
 
     @classmethod
     def train(
@@ -101,8 +104,8 @@ class BPE(Subwords):
         texts: Iterable[str],
         *,
         vocab: int = 8192,
-        least: int = 2,
-        specials: Sequence[str] = ("<|endoftext|>",),
+        min_count: int = 2,
+        special_tokens: Sequence[str] = ("<|endoftext|>",),
     ) -> Self:
         """Merge neighbours that occur at least so often, until there are `vocab` tokens.
 
@@ -110,13 +113,13 @@ class BPE(Subwords):
         """
         engine = cls.of({}, [], ()).engine
         trainer = trainers.BpeTrainer(
-            vocab_size=vocab - len(specials),
-            min_frequency=least,
+            vocab_size=vocab - len(special_tokens),
+            min_frequency=min_count,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
         engine.train_from_iterator(map(cut_words, texts), trainer)
-        return cls(with_specials(engine, specials))
+        return cls(add_special_tokens(engine, special_tokens))
 
     @classmethod
     def read(cls, vocabulary: Path, merges: Path) -> Self:
@@ -139,18 +142,18 @@ class BPE(Subwords):
         for number, pair in enumerate(pairs, start=1):
             if len(pair) != 2 or not {*pair, "".join(pair)} <= ids.keys():
                 raise GlassError(f"{merges}: merge {number}, {' '.join(pair)!r}, is not a merge")
-        specials = [token for token in ids if token == "<|endoftext|>"]
-        return cls.of(ids, pairs, specials)  # type: ignore[arg-type]
+        special_tokens = [token for token in ids if token == "<|endoftext|>"]
+        return cls.of(ids, pairs, special_tokens)  # type: ignore[arg-type]
 
 
-class WordPiece(Subwords):
+class WordPiece(SubwordTokenizer):
     """BERT's: words cut into the longest known pieces, those inside a word marked ##."""
 
     @classmethod
     def of(
         cls,
         tokens: Sequence[str],
-        specials: Sequence[str] = BERT_SPECIALS,
+        special_tokens: Sequence[str] = BERT_SPECIAL_TOKENS,
         *,
         lower: bool = True,
         strip: bool | None = None,  # accents; None: where case is folded
@@ -165,7 +168,7 @@ class WordPiece(Subwords):
         )
         engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         engine.decoder = decoders.WordPiece()
-        return cls(with_specials(engine, [token for token in specials if token in ids]))
+        return cls(add_special_tokens(engine, [token for token in special_tokens if token in ids]))
 
     @classmethod
     def train(
@@ -173,8 +176,8 @@ class WordPiece(Subwords):
         texts: Iterable[str],
         *,
         vocab: int = 8192,
-        least: int = 2,
-        specials: Sequence[str] = BERT_SPECIALS,
+        min_count: int = 2,
+        special_tokens: Sequence[str] = BERT_SPECIAL_TOKENS,
         lower: bool = True,
     ) -> Self:
         """Merge as BPE does, inside words; letters take at most half of the vocabulary.
@@ -184,15 +187,15 @@ class WordPiece(Subwords):
         """
         counts = count_words(cls.of(["[UNK]"], lower=lower).engine, texts)
         letters, counts = choose_letters(counts, vocab)
-        start = [*specials, *letters]
+        start = [*special_tokens, *letters]
         trainer = trainers.WordPieceTrainer(
-            vocab_size=vocab, min_frequency=least, special_tokens=start, show_progress=False
+            vocab_size=vocab, min_frequency=min_count, special_tokens=start, show_progress=False
         )
         engine = Engine(models.WordPiece(unk_token="[UNK]"))
         engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         engine.train_from_iterator(repeated(counts), trainer)
         ids = engine.get_vocab()
-        return cls.of(sorted(ids, key=ids.__getitem__), specials, lower=lower)
+        return cls.of(sorted(ids, key=ids.__getitem__), special_tokens, lower=lower)
 
     @classmethod
     def read(
@@ -208,13 +211,15 @@ class WordPiece(Subwords):
         return cls.of(tokens, lower=lower, strip=strip, ideographs=ideographs)
 
 
-def with_specials(engine: Engine, specials: Sequence[str]) -> Engine:
+def add_special_tokens(engine: Engine, special_tokens: Sequence[str]) -> Engine:
     """Add tokens that no text can become: so they must not be a word, which a text may hold."""
-    for token in specials:
+    for token in special_tokens:
         normal = engine.normalizer.normalize_str(token) if engine.normalizer else token
         if len(engine.pre_tokenizer.pre_tokenize_str(normal)) < 2:
             raise GlassError(f"the special token {token!r} is a word of its own: write <{token}>")
-    engine.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in specials])
+    engine.add_special_tokens(
+        [AddedToken(t, special=True, normalized=False) for t in special_tokens]
+    )
     return engine
 
 

@@ -11,7 +11,7 @@ class Tokenizer(Protocol):
 
     kind: str
     vocab: int
-    specials: dict[str, int]
+    special_tokens: dict[str, int]
 
     @property
     def prefix(self) -> list[int]:

@@ -12,10 +12,10 @@ from glassformer.core.errors import GlassError, catch_memory_errors, is_memory_e
 from glassformer.core.reporter import Reporter
 from glassformer.core.world import World
 from glassformer.models.network import Network
-from glassformer.registry import name_of
+from glassformer.registry import model_name
 from glassformer.tasks.task import Batches, Task
 from glassformer.training.recovery import pieces_that_fit
-from glassformer.training.settings import MINUTES, Training
+from glassformer.training.settings import MINUTES, TrainingSettings
 from glassformer.training.step import Step
 
 PROBE = 0.02  # of a budget in minutes, that trying precisions may take
@@ -37,7 +37,7 @@ class Autotune:
     reporter: Reporter
     world: World = World()  # noqa: RUF009
 
-    def decide(self, settings: Training) -> Training:
+    def decide(self, settings: TrainingSettings) -> TrainingSettings:
         """Threads, steps, pieces of a batch, precision, and how much is evaluated."""
         settings = replace(settings, threads=settings.threads or torch.get_num_threads())
         if settings.steps is None and settings.epochs is not None:
@@ -53,7 +53,7 @@ class Autotune:
                 settings = self.choose_pieces(settings)
         return self.world.agree(self.choose_eval_limit(found))
 
-    def choose_pieces(self, settings: Training) -> Training:
+    def choose_pieces(self, settings: TrainingSettings) -> TrainingSettings:
         """As many pieces of a batch as it takes to fit into memory."""
         trial, random = replace(settings, precision="float32"), torch.get_rng_state()
         step = Step(copy.deepcopy(self.network), self.task.objective, trial)
@@ -62,17 +62,17 @@ class Autotune:
         torch.set_rng_state(random)
         return replace(settings, accumulate=pieces)
 
-    def choose_precision(self, settings: Training) -> Training:
+    def choose_precision(self, settings: TrainingSettings) -> TrainingSettings:
         """The faster one, where none was asked for; one that cannot run is an error before
         anything is written."""
         if settings.precision != "auto":
-            if settings.fit or settings.minutes or settings.precision != "float32":
+            if settings.shrink_on_oom or settings.minutes or settings.precision != "float32":
                 self.pace(settings, rounds=1)  # what does not fit into memory is found here
             return settings
         single = replace(settings, precision="float32")
         ratio = bfloat16_ratio(self.network)
         if ratio > 1:
-            if settings.fit or settings.minutes:
+            if settings.shrink_on_oom or settings.minutes:
                 self.pace(single, rounds=1)
             return single
         times = {"float32": self.pace(single, rounds=1)}
@@ -88,7 +88,7 @@ class Autotune:
         self.reporter(f"precision {found.precision}: a step takes {shown}")
         return found
 
-    def pace(self, settings: Training, rounds: int) -> float:
+    def pace(self, settings: TrainingSettings, rounds: int) -> float:
         """Seconds of the fastest of some steps, taken by a copy."""
         random = torch.get_rng_state()
         step = Step(copy.deepcopy(self.network).train(), self.task.objective, settings)
@@ -103,14 +103,14 @@ class Autotune:
                 raise
             what = " ".join(str(error).split())[:100]
             raise CannotRunError(
-                f"{name_of(self.network)} cannot be trained in {settings.precision} on this "
+                f"{model_name(self.network)} cannot be trained in {settings.precision} on this "
                 f"machine, but in float32 (--set train.precision=float32): {what}"
             ) from None
         finally:
             torch.set_rng_state(random)
         return best
 
-    def choose_eval_limit(self, settings: Training) -> Training:
+    def choose_eval_limit(self, settings: TrainingSettings) -> TrainingSettings:
         """With a deadline: as much as can be evaluated in a hundredth of it."""
         if settings.minutes is None or settings.eval_limit is not None:
             return settings

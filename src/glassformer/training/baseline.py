@@ -12,7 +12,7 @@ from glassformer.core.reporter import Reporter
 from glassformer.models.network import Network
 from glassformer.tasks.task import Task
 from glassformer.training.run import BASELINE, Run
-from glassformer.training.settings import MINUTES, Training
+from glassformer.training.settings import MINUTES, TrainingSettings
 
 METRICS_FILE = "figures.json"
 LONGEST = 90.0  # seconds for a baseline
@@ -42,7 +42,7 @@ def fit(task: Task, network: Network, seconds: float | None = None) -> float:
 
 
 def fit_baseline(
-    task: Task, run: Run, settings: Training, context: int | None, reporter: Reporter
+    task: Task, run: Run, settings: TrainingSettings, context: int | None, reporter: Reporter
 ) -> dict[str, Any]:
     """The metrics of the task's baseline, which is saved in the run.
 
@@ -51,7 +51,9 @@ def fit_baseline(
     start, spec = time.monotonic(), task.spec
     name = str(spec.baseline_model)
     known = registry.MODELS[name].Config.__dataclass_fields__
-    network = registry.build(name, {k: v for k, v in task.dataset.sizes().items() if k in known})
+    network = registry.build_model(
+        name, {k: v for k, v in task.dataset.sizes().items() if k in known}
+    )
     has_deadline = not (settings.steps or settings.epochs)
     allowed = PART * 60 * (settings.minutes or MINUTES) if has_deadline else LONGEST
     allowed = min(allowed, LONGEST)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import read_text, reading, write_file, writing
+from glassformer.core.folder import read_text, wrap_read_errors, wrap_write_errors, write_file
 
 UNITS = 1000.0  # of a deadline, in which the schedule counts
 TENTHS = 10  # evaluations and checkpoints in a run, unless another interval is given
@@ -113,7 +113,7 @@ class Deadline:
             self.tenth = int(TENTHS * self.now())
             affordable = self.evaluated + self.evaluation <= EVALUATION * self.spent
             should_evaluate = self.tenth > before and affordable
-            with writing(self.log), self.log.open("a", encoding="utf-8") as file:
+            with wrap_write_errors(self.log), self.log.open("a", encoding="utf-8") as file:
                 file.write(f"{self.share!r} {int(should_evaluate)}\n")
             self.replay.append((self.share, should_evaluate))
         return Moment(UNITS * self.share, UNITS, self.tenth > before, should_evaluate)
@@ -154,7 +154,7 @@ def read_log(log: Path) -> list[tuple[float, bool]]:
         write_file(log, "".join(lines[:-1]))
         lines.pop()
     found = []
-    with reading(log):
+    with wrap_read_errors(log):
         for number, line in enumerate(lines, start=1):
             share, should_evaluate = line.split()
             if not 0 <= float(share) <= 1:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from glassformer import checkpoint, weights
 from glassformer.checkpoint import BEST, LAST, Adapter
-from glassformer.core.config import make
+from glassformer.core.config import from_dict
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import read_json, reading
+from glassformer.core.folder import read_json, wrap_read_errors
 from glassformer.models.network import Network
 from glassformer.tasks.task import Task
 from glassformer.training.optimizers import optimizer_tensors, restore_optimizer
@@ -59,10 +59,10 @@ class Checkpointer:
         """Take up the state in `last/`, whose weights the network already has."""
         folder = self.run.path / LAST
         tensors, values = weights.read(folder / TENSORS), read_json(folder / STATE)
-        with reading(folder / STATE):
+        with wrap_read_errors(folder / STATE):
             step.scaler.load_state_dict(values.pop("scaler"))
-            state = make(State, values, "state.")
-        with reading(folder / TENSORS):
+            state = from_dict(State, values, "state.")
+        with wrap_read_errors(folder / TENSORS):
             restore_tensors(step, tensors)
         self.run.forget_after(state.step)
         return state
@@ -90,8 +90,8 @@ def training_tensors(step: Step) -> dict[str, Tensor]:
         tensors |= {
             f"{part_of(group)}.{name}": v for name, v in optimizer_tensors(optimizer).items()
         }
-    if step.average:
-        tensors |= {f"average.{k}": v for k, v in step.average.network.state_dict().items()}
+    if step.ema:
+        tensors |= {f"ema.{k}": v for k, v in step.ema.network.state_dict().items()}
     tensors["random.cpu"] = torch.get_rng_state()
     if step.device.type != "cpu":
         module = torch.get_device_module(step.device)
@@ -100,7 +100,7 @@ def training_tensors(step: Step) -> dict[str, Tensor]:
 
 
 def restore_tensors(step: Step, tensors: dict[str, Tensor]) -> None:
-    known = (*map(part_of, step.optimizers), "random", "average")
+    known = (*map(part_of, step.optimizers), "random", "ema")
     parts: dict[str, dict[str, Tensor]] = {part: {} for part in known}
     for name, value in tensors.items():
         part, _, rest = name.partition(".")
@@ -111,8 +111,8 @@ def restore_tensors(step: Step, tensors: dict[str, Tensor]) -> None:
         module.set_rng_state(parts["random"][step.device.type])
     for group, optimizer in step.optimizers.items():
         restore_optimizer(step.settings.optimizer, optimizer, parts[part_of(group)])
-    if step.average:
-        step.average.network.load_state_dict(parts["average"])
+    if step.ema:
+        step.ema.network.load_state_dict(parts["ema"])
 
 
 def part_of(group: str | None) -> str:

@@ -16,9 +16,9 @@ import torch
 
 from glassformer.checkpoint import CONFIG
 from glassformer.core.errors import GlassError
+from glassformer.core.figures import subplots
 from glassformer.core.folder import read_json, write_file
-from glassformer.core.picture import subplots
-from glassformer.core.reporter import Reporter, shown
+from glassformer.core.reporter import Reporter, format_value
 from glassformer.tasks import find_task
 from glassformer.tasks.task import TaskSpec
 from glassformer.training.plots import evaluations
@@ -67,7 +67,7 @@ def compare(
     *data: str | Path,
     models: Iterable[str],
     run: Path | None = None,
-    tell: Reporter,
+    reporter: Reporter,
     **options: Any,
 ) -> tuple[Path, list[dict[str, Any]]]:
     """Train each model in a process of its own; give the folder and a row for each, best first.
@@ -79,51 +79,56 @@ def compare(
         make_config(resolve(one.model, spec), spec, {}, one.settings)
     if len({one.folder for one in contenders}) < max(len(contenders), 2):
         raise GlassError("name at least two different models")
-    asked = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
-    asked["models"] = [one.name for one in contenders]
-    run = run or folder_for(asked, Path("runs"))
-    begun(run, asked)
+    arguments = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
+    arguments["models"] = [one.name for one in contenders]
+    run = run or folder_for(arguments, Path("runs"))
+    begun(run, arguments)
     rows = []
     for number, one in enumerate(contenders, start=1):
-        tell(f"--- {one.name} ({number} of {len(contenders)})")
-        result = contend(one, run / one.folder, asked)
+        reporter(f"--- {one.name} ({number} of {len(contenders)})")
+        result = contend(one, run / one.folder, arguments)
         rows.append({"name": one.name, **result})
     sign = -1 if spec.metric.higher_is_better else 1
     rows.sort(key=lambda row: sign * row[spec.metric.name])
     paths = {one.name: run / one.folder for one in contenders}
     draw(rows, paths, spec, run / PICTURE)
-    write_file(run / REPORT, report(rows, spec, asked))
+    write_file(run / REPORT, report(rows, spec, arguments))
     return run, rows
 
 
-def folder_for(asked: dict[str, Any], runs: Path) -> Path:
+def folder_for(arguments: dict[str, Any], runs: Path) -> Path:
     """Where the same comparison was begun and not ended, or else the next free folder."""
     for file in sorted(runs.glob(f"compare-*/{ASKED}")):
-        if not (file.parent / REPORT).exists() and read_json(file) == json.loads(json.dumps(asked)):
+        if not (file.parent / REPORT).exists() and read_json(file) == json.loads(
+            json.dumps(arguments)
+        ):
             return file.parent
     return next_run(runs, "compare")
 
 
-def begun(run: Path, asked: dict[str, Any]) -> None:
+def begun(run: Path, arguments: dict[str, Any]) -> None:
     """A folder for this comparison: a new one, or one where the same was begun."""
     file = run / ASKED
     if file.exists():
-        if read_json(file) != json.loads(json.dumps(asked)):
+        if read_json(file) != json.loads(json.dumps(arguments)):
             raise GlassError(f"{run} holds another comparison: choose another --run")
     elif run.exists() and any(run.iterdir()):
         raise GlassError(f"{run} exists already and is no comparison: choose another --run")
     else:
         run.mkdir(parents=True, exist_ok=True)
-        write_file(file, json.dumps(asked))
+        write_file(file, json.dumps(arguments))
 
 
-def contend(one: Contender, path: Path, asked: dict[str, Any]) -> dict[str, Any]:
+def contend(one: Contender, path: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     """What came of one model: found in its folder, or trained, or trained on, alone."""
     if (path / RESULT).exists():
         found: dict[str, Any] = read_json(path / RESULT)
         return found
-    settings = [*asked.get("settings", []), *(f"model.{setting}" for setting in one.settings)]
-    rest = {name: value for name, value in asked.items() if name != "models"}
+    settings = [
+        *arguments.get("settings", []),
+        *(f"model.{setting}" for setting in one.settings),
+    ]
+    rest = {name: value for name, value in arguments.items() if name != "models"}
     request = {**rest, "model": one.model, "settings": settings, "run": str(path)}
     request |= {"baseline": False, "overwrite": path.exists()}
     if (path / CONFIG).exists():
@@ -162,22 +167,22 @@ def table(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     names = columns(spec, rows)
     units = {"speed": f"{spec.unit}/s", "memory": "GB", "bits_per_byte": "bits per byte"}
     head = ["model", *(units.get(name, name) for name in names)]
-    return [head, *([row["name"], *(shown(row[name]) for name in names)] for row in rows)]
+    return [head, *([row["name"], *(format_value(row[name]) for name in names)] for row in rows)]
 
 
-def report(rows: Sequence[dict[str, Any]], spec: TaskSpec, asked: dict[str, Any]) -> str:
+def report(rows: Sequence[dict[str, Any]], spec: TaskSpec, arguments: dict[str, Any]) -> str:
     head, *body = table(spec, rows)
     lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
-    budget = next(f"{asked[b]} {b}" for b in ("minutes", "steps", "epochs") if asked.get(b))
-    if asked.get("parameters"):
-        budget += f" and about {asked['parameters']:,} parameters"
-    given = " ".join(shlex.quote(Path(d).name) for d in asked["data"]) or "the built-in sample"
+    budget = next(f"{arguments[b]} {b}" for b in ("minutes", "steps", "epochs") if arguments.get(b))
+    if arguments.get("parameters"):
+        budget += f" and about {arguments['parameters']:,} parameters"
+    given = " ".join(shlex.quote(Path(d).name) for d in arguments["data"]) or "the built-in sample"
     where = f"{torch.get_num_threads()} threads, {platform.processor() or platform.machine()}"
     return (
         f"# {spec.name}: {len(rows)} models, {budget} each\n\n"
         + "\n".join(lines)
         + f"\n\n![{spec.metric.name} against time]({PICTURE})\n\n"
-        f"Data: {given}; metrics on what was kept for validation; seed {asked.get('seed', 0)}; "
+        f"Data: {given}; metrics on what was kept for validation; seed {arguments.get('seed', 0)}; "
         f"torch {torch.__version__}, {where}; {date.today()}. Speed is that of training; memory is "
         "the most that a process held.\n"
     )

@@ -8,9 +8,9 @@ from typing import Any
 from glassformer import checkpoint, registry
 from glassformer.checkpoint import BEST
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import reading, subfolder
+from glassformer.core.folder import find_subfolder, wrap_read_errors
 from glassformer.core.reporter import NullReporter
-from glassformer.data.files import kept_input
+from glassformer.data.files import save_streams
 from glassformer.data.request import DataRequest
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Artifacts, Task, TaskSpec
@@ -30,7 +30,7 @@ def evaluate(
     `plot` is a picture to draw, of which labels were taken for which; `context` how many tokens of
     a running text are read at once, if not as many as in training.
     """
-    folder = subfolder(path, BEST) or path
+    folder = find_subfolder(path, BEST) or path
     if not (folder / checkpoint.CONFIG).exists():
         raise GlassError(f"{path} is no run or model of ours")
     network, tokenizer, metadata = checkpoint.load(folder)
@@ -50,12 +50,12 @@ def evaluate(
         if (path / BASELINE).is_dir():
             baseline, _, _ = checkpoint.load(path / BASELINE)
             found, _ = task.evaluate(baseline, context=context or network.context)
-            metrics["baseline"] = {"model": registry.name_of(baseline), **found}
+            metrics["baseline"] = {"model": registry.model_name(baseline), **found}
         if plot:
             for draw in spec.plots.values():
                 draw(scores, artifacts, plot)
     seconds = round(time.monotonic() - start, 2)
-    return {"task": name, "model": registry.name_of(network), **metrics, "seconds": seconds}
+    return {"task": name, "model": registry.model_name(network), **metrics, "seconds": seconds}
 
 
 def task_on(
@@ -70,9 +70,9 @@ def task_on(
     columns["text"] = columns.get("text") or tuple(known.get("text", ()))
     columns["label"] = columns.get("label") or known.get("label")
     request = DataRequest(
-        files=kept_input(files, folder, table=spec.is_table),
-        share=1.0,
-        ready=artifacts.tokenizer,
+        files=save_streams(files, folder, table=spec.is_table),
+        valid_fraction=1.0,
+        base_tokenizer=artifacts.tokenizer,
         labels=tuple(known.get("labels", ())),
         **columns,
     )
@@ -85,5 +85,5 @@ def task_of_run(spec: TaskSpec, artifacts: Artifacts, path: Path) -> Task:
     if not cache.is_dir():
         raise GlassError(f"{path} has no data of its own: name the data to measure it on")
     Run(path).require("cache/")
-    with reading(path):
+    with wrap_read_errors(path):
         return spec.open(artifacts, cache)

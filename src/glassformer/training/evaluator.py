@@ -5,11 +5,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from glassformer.core.config import nearest
+from glassformer.core.config import did_you_mean
 from glassformer.core.errors import GlassError
 from glassformer.models.network import Network
 from glassformer.tasks.task import METRICS, Metric, Scores, Task
-from glassformer.training.settings import Training
+from glassformer.training.settings import TrainingSettings
 from glassformer.training.step import State
 
 FEWEST = 5  # evaluations without a better one, before training may stop early
@@ -27,7 +27,7 @@ class Evaluation:
 class Evaluator:
     """Measures a network on the same part of the validation data each time."""
 
-    def __init__(self, task: Task, settings: Training) -> None:
+    def __init__(self, task: Task, settings: TrainingSettings) -> None:
         self.task, self.settings = task, settings
         self.limit = settings.eval_limit or task.spec.eval_limit
 
@@ -35,7 +35,7 @@ class Evaluator:
     def metric(self) -> Metric:
         name = self.settings.best_metric
         if name not in METRICS:
-            raise GlassError(f"there is no metric {name!r}{nearest(name, METRICS)}")
+            raise GlassError(f"there is no metric {name!r}{did_you_mean(name, METRICS)}")
         return METRICS[name]
 
     def evaluate(self, network: Network, state: State) -> Evaluation:

@@ -17,7 +17,11 @@ class TooLongError(GlassError):
     """Not even one text of this length fits; one of `fits` tokens does, unless that is 0."""
 
     def __init__(self, length: int, fits: int) -> None:
-        way = f"{fits} do: --set model.context={fits}, or --fit" if fits else "no shorter one does"
+        way = (
+            f"{fits} do: --set model.context={fits}, or --shrink-on-oom"
+            if fits
+            else "no shorter one does"
+        )
         super().__init__(f"one text of {length} tokens needs more memory than there is; {way}")
         self.fits = fits
 

@@ -8,19 +8,19 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor, nn
 
-from glassformer.core.config import nearest
+from glassformer.core.config import did_you_mean
 from glassformer.core.errors import GlassError
 from glassformer.models.network import Network, Trait
-from glassformer.training.settings import Training
+from glassformer.training.settings import TrainingSettings
 
 
-def adamw(network: Network, settings: Training, group: str | None) -> torch.optim.AdamW:
+def adamw(network: Network, settings: TrainingSettings, group: str | None) -> torch.optim.AdamW:
     """AdamW; matrices decay, biases and scales do not, and what is frozen is left out."""
     tables = [
         {"params": these, "scale": scale, "weight_decay": decay}
         for (scale, decay), these in trained_parameters(network, settings, group).items()
     ] or [{"params": [], "scale": 1.0}]
-    return torch.optim.AdamW(tables, lr=settings.rate, betas=(0.9, settings.beta2), fused=True)
+    return torch.optim.AdamW(tables, lr=settings.lr, betas=(0.9, settings.beta2), fused=True)
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class OptimizerKind:
     Its tables of parameters have a `scale`, which the learning rate is multiplied with.
     """
 
-    make: Callable[[Network, Training, str | None], torch.optim.Optimizer]
+    make: Callable[[Network, TrainingSettings, str | None], torch.optim.Optimizer]
     moments: tuple[str, ...] = ()  # tensors with the parameter's shape
     scalars: tuple[str, ...] = ()
 
@@ -43,13 +43,13 @@ OPTIMIZERS = {
 
 def find_optimizer(name: str) -> OptimizerKind:
     if name not in OPTIMIZERS:
-        hint = nearest(name, OPTIMIZERS) or f"; there are {', '.join(OPTIMIZERS)}"
+        hint = did_you_mean(name, OPTIMIZERS) or f"; there are {', '.join(OPTIMIZERS)}"
         raise GlassError(f"there is no optimizer {name!r}{hint}")
     return OPTIMIZERS[name]
 
 
 def trained_parameters(
-    network: Network, settings: Training, group: str | None
+    network: Network, settings: TrainingSettings, group: str | None
 ) -> dict[tuple[float, float], list[nn.Parameter]]:
     """The parameters of a group (a prefix of their names) that are trained, by the scale of their
     learning rate and by their weight decay."""
@@ -63,13 +63,13 @@ def trained_parameters(
         if hits:
             parameter.requires_grad_(False)
         elif parameter.requires_grad and (group is None or name.startswith(f"{group}.")):
-            scale = settings.layer_rate ** layers_after(network, name)
-            decay = settings.decay if parameter.ndim >= 2 else 0.0
+            scale = settings.layer_lr_decay ** layers_after(network, name)
+            decay = settings.weight_decay if parameter.ndim >= 2 else 0.0
             found.setdefault((scale, decay), []).append(parameter)
     for pattern, count in frozen.items():
         if not count:
             names = [name for name, _ in network.named_parameters()]
-            raise GlassError(f"no weight is called {pattern!r}{nearest(pattern, names)}")
+            raise GlassError(f"no weight is called {pattern!r}{did_you_mean(pattern, names)}")
     if not found and not network.has(Trait.FITTED):
         raise GlassError("every weight is frozen: nothing is left to learn")
     return found
@@ -89,7 +89,7 @@ def layers_after(network: Network, name: str) -> int:
     return max(depths, default=0) if before else 0
 
 
-class Average:
+class EMA:
     """Weights averaged over the steps (EMA), which often judge better than the last ones."""
 
     def __init__(self, network: Network, keep: float) -> None:

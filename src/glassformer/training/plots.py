@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from glassformer.core.picture import subplots
-from glassformer.core.reporter import clock
+from glassformer.core.figures import subplots
+from glassformer.core.reporter import format_duration
 from glassformer.tasks.task import Task
 from glassformer.training.memory import peak_memory
 from glassformer.training.step import StepResult
@@ -15,7 +15,7 @@ def describe_step(
 ) -> str:
     """What matters most comes first: a narrow terminal shows no more."""
     return (
-        f"step {step:,}/{steps:,}  loss {result.loss:.3f}  {best}{clock(left)} left  "
+        f"step {step:,}/{steps:,}  loss {result.loss:.3f}  {best}{format_duration(left)} left  "
         f"rate {result.lr:.1e}  gradient {result.norm:.2f}  {speed}/s  {peak_memory():.1f} GB"
     )
 
@@ -53,13 +53,13 @@ def plot(
     """Loss, learning rate and the metrics that count, beside the baseline, as pictures."""
     folder.mkdir(exist_ok=True)
     trained = [m for m in metrics if m["kind"] == "train"]
-    for name in dict.fromkeys(("loss", "rate", best, task.spec.metric.name)):
+    for name in dict.fromkeys(("loss", "lr", best, task.spec.metric.name)):
         chart, axes = subplots(figsize=(7, 4))
-        if name in ("loss", "rate"):
+        if name in ("loss", "lr"):
             axes.plot([m["step"] for m in trained], [m[name] for m in trained], label="training")
         if name == "loss":
             mark_trouble(axes, trained, [m["step"] for m in metrics if m["kind"] == "skipped"])
-        if name != "rate":
+        if name != "lr":
             found = evaluations(metrics, name)
             steps, values = [m["step"] for m in found], [m[name] for m in found]
             axes.plot(steps, values, marker="o", label="validation")
@@ -67,6 +67,6 @@ def plot(
             axes.axhline(baseline, linestyle="--", color="gray", label=task.spec.baseline_name)
         axes.legend()
         axes.set_xlabel("step")
-        axes.set_ylabel({"rate": "learning rate"}.get(name, name.replace("_", " ")))
+        axes.set_ylabel({"lr": "learning rate"}.get(name, name.replace("_", " ")))
         axes.grid(alpha=0.3)
         chart.savefig(folder / f"{name}.png", dpi=110)

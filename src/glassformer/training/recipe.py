@@ -6,7 +6,7 @@ from typing import Any
 
 from glassformer.core import config
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import reading
+from glassformer.core.folder import wrap_read_errors
 from glassformer.tasks import TASKS
 
 
@@ -19,11 +19,11 @@ class Recipe:
 
 
 def read_recipe(path: Path) -> Recipe:
-    with reading(path):
-        tables = config.read(path)
+    with wrap_read_errors(path):
+        tables = config.read_toml(path)
     for name, value in tables.items():
         if name not in Recipe.__dataclass_fields__:
-            hint = config.nearest(name, Recipe.__dataclass_fields__)
+            hint = config.did_you_mean(name, Recipe.__dataclass_fields__)
             raise GlassError(f"{path}: there is no {name!r} in a recipe{hint}")
         if name != "task" and not isinstance(value, dict):
             raise GlassError(f"{path}: {name} must be a table of settings, not {value!r}")

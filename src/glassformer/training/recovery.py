@@ -7,7 +7,7 @@ from glassformer.core.reporter import Reporter
 from glassformer.tasks.task import Batch, Task
 from glassformer.training.budget import Deadline
 from glassformer.training.memory import TooLongError
-from glassformer.training.settings import Training
+from glassformer.training.settings import TrainingSettings
 from glassformer.training.step import Step
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ def skip_step(trainer: "Trainer", what: str) -> None:
 def go_back(trainer: "Trainer") -> None:
     """Take up the last checkpoint with a smaller learning rate, once."""
     state = trainer.state
-    failed, lr = state.step, trainer.settings.rate * state.scale
+    failed, lr = state.step, trainer.settings.lr * state.scale
     if state.scale < 1:
         raise GlassError(
             f"step {failed}: {PATIENCE} steps in a row were not finite, with a smaller rate "
             f"too; {trainer.checkpointer.what_is_left()}. Try a smaller rate from the start "
-            f"(--set train.rate={lr / 3:.1e}), more warm-up (--set train.warmup=0.2) or "
+            f"(--set train.lr={lr / 3:.1e}), more warm-up (--set train.warmup=0.2) or "
             "--set train.precision=float32"
         )
     reload(trainer)
@@ -81,17 +81,17 @@ def pieces_that_fit(step: Step, task: Task, batch: Batch, reporter: Reporter, le
             break
     else:
         raise TooLongError(length, shorter_context(step, task, settings))
-    asked = f"a batch of {rows} x {length} tokens needs more memory than there is"
-    if not settings.fit:
+    problem = f"a batch of {rows} x {length} tokens needs more memory than there is"
+    if not settings.shrink_on_oom:
         raise GlassError(
-            f"{asked}; in {pieces} pieces it fits, with the same result (but for the chance of "
-            f"dropout): --fit does so, or --set train.accumulate={pieces}; {left}"
+            f"{problem}; in {pieces} pieces it fits, with the same result (but for the chance of "
+            f"dropout): --shrink-on-oom does so, or --set train.accumulate={pieces}; {left}"
         )
-    reporter(f"{asked}: it is read in {pieces} pieces, with the same result (but for dropout)")
+    reporter(f"{problem}: it is read in {pieces} pieces, with the same result (but for dropout)")
     return pieces
 
 
-def shorter_context(step: Step, task: Task, settings: Training) -> int:
+def shorter_context(step: Step, task: Task, settings: TrainingSettings) -> int:
     """The longest of half, a quarter, ... of a context with which one example fits; 0: none."""
     context = step.network.context or 0
     while context > 8:

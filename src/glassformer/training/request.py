@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from glassformer.core.config import make, nearest, override
+from glassformer.core.config import did_you_mean, from_dict, override
 from glassformer.core.errors import GlassError
 from glassformer.data.request import DataOptions, DataRequest
 from glassformer.tasks import TASKS, find_task
 from glassformer.tasks.task import TaskSpec
 from glassformer.training.optimizers import find_optimizer
 from glassformer.training.recipe import Recipe, read_recipe
-from glassformer.training.settings import Training
+from glassformer.training.settings import TrainingSettings
 
 BUDGETS = ("steps", "epochs", "minutes")
 GENTLE = 0.2  # of the rate, for weights that have learnt already
@@ -27,7 +27,7 @@ class Request:
 
     spec: TaskSpec
     data: DataRequest
-    learning: Training
+    learning: TrainingSettings
     table: dict[str, Any]
     settings: list[str]
 
@@ -56,6 +56,7 @@ class Request:
             recipe = replace(recipe, train=kept)  # one budget takes the place of another
         learning, reading = sort_options(spec, recipe, options, anew=anew)
         learning = override(learning, *told)
+        check_batch_unit(spec, learning)
         find_optimizer(learning.optimizer)  # a wrong name is found before anything is read
         learning = replace(learning, device=find_device(learning.device))
         if (learning.threads or 1) > most_threads():
@@ -88,22 +89,34 @@ class Request:
 
 def sort_options(
     spec: TaskSpec, recipe: Recipe, options: dict[str, Any], *, anew: bool = True
-) -> tuple[Training, DataOptions]:
+) -> tuple[TrainingSettings, DataOptions]:
     """What was asked for, over what the recipe says, over what suits the task."""
-    names = (Training.__dataclass_fields__, DataOptions.__dataclass_fields__)
+    names = (TrainingSettings.__dataclass_fields__, DataOptions.__dataclass_fields__)
     for name in options:
         if name not in names[0] and name not in names[1]:
-            raise GlassError(f"there is no setting {name!r}{nearest(name, [*names[0], *names[1]])}")
+            raise GlassError(
+                f"there is no setting {name!r}{did_you_mean(name, [*names[0], *names[1]])}"
+            )
     given = {name: value for name, value in options.items() if value is not None}
     mine, told = ({n: v for n, v in given.items() if n in those} for those in names)
     suits, lora = dict(spec.train_settings), mine.get("lora") or recipe.train.get("lora")
     if not anew and not lora:
-        suits["rate"] *= GENTLE
+        suits["lr"] *= GENTLE
     said = {**suits, **recipe.train}
     if any(name in mine for name in BUDGETS):
         said = {n: v for n, v in said.items() if n not in BUDGETS}
-    learning = make(Training, {**said, **mine}, "train.")
-    return learning, make(DataOptions, {**recipe.data, **told}, "data.")
+    learning = from_dict(TrainingSettings, {**said, **mine}, "train.")
+    return learning, from_dict(DataOptions, {**recipe.data, **told}, "data.")
+
+
+def check_batch_unit(spec: TaskSpec, settings: TrainingSettings) -> None:
+    """Refuse a batch in the unit that the task does not count in."""
+    unit, other = "batch_size", "batch_tokens"
+    if other in spec.train_settings:
+        unit, other = other, unit
+    if getattr(settings, other) is not None:
+        what = "tokens" if unit == "batch_tokens" else "examples"
+        raise GlassError(f"{spec.name} counts a batch in {what}: set train.{unit}, not {other}")
 
 
 def existing(names: Iterable[str | Path]) -> tuple[Path, ...]:

@@ -17,17 +17,17 @@ from glassformer.core import config
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import (
     MANIFEST,
-    digest,
-    leads_out,
-    locked,
+    find_subfolder,
+    hash_file,
+    is_outside,
+    lock_folder,
     read_json,
     read_text,
-    reading,
-    recover,
-    subfolder,
-    verify,
+    recover_folder,
+    verify_manifest,
+    wrap_read_errors,
+    wrap_write_errors,
     write_file,
-    writing,
 )
 from glassformer.text.tokenizer import Tokenizer
 
@@ -83,9 +83,9 @@ class Run:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Nobody else trains here; what a killed process left half done is put right."""
-        with locked(self.path, f"another process is training in {self.path}"):
+        with lock_folder(self.path, f"another process is training in {self.path}"):
             for name in (BEST, LAST):
-                recover(self.path / name)
+                recover_folder(self.path / name)
             yield
 
     def describe(self, tables: dict[str, Any], tokenizer: Tokenizer | None) -> None:
@@ -93,7 +93,7 @@ class Run:
         if tokenizer is not None:
             write_file(self.path / checkpoint.TOKENIZER, tokenizer.to_json())
         write_file(self.path / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
-        write_file(self.path / checkpoint.CONFIG, config.write(tables))
+        write_file(self.path / checkpoint.CONFIG, config.to_toml(tables))
 
     def changed(self) -> list[tuple[str, Any]]:
         """What the numbers may depend on and is not as it was, with what it was."""
@@ -103,13 +103,16 @@ class Run:
         return [(n, then.get(n, "unknown")) for n in now if then.get(n) != now[n]]
 
     def log(self, line: str) -> None:
-        with writing(self.path / LOG), (self.path / LOG).open("a", encoding="utf-8") as file:
+        with (
+            wrap_write_errors(self.path / LOG),
+            (self.path / LOG).open("a", encoding="utf-8") as file,
+        ):
             file.write(line + "\n")
 
     def note(self, kind: str, *, step: int, **values: Any) -> None:
         """A line of metrics.jsonl; its kind is train, skipped, validation or final."""
         path = self.path / METRICS
-        with writing(path), path.open("a", encoding="utf-8") as file:
+        with wrap_write_errors(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
         if self.board:
             part = {"train": "training"}.get(kind, "validation")
@@ -133,7 +136,7 @@ class Run:
         file = self.path / METRICS
         text = read_text(file) if file.exists() else ""
         lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
-        with reading(file):
+        with wrap_read_errors(file):
             found = [json.loads(line) for line in lines]
         for number, figures in enumerate(found, start=1):
             match figures:
@@ -161,7 +164,7 @@ class Run:
                 stat = file.stat()
                 key = (name, stat.st_size, stat.st_mtime_ns)
                 if key not in self.known:
-                    self.known[key] = digest(file, stat.st_size)
+                    self.known[key] = hash_file(file, stat.st_size)
                 notes[name] = {"bytes": stat.st_size, "sha256": self.known[key]}
         write_file(self.path / CHECKSUMS, json.dumps({"files": notes}, indent=2) + "\n")
 
@@ -193,7 +196,7 @@ class Run:
                 case _:
                     found.append(f"{self.path / CHECKSUMS} is damaged at {name}")
                     continue
-            if leads_out(self.path, file):
+            if is_outside(self.path, file):
                 found.append(f"{self.path / CHECKSUMS} is damaged: {name!r} leads out of the run")
                 continue
             if wrong := changed_file(file, name, size, sha256):
@@ -210,7 +213,7 @@ def changed_file(file: Path, name: str, size: int, sha256: str) -> str | None:
         now = file.stat().st_size
         if now != size and not (grows and now > size):
             return f"{file} is damaged: {now} bytes, not {size}"
-        same = digest(file, size) == sha256
+        same = hash_file(file, size) == sha256
     except OSError as error:
         return f"{file}: {error.strerror}"
     return None if same else f"{file} is damaged: its content is not what was written"
@@ -218,7 +221,7 @@ def changed_file(file: Path, name: str, size: int, sha256: str) -> str | None:
 
 def damage(path: Path) -> list[str]:
     """What is wrong with a run, or with a folder that holds a model: a line for each file."""
-    inner = [one for name in (BEST, LAST, BASELINE) if (one := subfolder(path, name))]
+    inner = [one for name in (BEST, LAST, BASELINE) if (one := find_subfolder(path, name))]
     found = Run(path).damage() if (path / CHECKSUMS).exists() else []
     if not inner and not (path / MANIFEST).exists():
         raise GlassError(f"{path} is neither a run nor a model of ours")
@@ -228,7 +231,7 @@ def damage(path: Path) -> list[str]:
         found.append(f"{path / CHECKSUMS} is missing")
     for folder in inner or [path]:
         try:
-            verify(folder)
+            verify_manifest(folder)
         except GlassError as error:
             found.append(str(error))
     return found

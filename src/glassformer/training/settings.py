@@ -11,27 +11,30 @@ MINUTES = 5.0  # the budget where none is given
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingSettings:
     steps: int | None = None  # one of steps, epochs, minutes is the budget
     epochs: float | None = None
     minutes: float | None = None
-    batch: int = 32  # windows of a text, or thousands of tokens with padding
+    batch_size: int | None = None  # examples in a batch, for tasks that count in examples
+    batch_tokens: int | None = None  # tokens in a batch, padding included, for the other tasks
     accumulate: int = 1  # pieces that a batch is read in: the same result in less memory
-    fit: bool = False  # whether to do so by itself when memory runs out
+    shrink_on_oom: bool = False  # whether to do so by itself when memory runs out
     parameters: int | None = None  # about so many: the width is chosen for that
-    rate: float = 1e-3
+    lr: float = 1e-3
     warmup: float = 0.05  # of the steps
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    floor: float = 0.1  # of the rate, at the end; a constant rate falls to it in the last fifth
-    decay: float = 0.1  # of the weights
+    min_lr_ratio: float = (
+        0.1  # of the rate, at the end; a constant rate falls to it in the last fifth
+    )
+    weight_decay: float = 0.1  # of the weights
     freeze: tuple[str, ...] = ()  # patterns of the names of weights that stay as they are
-    layer_rate: float = 1.0  # of the rate, for each block further from the end
+    layer_lr_decay: float = 1.0  # of the rate, for each block further from the end
     lora: int = 0  # the rank of what is trained beside weights that stay; 0: all weights learn
     optimizer: str = "adamw"  # by its name in OPTIMIZERS
     beta2: float = 0.99
     clip: float = 1.0  # the largest norm of a gradient
-    smoothing: float = 0.0  # of the labels
-    average: float = 0.0  # how much of the averaged weights stays at each step (EMA); 0: none
+    label_smoothing: float = 0.0  # of the labels
+    ema_decay: float = 0.0  # how much of the averaged weights stays at each step (EMA); 0: none
     baseline: bool = True  # whether to see first what counting alone reaches
     best_metric: str = "loss"  # of the validation: it decides which weights are best
     patience: int | None = None  # evaluations without a better one until it stops; 0: never;
@@ -53,8 +56,13 @@ class Training:
         if sum(b is not None for b in (self.steps, self.epochs, self.minutes)) > 1:
             raise GlassError("give one budget: steps, epochs or minutes")
 
+    @property
+    def batch(self) -> int:
+        """The size of a batch, in the unit that the task counts in."""
+        return self.batch_tokens or self.batch_size or 32
 
-def lr_at(position: float, total: float, settings: Training) -> float:
+
+def lr_at(position: float, total: float, settings: TrainingSettings) -> float:
     """The learning rate at a position in a budget, in steps or any other unit.
 
     It rises to `rate` during the warm-up, then falls as the schedule says.
@@ -63,11 +71,11 @@ def lr_at(position: float, total: float, settings: Training) -> float:
     if settings.warmup:
         warm = max(warm, min(int(total) // 5, 10))  # a few steps would be a leap
     if position < warm:
-        return settings.rate * (position + 1) / (warm + 1)
+        return settings.lr * (position + 1) / (warm + 1)
     done = (position - warm) / max(total - warm, 1)
     share = {
         "cosine": (1 + math.cos(math.pi * done)) / 2,
         "linear": 1 - done,
         "constant": min((1 - done) / 0.2, 1),
     }[settings.schedule]
-    return settings.rate * (settings.floor + (1 - settings.floor) * share)
+    return settings.lr * (settings.min_lr_ratio + (1 - settings.min_lr_ratio) * share)

@@ -9,9 +9,9 @@ import torch
 
 from glassformer import checkpoint, registry
 from glassformer.checkpoint import BEST, Adapter
-from glassformer.core.config import make, nearest, override, to_dict
+from glassformer.core.config import did_you_mean, from_dict, override, to_dict
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import subfolder
+from glassformer.core.folder import find_subfolder
 from glassformer.core.reporter import Reporter
 from glassformer.models.network import Network, Trait
 from glassformer.nn.lora import add_lora
@@ -26,10 +26,10 @@ from glassformer.training.evaluator import Evaluator
 from glassformer.training.memory import TooLongError, total_memory
 from glassformer.training.request import Request
 from glassformer.training.run import SCHEDULE, Run
-from glassformer.training.settings import Training
+from glassformer.training.settings import TrainingSettings
 from glassformer.training.step import State, Step
 from glassformer.training.trainer import Trainer
-from glassformer.weights import Unfilled
+from glassformer.weights import SkipInit
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Start:
             architecture = resolve(model or named or spec.models[0], spec)
             return cls(architecture, make_config(architecture, spec, table, settings))
         path = Path(base)
-        path = subfolder(path, BEST) or path
-        network, tokenizer, metadata = checkpoint.open_folder(path)
+        path = find_subfolder(path, BEST) or path
+        network, tokenizer, metadata = checkpoint.open_model(path)
         if tokenizer is None:
             raise GlassError(f"{path} has no tokenizer, so that nothing can be read with it")
         if network.has(Trait.FITTED):
             raise GlassError(f"{path} learnt in one go: count all the data again, without --from")
-        architecture = resolve(registry.name_of(network), spec)
+        architecture = resolve(registry.model_name(network), spec)
         if model and resolve(model, spec) != architecture:
             raise GlassError(f"{path} holds a model that becomes {architecture}, not {model}")
         fields = registry.MODELS[architecture].Config.__dataclass_fields__
@@ -68,7 +68,7 @@ class Start:
         config = make_config(architecture, spec, kept, settings)
         return cls(architecture, config, path, network, tokenizer, metadata)
 
-    def build(self, task: Task, settings: Training, reporter: Reporter) -> Network:
+    def build(self, task: Task, settings: TrainingSettings, reporter: Reporter) -> Network:
         """The network, with what it takes over from another."""
         check_memory(self.architecture, self.config, settings)
         torch.manual_seed(settings.seed)
@@ -77,7 +77,7 @@ class Start:
             return network
         same = self.metadata.get("labels") == task.artifacts.metadata.get("labels")
         head = () if same else network.heads
-        anew = checkpoint.inherit(network, self.network.state_dict(), but=head)
+        anew = checkpoint.load_matching(network, self.network.state_dict(), but=head)
         reporter(f"starts from {self.base}" + (f"; anew: {', '.join(anew)}" if anew else ""))
         if settings.lora:
             add_lora(network, network.stacks, settings.lora)
@@ -85,17 +85,22 @@ class Start:
                 parameter.requires_grad_(parameter.requires_grad or name in anew)
         return network
 
-    def adapter(self, settings: Training) -> Adapter | None:
+    def adapter(self, settings: TrainingSettings) -> Adapter | None:
         if not settings.lora:
             return None
         if self.base is None:
             raise GlassError("lora trains beside a model that there is: name it with --from")
         base = self.base.absolute()
-        return Adapter(settings.lora, str(base), checkpoint.fingerprint(base))
+        return Adapter(settings.lora, str(base), checkpoint.hash_weights(base))
 
 
 def set_up(
-    start: Start, task: Task, settings: Training, run: Run, reporter: Reporter, began: float
+    start: Start,
+    task: Task,
+    settings: TrainingSettings,
+    run: Run,
+    reporter: Reporter,
+    start_time: float,
 ) -> Trainer:
     """Build the network, fit the baseline, decide what is open, write all of it down.
 
@@ -121,14 +126,14 @@ def set_up(
             baseline = fit_baseline(task, run, settings, network.context, reporter)
         start, network, batches, settings = tune(start, network, task, batches, settings, reporter)
         step, state = Step(network, task.objective, settings), State()
-        state.setup = time.monotonic() - began
+        state.setup = time.monotonic() - start_time
         budget = make_budget(network, settings, run, state)
         trainer = Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
     write_down(start, trainer)
     return trainer
 
 
-def make_budget(network: Network, settings: Training, run: Run, state: State) -> Budget:
+def make_budget(network: Network, settings: TrainingSettings, run: Run, state: State) -> Budget:
     """What is left to do, after a state: nothing for what is fitted in one pass."""
     if network.has(Trait.FITTED):
         return StepBudget(0)
@@ -146,7 +151,9 @@ def make_budget(network: Network, settings: Training, run: Run, state: State) ->
     return deadline
 
 
-def first_batches(network: Network, task: Task, settings: Training, reporter: Reporter) -> Batches:
+def first_batches(
+    network: Network, task: Task, settings: TrainingSettings, reporter: Reporter
+) -> Batches:
     """The batches of a run; what cannot be trained on is found before anything is written."""
     batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
     batches.at(0)
@@ -160,7 +167,7 @@ def first_batches(network: Network, task: Task, settings: Training, reporter: Re
     return batches
 
 
-def check_metric(network: Network, task: Task, settings: Training) -> None:
+def check_metric(network: Network, task: Task, settings: TrainingSettings) -> None:
     """Refuse a metric that the task does not have, before anything is trained by it."""
     if settings.best_metric != "loss":
         metrics, _ = task.evaluate(network.eval(), task.spec.eval_limit)
@@ -168,10 +175,14 @@ def check_metric(network: Network, task: Task, settings: Training) -> None:
 
 
 def fitted_trainer(
-    network: Network, task: Task, settings: Training, checkpointer: Checkpointer, reporter: Reporter
+    network: Network,
+    task: Task,
+    settings: TrainingSettings,
+    checkpointer: Checkpointer,
+    reporter: Reporter,
 ) -> Trainer:
     """A trainer with nothing left to do: its network is fitted in one pass."""
-    began = time.monotonic()
+    start_time = time.monotonic()
     share = fit(task, network)
     if share < 1:
         reporter(f"more would not fit into memory: it counts the first {share:.1%} of the text")
@@ -179,22 +190,22 @@ def fitted_trainer(
     batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
     step = Step(network, task.objective, settings)
     trainer = Trainer(step, task, batches, StepBudget(0), checkpointer, reporter)
-    trainer.state.seconds = time.monotonic() - began
+    trainer.state.seconds = time.monotonic() - start_time
     trainer.state.predictions = round(task.dataset.predictions * share)
     return trainer
 
 
 def tune(
-    start: Start, network: Network, task: Task, batches: Batches, settings: Training,
+    start: Start, network: Network, task: Task, batches: Batches, settings: TrainingSettings,
     reporter: Reporter,
-) -> tuple[Start, Network, Batches, Training]:  # fmt: skip
+) -> tuple[Start, Network, Batches, TrainingSettings]:  # fmt: skip
     """Decide what is open; where not even one text fits into memory, with a shorter context."""
     while True:
         shorter = 0
         try:
             decided = Autotune(network, task, batches, reporter).decide(settings)
         except TooLongError as error:
-            if not settings.fit or not error.fits:
+            if not settings.shrink_on_oom or not error.fits:
                 raise
             shorter = error.fits  # built below, when the error is gone and what it kept alive
         if not shorter:
@@ -232,7 +243,7 @@ def write_down(start: Start, trainer: Trainer) -> None:
 
 def resolve(architecture: str, spec: TaskSpec) -> str:
     """The architecture that another one becomes for a task."""
-    return spec.built_on.get(architecture, architecture)
+    return spec.task_variants.get(architecture, architecture)
 
 
 def with_sizes(config: Any, task: Task) -> Any:
@@ -268,12 +279,12 @@ def of_size(architecture: str, config: Any, parameters: int) -> Any:
 
 def count_parameters(architecture: str, config: Any) -> int:
     """The parameters that a network has, found without allocating them."""
-    with torch.device("meta"), Unfilled():
+    with torch.device("meta"), SkipInit():
         network = registry.MODELS[architecture](config)
     return sum(p.numel() for p in network.parameters())
 
 
-def check_memory(architecture: str, config: Any, settings: Training) -> None:
+def check_memory(architecture: str, config: Any, settings: TrainingSettings) -> None:
     """Refuse a network that cannot be trained in this machine's memory, before it is allocated.
 
     Weights that learn have a gradient and two moments; beside an adapter, or frozen, they do not.
@@ -281,7 +292,7 @@ def check_memory(architecture: str, config: Any, settings: Training) -> None:
     if settings.device != "cpu":
         return
     count = count_parameters(architecture, config)
-    copies = 1 if settings.lora or settings.freeze else 4 + (settings.average > 0)
+    copies = 1 if settings.lora or settings.freeze else 4 + (settings.ema_decay > 0)
     needed, there = 4 * count * copies / 1e9, total_memory()
     if needed > there:
         raise GlassError(
@@ -296,9 +307,11 @@ def make_config(
     """The architecture's settings: what suits the task, what a recipe says, and what is set."""
     if architecture not in spec.models:
         does = [task.name for task in TASKS.values() if architecture in task.models]
-        hint = f", which does {', '.join(does)}" if does else nearest(architecture, spec.models)
+        hint = (
+            f", which does {', '.join(does)}" if does else did_you_mean(architecture, spec.models)
+        )
         choice = ", ".join(spec.models)
         raise GlassError(f"{spec.name} is done by {choice}, not by {architecture!r}{hint}")
     kind = registry.MODELS[architecture].Config
     known = {k: v for k, v in spec.model_settings.items() if k in kind.__dataclass_fields__}
-    return override(make(kind, {**known, **table}, "model."), *settings)
+    return override(from_dict(kind, {**known, **table}, "model."), *settings)

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from glassformer.core.errors import GlassError, is_memory_error
 from glassformer.core.world import World
-from glassformer.data.batches import pieces_of
+from glassformer.data.batches import split_batch
 from glassformer.models.network import Network
 from glassformer.nn.block import checkpointed
 from glassformer.tasks.task import Batch, Objective
-from glassformer.training.optimizers import Average, find_optimizer
-from glassformer.training.settings import Training
+from glassformer.training.optimizers import EMA, find_optimizer
+from glassformer.training.settings import TrainingSettings
 
 ALONE = World()
 Losses = Generator[Tensor, None, None]
@@ -60,7 +60,11 @@ class Step:
     """A network, its objective and its optimizers: calling it takes one step."""
 
     def __init__(
-        self, network: Network, objective: Objective, settings: Training, world: World = ALONE
+        self,
+        network: Network,
+        objective: Objective,
+        settings: TrainingSettings,
+        world: World = ALONE,
     ) -> None:
         self.device = torch.device(settings.device)
         self.network, self.objective = network.to(self.device), objective
@@ -69,7 +73,7 @@ class Step:
             checkpointed(self.network)
         make = find_optimizer(settings.optimizer).make
         self.optimizers = {group: make(network, settings, group) for group in objective.groups}
-        self.average = Average(self.network, settings.average) if settings.average else None
+        self.ema = EMA(self.network, settings.ema_decay) if settings.ema_decay else None
         self.scaler = torch.amp.GradScaler(
             self.device.type, enabled=settings.precision == "float16"
         )  # type: ignore[no-untyped-call,unused-ignore]
@@ -99,8 +103,8 @@ class Step:
             self.network.zero_grad(set_to_none=True)
             losses.append(loss)
             norms.append(norm)
-        if self.average:
-            self.average.update(self.network, step + 1)
+        if self.ema:
+            self.ema.update(self.network, step + 1)
         return StepResult(sum(losses), max(norms), count, lr)
 
     def pieces(self, batch: Batch, pieces: int | None = None) -> list[Losses]:
@@ -109,14 +113,16 @@ class Step:
         The batch is read in pieces, each weighted by its predictions, so that the result is that
         of the whole.
         """
-        parts = pieces_of(self.world.shard(batch), pieces or self.settings.accumulate)
+        parts = split_batch(self.world.shard(batch), pieces or self.settings.accumulate)
         return [self.losses(part) for part in parts]
 
     def losses(self, batch: Batch) -> Losses:
         batch = {name: value.to(self.device) for name, value in batch.items()}
         half = self.settings.precision in ("bfloat16", "float16")
         dtype = getattr(torch, self.settings.precision) if half else None
-        losses = self.objective.losses(self.network, batch, label_smoothing=self.settings.smoothing)
+        losses = self.objective.losses(
+            self.network, batch, label_smoothing=self.settings.label_smoothing
+        )
         while True:
             with torch.autocast(self.device.type, dtype=dtype, enabled=half):
                 loss = next(losses, None)

@@ -12,11 +12,11 @@ import torch
 
 from glassformer import checkpoint, registry
 from glassformer.checkpoint import LAST
-from glassformer.core.config import make, read
+from glassformer.core.config import from_dict, read_toml
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import read_json, reading, subfolder, write_file
-from glassformer.core.reporter import NullReporter, Reporter, shown
-from glassformer.data.files import Bad, kept_input
+from glassformer.core.folder import find_subfolder, read_json, wrap_read_errors, write_file
+from glassformer.core.reporter import NullReporter, Reporter, format_value
+from glassformer.data.files import BadRowPolicy, save_streams
 from glassformer.data.request import DataRequest
 from glassformer.models.network import Trait
 from glassformer.tasks import TASKS
@@ -35,7 +35,7 @@ from glassformer.training.request import (
     most_threads,
 )  # fmt: skip
 from glassformer.training.run import METRICS, REQUEST, Run, next_run
-from glassformer.training.settings import Training
+from glassformer.training.settings import TrainingSettings
 from glassformer.training.setup import Start, make_budget, set_up
 from glassformer.training.step import Step
 from glassformer.training.trainer import Trainer
@@ -51,8 +51,8 @@ def train(
     settings: Iterable[str] = (),
     overwrite: bool = False,
     skip_bad: bool = False,
-    tell: Reporter | None = None,
-    began: float | None = None,
+    reporter: Reporter | None = None,
+    start_time: float | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Train a model for a task on files, in a new run folder; give back what came of it.
@@ -61,17 +61,17 @@ def train(
     are those of `--set`; `options` are `valid` (files), `extend`, and any setting of the data or of
     training. A budget in minutes counts from `began`, by the monotonic clock, or else from now.
     """
-    began, tell = began or time.monotonic(), tell or Reporter()
+    start_time, reporter = start_time or time.monotonic(), reporter or Reporter()
     request = Request.of(task, data, config, settings, options, anew=base is None)
     start = Start.of(request, base, model)
     path = Path(run) if run else next_run(Path("runs"), request.spec.name)
     given = replace(
         request.data,
-        bad=Bad(path / "skipped.jsonl" if skip_bad else None),
+        on_bad_row=BadRowPolicy(path / "skipped.jsonl" if skip_bad else None),
         model=start.architecture,
-        ready=start.tokenizer,
+        base_tokenizer=start.tokenizer,
     )
-    asked = {
+    arguments = {
         "task": request.spec.name, "data": [*map(absolute, given.files)],
         "run": absolute(path), "model": model, "base": base and absolute(base),
         "config": config and absolute(config), "settings": list(settings), "skip_bad": skip_bad,
@@ -83,15 +83,15 @@ def train(
     request.check(anew=base is None)
     folder = Run.create(path, overwrite=overwrite)
     with folder.held():
-        write_file(path / REQUEST, json.dumps(asked))
+        write_file(path / REQUEST, json.dumps(arguments))
         try:
-            ready = prepare(request.spec, given, folder, tell)
-            trainer = set_up(start, ready, request.learning, folder, tell, began)
+            ready = prepare(request.spec, given, folder, reporter)
+            trainer = set_up(start, ready, request.learning, folder, reporter, start_time)
         except BaseException:
             folder.give_up()
             raise
         shutil.rmtree(folder.aside, ignore_errors=True)
-        return finish(trainer, tell)
+        return finish(trainer, reporter)
 
 
 def absolute(name: str | Path) -> str:
@@ -99,22 +99,24 @@ def absolute(name: str | Path) -> str:
     return str(name) if str(name) == "-" else str(Path(name).absolute())
 
 
-def prepare(spec: TaskSpec, request: DataRequest, run: Run, tell: Reporter) -> Task:
+def prepare(spec: TaskSpec, request: DataRequest, run: Run, reporter: Reporter) -> Task:
     """Read the data into the run's cache, and open the task on them."""
     request = replace(
         request,
-        files=kept_input(request.files, run.cache, table=spec.is_table),
-        valid=kept_input(request.valid, run.cache, table=spec.is_table, name="valid"),
+        files=save_streams(request.files, run.cache, table=spec.is_table),
+        valid=save_streams(request.valid, run.cache, table=spec.is_table, name="valid"),
     )
-    artifacts = spec.prepare(request, run.cache, tell)
-    if request.bad.count:
-        tell(f"{request.bad.count:,} bad rows were skipped: see {request.bad.log}")
+    artifacts = spec.prepare(request, run.cache, reporter)
+    if request.on_bad_row.count:
+        reporter(
+            f"{request.on_bad_row.count:,} bad rows were skipped: see {request.on_bad_row.log}"
+        )
     return spec.open(artifacts, run.cache)
 
 
 def resume(
     path: Path,
-    tell: Reporter | None = None,
+    reporter: Reporter | None = None,
     *,
     steps: int | None = None,
     minutes: float | None = None,
@@ -123,34 +125,34 @@ def resume(
 
     `steps` in all, or so many `minutes` more, let a run go on beyond its end.
     """
-    tell, run = tell or Reporter(), Run(path)
+    reporter, run = reporter or Reporter(), Run(path)
     if not (path / checkpoint.CONFIG).exists():
-        return again(path, tell, steps, minutes)
+        return again(path, reporter, steps, minutes)
     with run.held():
-        with reading(path):
-            trainer = continued(run, tell)
+        with wrap_read_errors(path):
+            trainer = continued(run, reporter)
         if steps or minutes:
             extend(trainer, steps, minutes)
         steps, done = trainer.settings.steps, trainer.state.step
-        tell(f"going on after step {done:,}" + (f" of {steps:,}" if steps else ""))
+        reporter(f"going on after step {done:,}" + (f" of {steps:,}" if steps else ""))
         if trainer.budget.is_spent(done):
-            tell(f"all steps are done; to learn more: glass resume {path} --minutes 5")
-        return finish(trainer, tell)
+            reporter(f"all steps are done; to learn more: glass resume {path} --minutes 5")
+        return finish(trainer, reporter)
 
 
-def continued(run: Run, tell: Reporter) -> Trainer:
+def continued(run: Run, reporter: Reporter) -> Trainer:
     """The trainer of a run as it was at its last checkpoint."""
     run.require(checkpoint.CONFIG, checkpoint.TOKENIZER, METRICS, "cache/")
-    tables = read(run.path / checkpoint.CONFIG)
-    settings = make(Training, tables["train"], "train.")
+    tables = read_toml(run.path / checkpoint.CONFIG)
+    settings = from_dict(TrainingSettings, tables["train"], "train.")
     if not has_device(settings.device):
-        tell(f"device was {settings.device}: the last bits of the numbers may differ")
+        reporter(f"device was {settings.device}: the last bits of the numbers may differ")
         settings = replace(settings, device=find_device("auto"))
     if settings.threads:
         torch.set_num_threads(min(settings.threads, most_threads()))
     for name, value in run.changed():
-        tell(f"{name} was {value}: the last bits of the numbers may differ")
-    last = subfolder(run.path, LAST)
+        reporter(f"{name} was {value}: the last bits of the numbers may differ")
+    last = find_subfolder(run.path, LAST)
     if last is None:
         raise GlassError(f"{run.path} has no folder {LAST}: there is nothing to go on from")
     network, tokenizer, metadata = checkpoint.load(last, merged=False)
@@ -165,15 +167,15 @@ def continued(run: Run, tell: Reporter) -> Trainer:
         try:
             Autotune(network, task, batches, NullReporter()).pace(settings, rounds=1)
         except CannotRunError as error:
-            tell(f"{error}; it goes on in float32")
+            reporter(f"{error}; it goes on in float32")
             settings = replace(settings, precision="float32")
     step = Step(network, task.objective, settings)
-    checkpointer = Checkpointer(run, task, checkpoint.adapter_of(last))
+    checkpointer = Checkpointer(run, task, checkpoint.read_adapter(last))
     state = checkpointer.restore(step)
-    step.settings = make(Training, {**vars(settings), **state.changed}, "train.")
+    step.settings = from_dict(TrainingSettings, {**vars(settings), **state.changed}, "train.")
     budget = make_budget(network, step.settings, run, state)
     baseline = known_baseline(run, task)
-    return Trainer(step, task, batches, budget, checkpointer, tell, baseline, state)
+    return Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
 
 
 def extend(trainer: Trainer, steps: int | None, minutes: float | None) -> None:
@@ -192,47 +194,50 @@ def extend(trainer: Trainer, steps: int | None, minutes: float | None) -> None:
     trainer.save()
 
 
-def again(path: Path, tell: Reporter, steps: int | None, minutes: float | None) -> dict[str, Any]:
+def again(
+    path: Path, reporter: Reporter, steps: int | None, minutes: float | None
+) -> dict[str, Any]:
     """Begin anew with a run that was stopped before its first step, as it was asked for.
 
     Another budget takes the place of that which it had.
     """
-    asked = read_request(path)
-    if "-" in asked["data"]:
+    arguments = read_request(path)
+    if "-" in arguments["data"]:
         raise GlassError(f"{path} was to read standard input, which is gone: start it again")
-    tell("it had not begun to learn: it begins again")
-    task, data = asked.pop("task"), asked.pop("data")
+    reporter("it had not begun to learn: it begins again")
+    task, data = arguments.pop("task"), arguments.pop("data")
     if steps or minutes:
-        asked |= dict.fromkeys(BUDGETS) | {"steps": steps, "minutes": minutes}
-    return train(task, *data, **{**asked, "run": path, "tell": tell, "overwrite": True})
+        arguments |= dict.fromkeys(BUDGETS) | {"steps": steps, "minutes": minutes}
+    return train(task, *data, **{**arguments, "run": path, "tell": reporter, "overwrite": True})
 
 
 def read_request(path: Path) -> dict[str, Any]:
     """What was asked of a run, as `train` wrote it down."""
     if not (path / REQUEST).exists():
         raise GlassError(f"{path} is no run: it has no {checkpoint.CONFIG}")
-    asked = read_json(path / REQUEST)
+    arguments = read_json(path / REQUEST)
     texts, names = ("data", "valid", "settings"), ("task", "model", "base", "config")
-    sound = isinstance(asked, dict) and all(
-        isinstance(asked.get(name), list) and all(isinstance(text, str) for text in asked[name])
+    sound = isinstance(arguments, dict) and all(
+        isinstance(arguments.get(name), list)
+        and all(isinstance(text, str) for text in arguments[name])
         for name in texts
     )
-    if not sound or not all(isinstance(asked.get(name), str | None) for name in names):
+    if not sound or not all(isinstance(arguments.get(name), str | None) for name in names):
         raise GlassError(f"{path / REQUEST} is damaged: it does not say what to train")
-    found: dict[str, Any] = asked
+    found: dict[str, Any] = arguments
     return found
 
 
-def finish(trainer: Trainer, tell: Reporter) -> dict[str, Any]:
+def finish(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
     task, run, baseline = trainer.task, trainer.run, trainer.baseline
     found = trainer.train()
     if found is None:  # it was stopped
         return {"run": str(run.path), "task": task.name, "steps": trainer.state.step}
-    draw_plots(trainer, found, tell)
+    draw_plots(trainer, found, reporter)
     result = {
         "run": str(run.path),
         "task": task.name,
-        "model": registry.name_of(trainer.network),
+        "model": registry.model_name(trainer.network),
         "parameters": sum(p.numel() for p in trainer.network.parameters()),
         "steps": trainer.state.step,
         "seconds": round(trainer.state.seconds, 1),
@@ -243,35 +248,35 @@ def finish(trainer: Trainer, tell: Reporter) -> dict[str, Any]:
     }
     card(trainer, result)
     run.seal()
-    tell("  ".join(f"{n} {v:.4g}" for n, v in found.metrics.items() if isinstance(v, float)))
+    reporter("  ".join(f"{n} {v:.4g}" for n, v in found.metrics.items() if isinstance(v, float)))
     if baseline:
-        tell(sentence(task, found.metrics, baseline))
+        reporter(sentence(task, found.metrics, baseline))
         if not beats(task, found.metrics, baseline) and trainer.state.step:
             passes = trainer.state.step / trainer.batches.per_epoch
             more = f"glass resume {run.path} --minutes 10 goes on"
-            tell(f"it saw its data {passes:.1f} times: {more}")
-    tell(f"use it: glass {task.name} {run.path}   measure it: glass evaluate {run.path}")
+            reporter(f"it saw its data {passes:.1f} times: {more}")
+    reporter(f"use it: glass {task.name} {run.path}   measure it: glass evaluate {run.path}")
     return result
 
 
-def draw_plots(trainer: Trainer, found: Evaluation, tell: Reporter) -> None:
+def draw_plots(trainer: Trainer, found: Evaluation, reporter: Reporter) -> None:
     """Curves of the run, and the task's own pictures of its final evaluation."""
     task, run = trainer.task, trainer.run
     try:
-        with reading(run.path / METRICS):
+        with wrap_read_errors(run.path / METRICS):
             baseline = trainer.baseline.get(task.spec.metric.name)
             folder, best = run.path / "plots", trainer.evaluator.metric.name
             plot(run.metrics(), task, best, baseline, folder)
             for name, draw in task.spec.plots.items():
                 draw(found.scores, task.artifacts, folder / f"{name}.png")
     except GlassError as error:
-        tell(f"the plots could not be drawn: {error}")
+        reporter(f"the plots could not be drawn: {error}")
 
 
 def card(trainer: Trainer, result: dict[str, Any]) -> None:
     """A README.md that says what the folder holds and how it came to be."""
     rows = "\n".join(
-        f"| {name} | {shown(value)} |"
+        f"| {name} | {format_value(value)} |"
         for name, value in result.items()
         if name not in ("baseline", "bleu_signature")
     )

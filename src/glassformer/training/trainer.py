@@ -17,7 +17,7 @@ from glassformer.training.evaluator import Evaluation, Evaluator
 from glassformer.training.interrupt import interruptible
 from glassformer.training.plots import describe_step
 from glassformer.training.run import Run
-from glassformer.training.settings import Training, lr_at
+from glassformer.training.settings import TrainingSettings, lr_at
 from glassformer.training.step import State, Step, StepResult
 
 
@@ -177,7 +177,12 @@ class Trainer:
         speed = f"{result.count / pace:,.0f} {self.task.spec.unit}"
         self.reporter.line(describe_step(state.step, steps, result, self.standing(), left, speed))
         if state.step % max(steps // 200, 1) == 0:
-            values = {"loss": result.loss, "rate": lr, "norm": result.norm, "count": result.count}
+            values = {
+                "loss": result.loss,
+                "lr": lr,
+                "grad_norm": result.norm,
+                "count": result.count,
+            }
             self.run.note("train", step=state.step, **values)
 
     def standing(self) -> str:
@@ -195,7 +200,7 @@ class Trainer:
         return self.state.predictions / max(self.state.seconds, 1e-9)
 
     @property
-    def settings(self) -> Training:
+    def settings(self) -> TrainingSettings:
         return self.step.settings
 
     @property
@@ -209,4 +214,4 @@ class Trainer:
     @property
     def evaluated_network(self) -> Network:
         """The network whose metrics count and which is saved as best."""
-        return self.step.average.network if self.step.average else self.step.network
+        return self.step.ema.network if self.step.ema else self.step.network

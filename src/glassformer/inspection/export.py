@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from glassformer.core.folder import write_file
-from glassformer.core.i18n import language, say, visible
+from glassformer.core.i18n import language, show_whitespace, tr
 from glassformer.inspection.sheet import Step, Table
 
 PAGE = """
@@ -100,12 +100,12 @@ def html_body(step: Step) -> str:
 
 def html_table(step: Step, table: Table) -> str:
     table = fitting(table, 256)
-    head = "".join(f"<th>{escape(visible(name))}</th>" for name in table.columns)
+    head = "".join(f"<th>{escape(show_whitespace(name))}</th>" for name in table.columns)
     corner = "<th></th>" if table.rows else ""
     lines = [f"<tr>{corner}{head}</tr>"] if head else []
     shades, wrong = table.shades(), step.wrong(table).tolist()
     for i, row in enumerate(table.cells()):
-        name = f"<th>{escape(visible(table.rows[i]))}</th>" if table.rows else ""
+        name = f"<th>{escape(show_whitespace(table.rows[i]))}</th>" if table.rows else ""
         cells = "".join(map(html_cell, row, shades[i], wrong[i]))
         lines.append(f"<tr>{name}{cells}</tr>")
     kind = ' class="right"' if table.kind == "right" else ""
@@ -124,9 +124,9 @@ def fitting(table: Table, columns: int, rows: int = 10**9) -> Table:
     """A table that fits on a page: of more only the first, which its name then says."""
     (tall, wide), name = table.values.shape, table.name
     if wide > columns:
-        name = say("{name}, the first {most} of {wide} columns", name=name, most=columns, wide=wide)
+        name = tr("{name}, the first {most} of {wide} columns", name=name, most=columns, wide=wide)
     if tall > rows:
-        name = say("{name}, the first {most} of {tall} rows", name=name, most=rows, tall=tall)
+        name = tr("{name}, the first {most} of {tall} rows", name=name, most=rows, tall=tall)
     return replace(table.first(rows, columns), name=name)
 
 
@@ -157,10 +157,11 @@ def latex_step(step: Step) -> str:
     for table in (fitting(table, 16, rows=48) for table in step.tables):
         rows = table.cells()
         wrong = step.wrong(table).tolist()
-        names = [tex(visible(name)) + " & " for name in table.rows] or [""] * len(rows)
+        names = [tex(show_whitespace(name)) + " & " for name in table.rows] or [""] * len(rows)
         columns = ("l" if table.rows else "") + "r" * len(rows[0])
         head = [
-            ("& " if table.rows else "") + " & ".join(tex(visible(name)) for name in table.columns)
+            ("& " if table.rows else "")
+            + " & ".join(tex(show_whitespace(name)) for name in table.columns)
         ]
         body = [
             name + " & ".join(

@@ -3,24 +3,24 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from glassformer.inspection import screen, write
+from glassformer.inspection import export, terminal
 from glassformer.inspection.sheet import Step
 
 
-class Shown(ABC):
+class Displayable(ABC):
     """Whatever can be told in steps."""
 
     @abstractmethod
     def steps(self) -> Sequence[Step]: ...
 
     def __repr__(self) -> str:
-        return screen.text(self.steps())
+        return terminal.text(self.steps())
 
     def _repr_html_(self) -> str:
-        return write.folded(self.steps())
+        return export.folded(self.steps())
 
 
-class Sheet(Shown, list[Step]):
+class Sheet(Displayable, list[Step]):
     """A worked example."""
 
     def steps(self) -> Sequence[Step]:

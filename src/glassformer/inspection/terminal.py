@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from glassformer.core.i18n import say, visible
+from glassformer.core.i18n import show_whitespace, tr
 from glassformer.inspection.sheet import Step, Table
 
 STYLES = {"printed": "default", "right": "green", "given": "cyan", "made": "default"}
@@ -51,8 +51,8 @@ def show_table(console: Console, step: Step, table: Table) -> None:
         [f"{cell}*" if bad else cell for cell, bad in zip(row, marks, strict=False)]
         for row, marks in zip(table.cells(), wrong, strict=False)
     ]
-    rows = [visible(name) for name in table.rows] or [""] * len(cells)
-    names = [visible(name) for name in table.columns] or [""] * table.values.shape[1]
+    rows = [show_whitespace(name) for name in table.rows] or [""] * len(cells)
+    names = [show_whitespace(name) for name in table.columns] or [""] * table.values.shape[1]
     space = 1 if table.shaded else 2  # a colour keeps columns apart, too
     widths = [max(map(cell_len, column)) + space for column in zip(names, *cells, strict=True)]
     left = max(map(cell_len, rows)) + 4
@@ -72,7 +72,7 @@ def show_table(console: Console, step: Step, table: Table) -> None:
             console.print(line, soft_wrap=True)
     left_out = tall - len(rows), wide - sum(map(len, groups))
     more = [
-        say(told, n=n)
+        tr(told, n=n)
         for n, told in zip(left_out, ("{n} more rows", "{n} more columns"), strict=True)
         if n
     ]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from glassformer.models.network import MaskedLogits, ModelConfig, Network, Trait
-from glassformer.nn.counts import Counts
-from glassformer.nn.span import Span
+from glassformer.nn.counts import NGramCounts
+from glassformer.nn.layout import SequenceLayout
 from glassformer.trace import Tap
 
 
@@ -17,7 +17,7 @@ class Config(ModelConfig):
     vocab: int = 30_522
 
 
-class Neighbours(Network):
+class Neighbors(Network):
     """Its weights are counts, which it learns in one go."""
 
     Config: TypeAlias = Config
@@ -25,7 +25,7 @@ class Neighbours(Network):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.counts = Counts(config.vocab, 2)
+        self.counts = NGramCounts(config.vocab, 2)
 
     def fit(self, ids: Tensor) -> None:
         """Count what stands between what in texts, b t; -1 where there is none."""
@@ -33,16 +33,16 @@ class Neighbours(Network):
         there = ids.flatten() >= 0
         self.counts.fit([left[there], right[there]], ids.flatten()[there])
 
-    def likelihood(self, ids: Tensor, asked: Tensor, answers: Tensor) -> Tensor:
+    def target_probs(self, ids: Tensor, masked_positions: Tensor, answers: Tensor) -> Tensor:
         """The chance of each answer where it is asked for, n: much faster than all chances."""
-        columns = [column[asked.flatten()] for column in around(ids)]
-        return self.counts.likelihood(columns, answers)
+        columns = [column[masked_positions.flatten()] for column in around(ids)]
+        return self.counts.target_probs(columns, answers)
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
         """The log-probability of each token in the place of each of ids: b t -> b t v."""
-        span = Span.of(ids, keep)
-        known = ids if span.keep is None else ids.masked_fill(~span.keep, -1)
-        return torch.unflatten(self.counts.chances(around(known)).log(), 0, ids.shape)
+        layout = SequenceLayout.from_ids(ids, keep)
+        known = ids if layout.keep is None else ids.masked_fill(~layout.keep, -1)
+        return torch.unflatten(self.counts.probs(around(known)).log(), 0, ids.shape)
 
     @property
     def taps(self) -> dict[str, Tap]:
@@ -51,13 +51,13 @@ class Neighbours(Network):
     def masked_logits(
         self,
         ids: Tensor,
-        asked: Tensor,
+        masked_positions: Tensor,
         segments: Tensor | None = None,
         keep: Tensor | None = None,
     ) -> MaskedLogits:
         known = ids if keep is None else ids.masked_fill(~keep.bool(), -1)
-        columns = [column[asked.flatten()] for column in around(known)]
-        return MaskedLogits(self.counts.chances(columns).log())
+        columns = [column[masked_positions.flatten()] for column in around(known)]
+        return MaskedLogits(self.counts.probs(columns).log())
 
 
 def around(ids: Tensor) -> list[Tensor]:

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.core.errors import GlassError
-from glassformer.core.picture import subplots
-from glassformer.inspection.pictures import PICTURES
+from glassformer.core.figures import subplots
+from glassformer.inspection.plots import PLOTS
 from glassformer.inspection.word_counts import SHOW_ME, count_words
-from glassformer.nn.masks import causal, everything, fixed, strided, window
+from glassformer.nn.masks import causal, fixed, full, strided, window
 from glassformer.nn.positions import sinusoid
 
 PLACES, WIDTH, STEPS = 40, 32, 300
@@ -25,10 +25,10 @@ def chain() -> tuple[list[str], Tensor]:
 
 def one_hot() -> Any:
     """A one-hot row times a matrix picks a row of it."""
-    words, chances = chain()
+    words, probs = chain()
     row = torch.eye(len(words))[words.index("my")][None]
     chart, axes = subplots(1, 3, figsize=(12, 3.6), width_ratios=(1, 1, 1))
-    parts = (("x, “my”", row), ("T", chances), ("x T, what follows", row @ chances))
+    parts = (("x, “my”", row), ("T", probs), ("x T, what follows", row @ probs))
     for ax, (title, values) in zip(axes, parts, strict=True):
         ax.imshow(values.numpy(), cmap="Blues", vmin=0, vmax=1)
         ax.set_title(title)
@@ -54,15 +54,15 @@ def frame(
 
 def markov() -> Any:
     """What follows what: words as circles, arrows as wide as they are likely."""
-    words, chances = chain()
-    places = {
+    words, probs = chain()
+    positions = {
         "show": (0, 0), "me": (1, 0), "my": (2, 0), "please": (4, 0),
         "directories": (3, 1), "files": (3, 0), "photos": (3, -1),
     }  # fmt: skip
     chart, ax = subplots(figsize=(9, 3.6))
-    for i, j in chances.nonzero().tolist():
-        (x, y), (u, v) = places[words[i]], places[words[j]]
-        share = float(chances[i, j])
+    for i, j in probs.nonzero().tolist():
+        (x, y), (u, v) = positions[words[i]], positions[words[j]]
+        share = float(probs[i, j])
         ax.annotate(
             "", (u, v), (x, y),
             arrowprops={"arrowstyle": "-|>", "lw": 1 + 3 * share, "color": "C0",
@@ -70,7 +70,7 @@ def markov() -> Any:
         )  # fmt: skip
         middle = ((x + u) / 2, (y + v) / 2 + 0.12)
         ax.text(*middle, f"{share:.0%}", ha="center", fontsize=9)
-    for word, (x, y) in places.items():
+    for word, (x, y) in positions.items():
         box = {"boxstyle": "round,pad=0.4", "facecolor": "#e8f0fa", "edgecolor": "C0"}
         ax.text(x, y, word, ha="center", va="center", bbox=box)
     ax.set(xlim=(-0.5, 4.5), ylim=(-1.5, 1.5))
@@ -123,11 +123,11 @@ def softmax() -> Any:
 
 def masks() -> Any:
     """Who may look at whom: the same rules that models use."""
-    rules = (everything, causal, causal & window(4), causal & strided(4), causal & fixed(4),
+    rules = (full, causal, causal & window(4), causal & strided(4), causal & fixed(4),
              causal & (window(4) | strided(4)))  # fmt: skip
     chart, axes = subplots(1, len(rules), figsize=(14, 2.9))
     for ax, rule in zip(axes, rules, strict=True):
-        ax.imshow(rule.grid(16, 16).numpy(), cmap="Blues", vmin=0, vmax=1.4)
+        ax.imshow(rule.matrix(16, 16).numpy(), cmap="Blues", vmin=0, vmax=1.4)
         ax.set_title(str(rule), fontsize=8)
         ax.set(xticks=[], yticks=[])
     axes[0].set(ylabel="query", xlabel="key")
@@ -261,6 +261,6 @@ def architecture(part: str = "attention") -> Any:
     return chart
 
 
-def sketch(name: str, part: str = "attention") -> Any:
+def draw_diagram(name: str, part: str = "attention") -> Any:
     """A picture by its name; `part` is what the architecture lights."""
-    return PICTURES[name].draw(part=part)
+    return PLOTS[name].draw(part=part)

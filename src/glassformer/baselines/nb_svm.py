@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.models.network import ModelConfig, Network, Trait
-from glassformer.nn.counts import Sequences, Tables, before, refuse_unless
-from glassformer.nn.span import Span
+from glassformer.nn.counts import CountModule, NGramIndex, check_tables, previous_ids
+from glassformer.nn.layout import SequenceLayout
 
 AGAIN = 40  # times that it goes over the texts, at the most
 AT_ONCE = 2**20  # weights that are learnt together, for the sake of memory
@@ -27,11 +27,11 @@ class Config(ModelConfig):
     vocab: int = 50_000
     classes: int = 2
     order: int = 3  # the longest phrase
-    least: int = 2  # how often a phrase must occur
-    strength: float = 0.1  # how much a mistake weighs, beside keeping weights small
+    min_count: int = 2  # how often a phrase must occur
+    svm_c: float = 0.1  # how much a mistake weighs, beside keeping weights small
 
 
-class Bag(Tables, Network):
+class NBSVM(CountModule, Network):
     """Its weights are learnt in one go."""
 
     Config: TypeAlias = Config
@@ -40,19 +40,19 @@ class Bag(Tables, Network):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.phrases = Sequences(c.vocab, c.order)
+        self.phrases = NGramIndex(c.vocab, c.order)
         self.weight = nn.Parameter(torch.zeros(0, c.classes), requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(c.classes), requires_grad=False)
 
     def check(self) -> None:
         size = (sum(len(keys) for keys in self.phrases.keys), self.config.classes)
-        refuse_unless(self.weight.shape == size, "phrases and weights are not equally many")
+        check_tables(self.weight.shape == size, "phrases and weights are not equally many")
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
         """Scores for the classes of each text: b t -> b c."""
-        span = Span.of(ids, keep)
-        known = ids if span.keep is None else ids.masked_fill(~span.keep, -1)
-        numbers = [*self.phrases.find(before(known, self.config.order))]
+        layout = SequenceLayout.from_ids(ids, keep)
+        known = ids if layout.keep is None else ids.masked_fill(~layout.keep, -1)
+        numbers = [*self.phrases.find(previous_ids(known, self.config.order))]
         of = torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
         text, phrase = self.held(numbers, of)
         return self.bias + sum_rows(*rows_of(text, phrase, len(ids)), self.weight)
@@ -70,14 +70,14 @@ class Bag(Tables, Network):
 
     def fit(self, ids: Tensor, labels: Tensor) -> None:
         """Learn from texts, one after the other with -1 between them, n, and their labels."""
-        columns = before(ids[None], self.config.order)
-        numbers = [*self.phrases.fit(columns, self.config.least)]
+        columns = previous_ids(ids[None], self.config.order)
+        numbers = [*self.phrases.fit(columns, self.config.min_count)]
         text, phrase = self.held(numbers, (ids < 0).cumsum(0))
         size, c = sum(len(keys) for keys in self.phrases.keys), self.config
-        holds = Incidence(text, phrase, len(labels), size)
+        holds = IncidenceMatrix(text, phrase, len(labels), size)
         classes = torch.arange(1 if c.classes == 2 else c.classes)
         found = [
-            separate(holds, labels[:, None] == some, c.strength)
+            separate(holds, labels[:, None] == some, c.svm_c)
             for some in torch.split(classes, max(AT_ONCE // max(size, 1), 1))
         ]
         weight, bias = (torch.cat(parts, dim=-1) for parts in zip(*found, strict=True))
@@ -86,7 +86,7 @@ class Bag(Tables, Network):
         self.weight.data, self.bias.data = weight, bias
 
 
-class Incidence:
+class IncidenceMatrix:
     """Which text holds which phrase, each pair once: a matrix of 0 and 1, texts x phrases."""
 
     def __init__(self, text: Tensor, phrase: Tensor, texts: int, phrases: int) -> None:
@@ -119,7 +119,7 @@ def rows_of(row: Tensor, column: Tensor, rows: int) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def separate(holds: Incidence, ours: Tensor, strength: float) -> tuple[Tensor, Tensor]:
+def separate(holds: IncidenceMatrix, ours: Tensor, svm_c: float) -> tuple[Tensor, Tensor]:
     """For each class weights of phrases, and a bias, that tell its texts from all others by as wide
     a gap as can be: n c -> phrases c, c.
 
@@ -140,10 +140,10 @@ def separate(holds: Incidence, ours: Tensor, strength: float) -> tuple[Tensor, T
     def loss() -> float:
         scores = holds.times(weight * ratio) + bias
         inside = (1 - sign * scores).clamp(min=0)
-        slope = -2 * strength * sign * inside
+        slope = -2 * svm_c * sign * inside
         weight.grad = weight + ratio * holds.transposed_times(slope)
         bias.grad = slope.sum(dim=0)
-        return float(weight.square().sum() / 2 + strength * inside.square().sum())
+        return float(weight.square().sum() / 2 + svm_c * inside.square().sum())
 
     optimiser.step(loss)  # type: ignore[no-untyped-call]
     return weight * ratio, bias

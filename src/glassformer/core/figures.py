@@ -17,7 +17,7 @@ FONTS = (
 def subplots(rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
     """A chart and its axes, as pyplot's function of this name gives them."""
     size = options.pop("figsize")
-    chart = chart_kind()(figsize=size, layout="constrained")
+    chart = figure_class()(figsize=size, layout="constrained")
     return chart, chart.subplots(rows, columns, **options)
 
 
@@ -50,7 +50,7 @@ def installed_fonts() -> tuple[list[str], set[int]]:
 
 
 @cache
-def chart_kind() -> Any:
+def figure_class() -> Any:
     """Matplotlib's figure, in which every sign is shown as it is: a dollar begins no formula, and a
     text stays a text in SVG, so that whoever opens it needs the font. Elsewhere a character that no
     installed font has is shown by its number: ⟨4e09⟩."""

@@ -7,7 +7,15 @@ from itertools import islice, zip_longest
 from pathlib import Path
 
 from glassformer.core.errors import GlassError
-from glassformer.data.files import TABLES, Bad, Quiet, Row, kind_of, lines, rows
+from glassformer.data.files import (
+    TABLES,
+    BadRowPolicy,
+    IgnoreBadRows,
+    Row,
+    file_type,
+    read_lines,
+    read_rows,
+)
 
 LABELS = ("label", "labels", "class", "category", "sentiment", "target", "topic", "tag", "y")
 PAIRS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))
@@ -19,27 +27,29 @@ class Columns:
     label: str
 
 
-def table_rows(files: tuple[Path, ...], bad: Bad, separator: str | None) -> Iterator[Row]:
+def read_table_rows(
+    files: tuple[Path, ...], on_bad_row: BadRowPolicy, separator: str | None
+) -> Iterator[Row]:
     """The rows of tables, and those of folders, in which a folder's name is the label."""
     for file in files:
         if file.is_dir():
-            yield from folder_rows(file, bad)
-        elif kind_of(file) in TABLES:
-            yield from rows(file, bad, separator)
+            yield from folder_rows(file, on_bad_row)
+        elif file_type(file) in TABLES:
+            yield from read_rows(file, on_bad_row, separator)
         else:
             raise GlassError(f"{file}: a table ({', '.join(TABLES)}) or a folder is needed")
 
 
-def folder_rows(folder: Path, bad: Bad) -> Iterator[Row]:
+def folder_rows(folder: Path, on_bad_row: BadRowPolicy) -> Iterator[Row]:
     """aclImdb's layout and plain ones: folder/label/file or folder/train/label/file."""
     folder = folder / "train" if (folder / "train").is_dir() else folder
     classes = sorted(p for p in folder.iterdir() if p.is_dir() and p.name != "unsup")
     if not classes:
         raise GlassError(f"{folder} has no folders inside; each should be a label with its texts")
-    for place in classes:
-        for file in sorted(p for p in place.rglob("*") if p.is_file()):
-            text = "".join(text for _, text in lines(file, bad))
-            yield Row(str(file), {"text": text, "label": place.name})
+    for location in classes:
+        for file in sorted(p for p in location.rglob("*") if p.is_file()):
+            text = "".join(text for _, text in read_lines(file, on_bad_row))
+            yield Row(str(file), {"text": text, "label": location.name})
 
 
 def guess_columns(first: list[Row], text: tuple[str, ...], label: str | None) -> Columns:
@@ -71,15 +81,19 @@ def guess_columns(first: list[Row], text: tuple[str, ...], label: str | None) ->
     return Columns(text, label)
 
 
-def first_rows(files: tuple[Path, ...], separator: str | None, most: int = 1000) -> list[Row]:
+def peek_rows(files: tuple[Path, ...], separator: str | None, most: int = 1000) -> list[Row]:
     """A look at the data, which complains of nothing."""
-    return list(islice(table_rows(files, Quiet(), separator), most))
+    return list(islice(read_table_rows(files, IgnoreBadRows(), separator), most))
 
 
-def aligned(source: Path, target: Path, bad: Bad) -> Iterator[tuple[str, str, str]]:
+def read_aligned_lines(
+    source: Path, target: Path, on_bad_row: BadRowPolicy
+) -> Iterator[tuple[str, str, str]]:
     """The lines of two files that translate each other, with their place."""
     missing = ("", None)
-    for one, other in zip_longest(lines(source, bad), lines(target, bad), fillvalue=missing):
+    for one, other in zip_longest(
+        read_lines(source, on_bad_row), read_lines(target, on_bad_row), fillvalue=missing
+    ):
         if one[1] is None or other[1] is None:
             short, long = (source, target) if one[1] is None else (target, source)
             raise GlassError(f"{short} ends before {long}: aligned files have equally many lines")

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.core.config import nearest
+from glassformer.core.config import did_you_mean
 from glassformer.core.errors import GlassError
 from glassformer.models.network import Network
 from glassformer.predict import inputs_for
@@ -16,7 +16,7 @@ from glassformer.trace import Trace
 
 
 @dataclass(frozen=True)
-class Reading:
+class TracedText:
     tokens: list[str]  # a row each; of a translator, those that it writes
     source: list[str]  # those that a translator reads
     inputs: dict[str, Tensor]  # what the network is called with
@@ -42,62 +42,62 @@ def of_source(name: str) -> bool:
     return name.startswith(("encoder", "source")) or first or read
 
 
-def asked_at(tokenizer: Tokenizer, ids: Tensor) -> int:
+def answer_position(tokenizer: Tokenizer, ids: Tensor) -> int:
     """The place that is asked for an answer: that of the first [MASK], or else the last. t -> 1"""
-    mask = tokenizer.specials.get("[MASK]", -1)
+    mask = tokenizer.special_tokens.get("[MASK]", -1)
     there = (ids == mask).nonzero()
     return int(there[0]) if len(there) else len(ids) - 1
 
 
 @torch.no_grad()
-def names_in(network: Network, inputs: dict[str, Tensor]) -> set[str]:
+def list_names(network: Network, inputs: dict[str, Tensor]) -> set[str]:
     """The names of all values that come by."""
     with Trace(network, "-", allow_missing=True) as trace:
         network(**inputs)
     return trace.names
 
 
-def read(
+def trace_text(
     network: Network,
     tokenizer: Tokenizer,
     text: str,
     *patterns: str,
     target: str | None = None,
     **options: Any,
-) -> Reading:
+) -> TracedText:
     """Run a text through a network and note the values that the patterns name, or all."""
     inputs = inputs_for(network, tokenizer, text, target)
-    return reading_of(network, tokenizer, inputs, *patterns, **options)
+    return trace_inputs(network, tokenizer, inputs, *patterns, **options)
 
 
 @torch.no_grad()
-def reading_of(
+def trace_inputs(
     network: Network,
     tokenizer: Tokenizer,
     inputs: dict[str, Tensor],
     *patterns: str,
     strict: bool = True,
     **options: Any,
-) -> Reading:
+) -> TracedText:
     """The same of ids; strict refuses a pattern that no name matches."""
     with Trace(network, *patterns, allow_missing=True, **options) as trace:
         output = network(**inputs)
     for pattern in patterns if strict else ():
         if not any(fnmatchcase(name, pattern) for name in trace):
             leaves = (sorted({name.rpartition(".")[2] for name in trace.names}),)
-            hint = nearest(pattern.rpartition(".")[2], *leaves)
+            hint = did_you_mean(pattern.rpartition(".")[2], *leaves)
             raise GlassError(f"no value is named {pattern!r}{hint}")
     tokens, source = (
         [tokenizer.token(int(i)) for i in inputs[name][0]] if name in inputs else []
         for name in ("ids", "source")
     )
-    return Reading(tokens, source, inputs, trace, output[0].float())
+    return TracedText(tokens, source, inputs, trace, output[0].float())
 
 
-def patterns_of(reading: Reading) -> dict[str, Tensor]:
+def attention_patterns(traced: TracedText) -> dict[str, Tensor]:
     """What every layer of attention reads, by its name: h t s."""
     found = {
-        n.removesuffix(".pattern"): v[0] for n, v in reading.trace.items() if n.endswith(".pattern")
+        n.removesuffix(".pattern"): v[0] for n, v in traced.trace.items() if n.endswith(".pattern")
     }
     if not found:
         raise GlassError("this model has no attention to look at")
@@ -114,15 +114,15 @@ class Head:
     columns: list[str]  # tokens that are read
 
 
-def one_head(reading: Reading, layer: int | str | None, head: int) -> Head:
+def find_head(traced: TracedText, layer: int | str | None, head: int) -> Head:
     """A head of a layer, by its name or by the number of its block: of the first layer there."""
-    found = patterns_of(reading)
+    found = attention_patterns(traced)
     here = [n for n in found if layer is None or n == layer or f".{layer}." in f".{n}."]
     if not here:
         raise GlassError(f"there is no attention {layer!r}; there are {', '.join(found)}")
     name = here[0]
     if not 0 <= head < (many := len(found[name])):
         raise GlassError(f"{name} has the heads 0 to {many - 1}; there is no head {head}")
-    rows = reading.tokens_of(name)
-    columns = reading.source if name.endswith("cross") and reading.source else rows
+    rows = traced.tokens_of(name)
+    columns = traced.source if name.endswith("cross") and traced.source else rows
     return Head(name, found[name][head], rows, columns)

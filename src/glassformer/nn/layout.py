@@ -10,12 +10,12 @@ from torch import Tensor
 
 from glassformer.core.errors import GlassError
 from glassformer.nn.cache import Cache
-from glassformer.nn.masks import Mask, causal, everything
+from glassformer.nn.masks import Mask, causal, full
 
 T = TypeVar("T")
 
 
-class Span:
+class SequenceLayout:
     """Where each token stands, which are real, and who may look at whom.
 
     The t queries are the last of the s keys. `keep`, b s, is false at padding, which may stand
@@ -32,10 +32,12 @@ class Span:
         device: torch.device | str = "cpu",
     ) -> None:
         self.queries, self.keys, self.keep, self.device = queries, keys, keep, device
-        self._made: dict[Hashable, object] = {}
+        self._computed: dict[Hashable, object] = {}
 
     @classmethod
-    def of(cls, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None) -> Span:
+    def from_ids(
+        cls, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> SequenceLayout:
         """The span of new ids, b t, behind those that the cache holds."""
         if ids.ndim != 2:
             raise ValueError(
@@ -49,33 +51,33 @@ class Span:
             raise ValueError(f"keep marks each id as real or padding: its shape is {shapes}")
         keep, before = keep if keep is None else keep.bool(), 0
         if cache is not None:
-            before, keep = cache.begin(keep, batch, new)
+            before, keep = cache.start_pass(keep, batch, new)
         return cls(new, before + new, keep=keep, device=ids.device)
 
-    def at(self, last: int | None = None) -> Tensor:
+    def positions(self, last: int | None = None) -> Tensor:
         """The places of the last tokens, each in its own text: t, or b t where there is padding."""
         start = self.keys - (self.queries if last is None else last)
         if self.keep is None:
             return torch.arange(start, self.keys, device=self.device)
         return (self.keep.cumsum(dim=1) - 1).clamp(min=0)[:, start:]
 
-    def open(self, mask: Mask) -> bool:
+    def is_unmasked(self, mask: Mask) -> bool:
         """Whether every query may look at every key; so it is for one new token under `causal`."""
-        return self.keep is None and (mask == everything or (mask == causal and self.queries == 1))
+        return self.keep is None and (mask == full or (mask == causal and self.queries == 1))
 
-    def grid(self, mask: Mask) -> Tensor:
+    def mask_matrix(self, mask: Mask) -> Tensor:
         """Where a query may look at a key: t s, or b 1 t s where there is padding."""
-        return self.once(mask, lambda: self._grid(mask))
+        return self.compute_once(mask, lambda: self._make_matrix(mask))
 
-    def _grid(self, mask: Mask) -> Tensor:
+    def _make_matrix(self, mask: Mask) -> Tensor:
         if self.keep is None:
-            return mask.grid(self.queries, self.keys, self.device)
+            return mask.matrix(self.queries, self.keys, self.device)
         first = self.keep.int().argmax(dim=1)[:, None]  # where each text starts
         i = torch.arange(self.keys - self.queries, self.keys, device=self.device) - first  # b t
         j = torch.arange(self.keys, device=self.device) - first  # b s
         return (mask.allow(i[:, :, None], j[:, None, :]) & self.keep[:, None, :])[:, None]
 
-    def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]  # type: ignore[return-value]
+    def compute_once(self, key: Hashable, make: Callable[[], T]) -> T:
+        if key not in self._computed:
+            self._computed[key] = make()
+        return self._computed[key]  # type: ignore[return-value]

@@ -9,8 +9,8 @@ from io import BytesIO
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassformer.core.i18n import say, visible
-from glassformer.inspection.reading import Reading
+from glassformer.core.i18n import show_whitespace, tr
+from glassformer.inspection.traced_text import TracedText
 
 SIDE, HEADS = 24, 8  # the most rows and columns of a small picture, and of those side by side
 STYLE = """
@@ -23,16 +23,16 @@ STYLE = """
 """
 
 
-class Seen(Mapping[str, Tensor]):
+class TraceView(Mapping[str, Tensor]):
     """Every value on a text's way through a model, by its name, in the order in which they came.
 
     A value that comes by several times has its name at the last, and is name#1 at the first.
     """
 
-    def __init__(self, reading: Reading) -> None:
-        self.reading, self.tokens = reading, reading.tokens
-        visits, seen, self.values_by_name = reading.trace.visits, Counter[str](), {}
-        for name in reading.trace.order:
+    def __init__(self, traced: TracedText) -> None:
+        self.traced, self.tokens = traced, traced.tokens
+        visits, seen, self.values_by_name = traced.trace.visits, Counter[str](), {}
+        for name in traced.trace.order:
             seen[name] += 1
             last = seen[name] == len(visits[name])
             value = visits[name][seen[name] - 1]
@@ -40,7 +40,7 @@ class Seen(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         found = self.values_by_name.get(name)
-        return self.reading.trace[name] if found is None else found
+        return self.traced.trace[name] if found is None else found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.values_by_name)
@@ -50,8 +50,8 @@ class Seen(Mapping[str, Tensor]):
 
     @property
     def title(self) -> str:
-        texts = [text for text in (self.reading.source, self.tokens) if text]
-        return " → ".join(" | ".join(map(visible, text)) for text in texts)
+        texts = [text for text in (self.traced.source, self.tokens) if text]
+        return " → ".join(" | ".join(map(show_whitespace, text)) for text in texts)
 
     def __repr__(self) -> str:
         wide = max(map(len, self), default=0)
@@ -74,7 +74,7 @@ def part(values: dict[str, Tensor]) -> str:
     pieces = []
     for name, below in inside.items():
         if list(below) == [""]:
-            pieces.append(f"<table>{row(name or say('all of it'), below[''])}</table>")
+            pieces.append(f"<table>{row(name or tr('all of it'), below[''])}</table>")
         else:
             pieces.append(f"<details><summary>{escape(name)}</summary>{part(below)}</details>")
     return "".join(pieces).replace("</table><table>", "")
