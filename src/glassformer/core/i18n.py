@@ -1,6 +1,7 @@
 """What is said to a person, in their language: English, or 中文 from one catalogue."""
 
 import json
+import re
 import unicodedata
 from contextvars import ContextVar
 from functools import cache
@@ -35,3 +36,34 @@ def escape_character(character: str) -> str:
     """A character that a terminal or a page would obey, as one that it shows."""
     hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
     return {"\n": "⏎", "\t": "⇥"}.get(character, f"⟨{ord(character):x}⟩" if hidden else character)
+
+
+def localize(message: str) -> str:
+    """A finished message in the language of the context.
+
+    Errors, progress lines and help are written as f-strings. Here the catalog's template that the
+    message was made from is found again ("{0} does not exist" for "a.txt does not exist"), and its
+    translation is filled with the same values, which are localized in turn. A message without a
+    template stays as it is.
+    """
+    if language.get() != "zh" or not message.strip():
+        return message
+    if (exact := load_catalog().get(message)) is not None:
+        return exact
+    for pattern, translation in compile_templates():
+        if match := pattern.fullmatch(message):
+            return translation.format(*map(localize, match.groups()))
+    return message
+
+
+@cache
+def compile_templates() -> list[tuple[re.Pattern[str], str]]:
+    """The catalog's numbered templates as patterns, those with the most literal text first."""
+    found = []
+    for english, chinese in load_catalog().items():
+        literals = re.split(r"\{\d+\}", english)
+        if len(literals) > 1:
+            pattern = re.compile("(.*?)".join(map(re.escape, literals)), re.DOTALL)
+            found.append((sum(map(len, literals)), pattern, chinese))
+    found.sort(key=lambda entry: -entry[0])
+    return [(pattern, chinese) for _, pattern, chinese in found]

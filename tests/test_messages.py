@@ -1,0 +1,92 @@
+"""Every message that a user can see has a Chinese translation in the catalog."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import glassformer
+from glassformer.core.i18n import language, load_catalog, localize
+
+PACKAGE = Path(glassformer.__file__).parent
+SHOWN_BY = {  # functions and classes whose text arguments are shown to a user
+    *("GlassError", "UsageError", "TooLongError", "CannotRunError"),
+    *("reporter", "on_bad_row", "echo", "option", "Entry", "Exporter", "Plot", "ProgressBar"),
+}
+RETURNED_BY = {"describe_step", "did_you_mean"}  # functions that return a message or a part of one
+NO_WORDS = re.compile(r"[^A-Za-z]*([A-Za-z]|\\b)?[^A-Za-z]*")
+
+
+def iter_messages() -> Iterator[tuple[str, str]]:
+    """The template of every message in the package, with its file and line."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for scope in ast.walk(tree):
+            if not isinstance(scope, ast.FunctionDef | ast.Module):
+                continue
+            for node in walk_scope(scope):
+                location = f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
+                if isinstance(node, ast.Call) and called_name(node) in SHOWN_BY:
+                    texts = [*node.args, *(k.value for k in node.keywords if k.arg == "help")]
+                elif isinstance(node, ast.Return) and getattr(scope, "name", "") in RETURNED_BY:
+                    texts = [node.value] if node.value else []
+                else:
+                    continue
+                for text in texts:
+                    for template in iter_templates(text, scope):
+                        if re.search(r"[A-Za-z]{2}", re.sub(r"\{\d+\}", "", template)):
+                            yield template, location
+
+
+def walk_scope(scope: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function or module, without those of the functions inside it."""
+    for child in ast.iter_child_nodes(scope):
+        yield child
+        if not isinstance(child, ast.FunctionDef):
+            yield from walk_scope(child)
+
+
+def called_name(call: ast.Call) -> str:
+    function = call.func
+    return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
+def iter_templates(node: ast.expr, scope: ast.AST, depth: int = 0) -> Iterator[str]:
+    """The texts in an expression, and in the variables of the scope that it inserts."""
+    if depth > 4:
+        return
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        numbers = iter(range(100))
+        yield "".join(
+            str(part.value) if isinstance(part, ast.Constant) else f"{{{next(numbers)}}}"
+            for part in node.values
+        )
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue) and part.conversion == -1:
+                yield from iter_templates(part.value, scope, depth + 1)
+    elif isinstance(node, ast.IfExp):
+        yield from iter_templates(node.body, scope, depth + 1)
+        yield from iter_templates(node.orelse, scope, depth + 1)
+    elif isinstance(node, ast.BoolOp):
+        for value in node.values:
+            yield from iter_templates(value, scope, depth + 1)
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        yield from iter_templates(node.left, scope, depth + 1)
+        yield from iter_templates(node.right, scope, depth + 1)
+    elif isinstance(node, ast.Name):
+        for other in walk_scope(scope):
+            if isinstance(other, ast.Assign) and any(
+                isinstance(target, ast.Name) and target.id == node.id for target in other.targets
+            ):
+                yield from iter_templates(other.value, scope, depth + 1)
+
+
+if __name__ == "__main__":  # what is missing, for a translator
+    import json
+
+    missing = {t: where for t, where in iter_messages() if t not in load_catalog()}
+    print(json.dumps(missing, ensure_ascii=False, indent=1))
