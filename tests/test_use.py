@@ -172,7 +172,7 @@ def test_labels_come_with_their_probabilities_in_order(home):
     alone = model.classify(["a lovely film"])[0]
     assert alone["pos"] == pytest.approx(said[0]["pos"], abs=1e-5)
     assert model.classify(["long " * 1000])
-    with pytest.raises(GlassError, match=r"reads one text at a time \(text\), not \('a pair', 'of"):
+    with pytest.raises(GlassError, match=r"expects 1 text \(text\), got \('a pair', 'of texts'"):
         model.classify([("a pair", "of texts")])
 
 
@@ -187,9 +187,9 @@ def test_a_pair_is_judged_together(home, tmp_path):
     model = load(tmp_path / "run")
     said = model.classify([("one", "eins")])[0]
     assert sorted(said) == ["n", "y"]
-    with pytest.raises(GlassError, match=r"reads 2 texts together \(first, second\), not \('one',"):
+    with pytest.raises(GlassError, match=r"expects 2 texts \(first, second\), got \('one',"):
         model.classify("one")
-    assert "2 texts together" in command("classify", tmp_path / "run", "one", "eins", "two", code=1)
+    assert "expects 2 texts" in command("classify", tmp_path / "run", "one", "eins", "two", code=1)
     line = command("classify", tmp_path / "run", "one", "eins")
     assert line.endswith("one | eins\n")
     assert command("classify", tmp_path / "run", text="one\teins\n") == line
@@ -500,9 +500,9 @@ def test_a_bert_without_the_head_for_it_does_not_fill_masks(tmp_path, name):
     shape = {"vocab": 60, "context": 16, "dim": 16, "depth": 1, "heads": 2}
     Model(kind(kind.Config(**shape)), tokenizer).save(tmp_path / "b", format="huggingface")
     model = load(tmp_path / "b")
-    with pytest.raises(GlassError, match="not trained to fill masks: it has no head"):
+    with pytest.raises(GlassError, match="not trained to fill masks: it has no masked-LM head"):
         model.fill_mask("the [MASK] sat")
-    assert "no head" in command("fill-mask", tmp_path / "b", "the [MASK] sat", code=1)
+    assert "no masked-LM head" in command("fill-mask", tmp_path / "b", "the [MASK] sat", code=1)
     full = Model(MODELS["bert"](MODELS["bert"].Config(**shape)), tokenizer)
     assert len(full.fill_mask("the [MASK] sat")[0]) == 5
 

@@ -46,7 +46,7 @@ def generate(
 
     model = load(run)
     text = sys.stdin.read() if prompt == "-" else prompt
-    ids, unknown = model.words().encode(text), model.words().special_tokens.get("<unk>", -1)
+    ids, unknown = model.require_tokenizer().encode(text), model.words().special_tokens.get("<unk>", -1)
     if unknown in ids:
         click.echo(f"{ids.count(unknown)} tokens that the model never saw", err=True)
     for i in range(samples):
