@@ -318,7 +318,7 @@ def test_a_file_goes_in_and_a_table_comes_out(home, tmp_path):
     error = command(
         "classify", home / "classify", "--file", home / "reviews.csv", "--text", "nope", code=1
     )
-    assert "there is no 'nope'; have ['text', 'label']" in error
+    assert "no column 'nope'; the columns are text, label" in error
 
 
 @pytest.mark.parametrize("name", ["generate", "classify", "translate", "fill-mask"])
@@ -380,7 +380,7 @@ def test_train_says_what_is_wrong_with_exit_code_1_or_2(home):
         "train", "translate", "--model", "gpt2", code=1
     )
     assert "there is no file" in command("train", "generate", home / "nothing.txt", code=1)
-    assert "go together" in command("train", "translate", "--source", home / "book.txt", code=2)
+    assert "give both --source and --target" in command("train", "translate", "--source", home / "book.txt", code=2)
     assert "one budget" in command("train", "generate", "--steps", 3, "--minutes", 1, code=1)
     error = command("train", "generate", "--run", home / "generate", "--steps", "1", code=1)
     assert "exists already" in error
