@@ -31,7 +31,8 @@ class PlotCommand(click.Command):
 @click.argument("text", required=False)
 @options.out(help="File to write.  [default: NAME.png, or NAME.gif for an animation]")
 @click.option(
-    "--layer", help="Index of a block, or name of a layer such as decoder.0.cross.  [default: 0]"
+    "--layer",
+    help="Index of a block, or name of a layer such as decoder.0.cross.  [default: the first]",
 )
 @click.option("--head", type=int, help="Index of the attention head.  [default: 0]")
 @click.option("--part", help="Part that `architecture` highlights.  [default: attention]")
