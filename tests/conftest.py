@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 import torch
 
-torch.set_num_threads(1)  # the tests run two at a time
+torch.set_num_threads(1)  # two test processes run at a time
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-SLOW = (  # what trains, compiles, starts processes or takes seconds: not in `make quick`
+SLOW = (  # substrings of the ids of tests that `make quick` skips
     *("tests/training/", "tests/cli/", "tests/tasks/", "tests/test_use.py", "tests/test_bench.py"),
     *("tests/test_fuzz.py", "tests/test_hostile.py", "tests/test_bugs.py"),
     *("tests/test_how_to_add.py", "[compiler takes it whole-"),
-    *("[one batch can be learned-", "::test_it_runs_where_python_has_no_unix_modules"),
+    *("[one batch can be learned-", "::test_training_runs_without_unix_modules"),
     *("sketch_can_be_drawn[skips]", "::test_gradients_reach_the_first_layer_only_with_skips"),
     "::test_training_and_checking_read_what_another_command_writes",
-    *("::test_the_run_folder_holds", "::test_the_page_names_every_file_of_a_models_folder"),
+    *("::test_run_folder_contains_the_files", "::test_page_lists_every_file_of_a_model_folder"),
     *("::test_every_kind_of_metrics_line", "::test_loading_runs_no_code_and_uses_no_pickle"),
     *("::test_laws_hold_for_networks_of_other_sizes", "::test_a_name_is_that_of_the_number"),
 )
@@ -34,20 +34,20 @@ def seed():
 
 
 @pytest.fixture(autouse=True)
-def one_precision(monkeypatch):
-    """What is chosen by measuring would differ from machine to machine: here it is float32."""
+def float32_precision(monkeypatch):
+    """Make training choose float32 on every machine instead of timing the precisions."""
     monkeypatch.setattr("glassformer.training.autotune.bfloat16_ratio", lambda _network: 9.0)
 
 
 @pytest.fixture(autouse=True)
-def shared_networks_stay_as_they_are():
-    """The networks of `cases.py` serve all tests: one that changes them must take a copy."""
-    previous_ids = fingerprint()
+def shared_networks_are_unchanged():
+    """Fail a test that modifies a network of `cases.py`, which all tests share."""
+    before = fingerprint_networks()
     yield
-    assert fingerprint() == previous_ids, "this test changes a network in CASES: take a copy"
+    assert fingerprint_networks() == before, "this test modified a network in CASES: use a copy"
 
 
-def fingerprint():
+def fingerprint_networks():
     cases = sys.modules["cases"].CASES if "cases" in sys.modules else {}
     return {
         name: [(p.data_ptr(), p.dtype, p._version) for p in case.network.parameters()]
@@ -58,8 +58,8 @@ def fingerprint():
 
 @pytest.fixture(scope="session")
 def data():
-    """The folder of shared data sets; tests that need one skip without it."""
+    """The folder of shared datasets; tests that need it are skipped if there is none."""
     folder = Path(os.environ.get("GLASSFORMER_DATA", ""))
     if not os.environ.get("GLASSFORMER_DATA") or not folder.is_dir():
-        pytest.skip("GLASSFORMER_DATA names no folder of data sets")
+        pytest.skip("GLASSFORMER_DATA is not set to a folder of datasets")
     return folder

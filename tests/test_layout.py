@@ -1,4 +1,4 @@
-"""The shape of the package itself."""
+"""The layout of the package: import order, dependencies, names and the public API."""
 
 import ast
 import re
@@ -13,7 +13,7 @@ import glassformer
 
 PACKAGE = Path(glassformer.__file__).parent
 ROOT = PACKAGE.parents[1]
-ORDER = [  # text goes in on the left and comes out on the right; import only from the left
+ORDER = [  # each stage imports only from itself and from earlier stages
     "core", "locale", "trace", "text", "data", "nn", "models", "baselines", "registry", "laws",
     "weights", "formats", "checkpoint", "export", "generate", "tasks", "predict", "training",
     "inspection",
@@ -22,12 +22,8 @@ ORDER = [  # text goes in on the left and comes out on the right; import only fr
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 
 
-def place(path: str) -> int:
-    return ORDER.index(path)
-
-
 def imports(path: Path, *, top: bool = False):
-    """The modules of ours that a file imports, with the line; `top` asks for all at its top."""
+    """Yield the modules that a file imports, with line numbers; with `top`, only at top level."""
     tree = ast.parse(path.read_text())
     for node in tree.body if top else ast.walk(tree):
         names = []
@@ -41,14 +37,14 @@ def imports(path: Path, *, top: bool = False):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_point_left(path):
-    here = place(path.relative_to(PACKAGE).parts[0].removesuffix(".py"))
+def test_stages_import_only_from_earlier_stages(path):
+    stage = ORDER.index(path.relative_to(PACKAGE).parts[0].removesuffix(".py"))
     for name, line in imports(path):
         if name.startswith("glassformer.") and name != "glassformer.__version__":
-            assert place(name.split(".")[1]) <= here, f"line {line}: {name}"
+            assert ORDER.index(name.split(".")[1]) <= stage, f"line {line}: {name}"
 
 
-def test_parts_know_no_model_and_read_no_config():
+def test_nn_imports_neither_models_nor_config():
     for path in (PACKAGE / "nn").glob("*.py"):
         modules = {name for name, _ in imports(path)}
         assert not any(
@@ -56,21 +52,21 @@ def test_parts_know_no_model_and_read_no_config():
         )
 
 
-def test_the_tools_of_tests_are_not_needed_to_run():
-    tables = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = {d.split(">")[0].replace("-", "_") for d in tables["dependencies"]}
-    optional = tables["optional-dependencies"]
+def test_package_imports_only_its_declared_dependencies():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    required = {d.split(">")[0].replace("-", "_") for d in project["dependencies"]}
+    optional = project["optional-dependencies"]
     extra = {
         d.split(">")[0].replace("-", "_") for name in ("data", "export") for d in optional[name]
     }
     for path in FILES:
         for name, line in imports(path):
             package = name.split(".")[0]
-            known = package in needed | extra | {"glassformer", "pydoc_data"}
-            assert known or package in sys.stdlib_module_names, f"{path}:{line}: {name}"
+            is_declared = package in required | extra | {"glassformer", "pydoc_data"}
+            assert is_declared or package in sys.stdlib_module_names, f"{path}:{line}: {name}"
 
 
-def test_it_runs_where_python_has_no_unix_modules(tmp_path):
+def test_training_runs_without_unix_modules(tmp_path):
     """As on Windows: without fcntl, resource and SIGHUP."""
     code = (
         "import signal, sys\n"
@@ -85,13 +81,13 @@ def test_it_runs_where_python_has_no_unix_modules(tmp_path):
         "print(resume(Path('run'), steps=3)['steps'])"
     )
     (tmp_path / "book.txt").write_text("the cat sat on the mat. " * 100)
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
     )
-    assert done.stdout == "3\n", done.stderr
+    assert result.stdout == "3\n", result.stderr
 
 
-def test_the_readme_lists_the_stages_in_their_order():
+def test_readme_lists_the_stages_in_order():
     readme = (ROOT / "README.md").read_text()
     listed = re.findall(
         r"^  ([a-z0-9_]+)(?:\.py|/)", readme.partition("src/glassformer/\n")[2], re.M
@@ -100,18 +96,18 @@ def test_the_readme_lists_the_stages_in_their_order():
     assert {"data", "nn", "models", "training", "cli"} <= set(listed)
 
 
-def test_every_test_that_quick_leaves_out_is_there(request):
+def test_every_entry_of_the_slow_list_matches_a_test(request):
     if request.config.args != request.config.getini("testpaths"):
         pytest.skip("only some of the tests were collected")
     assert request.config.unmatched == []
 
 
-def test_no_file_has_a_name_that_says_nothing():
-    empty = {"utils", "util", "helpers", "common", "base", "manager", "misc"}
-    assert not {path.stem for path in FILES} & empty
+def test_no_file_has_a_generic_name():
+    generic = {"utils", "util", "helpers", "common", "base", "manager", "misc"}
+    assert not {path.stem for path in FILES} & generic
 
 
-def test_the_public_list_is_what_it_says():
+def test_public_names_can_be_imported_from_the_package():
     assert glassformer.__all__ == [
         "MODELS",
         "TOKENIZERS",
@@ -136,7 +132,7 @@ def test_the_public_list_is_what_it_says():
     assert all(model.Config for model in glassformer.MODELS.values())
 
 
-def test_no_pickle_and_no_code_from_files():
+def test_package_uses_neither_pickle_nor_eval():
     for path in FILES:
         names = {name.split(".")[0] for name, _ in imports(path)}
         assert not names & {"pickle", "marshal", "shelve", "dill", "yaml"}
@@ -147,12 +143,11 @@ def test_no_pickle_and_no_code_from_files():
         assert not dotted & {"torch.load", "torch.save"}
 
 
-def test_every_part_is_named_by_a_test():
-    """A new part in `nn/`, or a new way of tracing, cannot come without a test of its own."""
+def test_every_public_name_of_nn_and_trace_occurs_in_a_test():
     tests = "".join(p.read_text() for p in Path(__file__).parent.rglob("test_*.py"))
     words = set(re.findall(r"\w+", tests))
     for path in [*(PACKAGE / "nn").glob("*.py"), PACKAGE / "trace.py"]:
         for node in ast.parse(path.read_text()).body:
-            public = isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_"
-            if public:
+            is_definition = isinstance(node, ast.FunctionDef | ast.ClassDef)
+            if is_definition and not node.name.startswith("_"):
                 assert node.name in words, f"{path.relative_to(PACKAGE)}: {node.name}"

@@ -1,4 +1,4 @@
-"""Glassformer: a Transformer behind glass."""
+"""Glassformer: train, run and look inside Transformers."""
 
 import importlib
 import os
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["MODELS", "TOKENIZERS", "GlassError", "Model", "Trace", "load", "train"]
 __version__ = version("glassformer")
 
-# Threads that wait soon sleep: beside another busy program a step is then not ten times slower.
-# OpenMP reads this when torch is imported; a short wait before sleep keeps small models quick.
+# Idle OpenMP threads sleep instead of spinning: otherwise a training step takes ten times longer
+# next to another busy process. A short spin before sleeping keeps small models fast. OpenMP reads
+# both variables when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-_HOME = {
+_MODULES = {
     "MODELS": "registry",
     "TOKENIZERS": "text",
     "GlassError": "core.errors",
@@ -32,10 +33,10 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for: torch takes seconds."""
-    if name not in _HOME:
+    """Import public names on first use, because importing torch takes seconds."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

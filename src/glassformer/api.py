@@ -1,4 +1,4 @@
-"""The object that `load` gives: a network with its tokenizer."""
+"""The Python API: `load` and `train` return a `Model`."""
 
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -34,7 +34,11 @@ from glassformer.training import train as training
 
 
 class Model:
-    """A network, the tokenizer that made its ids (or None), its config, and what it is for."""
+    """A network with its tokenizer and task metadata.
+
+    `tokenizer` is None if the network does not read text. `task` is what the task stores beside the
+    weights: its name, labels, text columns, end-of-sequence ids. The network is put in eval mode.
+    """
 
     def __init__(
         self,
@@ -43,7 +47,7 @@ class Model:
         task: dict[str, Any] | None = None,
     ) -> None:
         self.network, self.tokenizer, self.task = network.eval(), tokenizer, task or {}
-        self.figures: dict[str, Any] = {}  # what training came to
+        self.metrics: dict[str, Any] = {}  # the result of training; empty for a loaded model
 
     @property
     def config(self) -> Any:
@@ -54,7 +58,7 @@ class Model:
         """The architecture's name in `MODELS`."""
         return registry.model_name(self.network)
 
-    # --- use ----------------------------------------------------------------------------------
+    # --- predict ------------------------------------------------------------------------------
 
     def stream(
         self,
@@ -65,15 +69,17 @@ class Model:
         stop: Sequence[str] = (),
         **sampling: float,
     ) -> Iterator[str]:
-        """The continuation of a text, a piece at a time; it ends before a text in `stop`.
+        """Generate a continuation of `prompt`, yielding text as it is generated.
 
-        `sampling` is any of temperature, top_k, top_p, min_p, repetition.
+        Generation ends after `max_new_tokens`, at an end-of-sequence token, or before the first
+        occurrence of a string in `stop`. `seed` makes sampling reproducible. `sampling` takes
+        temperature (0 is greedy), top_k, top_p, min_p and repetition_penalty.
 
         >>> model = load("runs/generate-1")
         >>> "".join(model.stream("the cat", max_new_tokens=40, stop=[" and"], temperature=0.0))
         ' sat on the mat'
         """
-        self.must(Trait.CAUSAL_LM, "generate")
+        self.require_trait(Trait.CAUSAL_LM, "generate")
         check_bounds({"max_new_tokens": max_new_tokens, "seed": seed})
         return stream_text(
             self.network,
@@ -86,7 +92,9 @@ class Model:
         )
 
     def generate(self, prompts: str | Sequence[str] = "", **options: Any) -> Any:
-        """Continuations: for a text a text, for a list a list. Options are those of `stream`.
+        """Return the continuation of a prompt, or a list of them for a list of prompts.
+
+        The options are those of `stream`. The prompt is not part of the result.
 
         >>> model = load("runs/generate-1")
         >>> model.generate(["the cat", "the dog"], max_new_tokens=4, temperature=0.0)
@@ -97,9 +105,10 @@ class Model:
         return ["".join(self.stream(prompt, **options)) for prompt in prompts]
 
     def classify(self, texts: str | Sequence[str | tuple[str, str]]) -> Any:
-        """For each text, or pair of texts, its labels with their probabilities, likeliest first.
+        """Return the probability of each label, most likely first, for each text.
 
-        For one text alone its own answer, here and in `translate` and `embed`.
+        A model trained on pairs takes tuples of two texts. A list of texts gives a list of dicts, a
+        single string gives a single dict.
 
         >>> for labels in load("runs/classify-1").classify(["a lovely film", "an awful one"]):
         ...     print(*labels)
@@ -111,11 +120,12 @@ class Model:
         if isinstance(texts, str):
             return self.classify([texts])[0]
         rows = [(t,) if isinstance(t, str) else tuple(t) for t in texts]
-        read = self.task.get("text") or ["text"]  # the columns that it learnt from
+        columns = self.task.get("text") or ["text"]  # the text columns of the training data
         for row in rows:
-            if len(row) != len(read):
-                together = f"{len(read)} texts together" if len(read) > 1 else "one text at a time"
-                raise GlassError(f"this model reads {together} ({', '.join(read)}), not {row}")
+            if len(row) != len(columns):
+                expected = f"{len(columns)} texts" if len(columns) > 1 else "1 text"
+                names = ", ".join(columns)
+                raise GlassError(f"this model expects {expected} ({names}), got {row}")
         return [*predict(self.network, self.codec, rows)]
 
     def translate(
@@ -125,161 +135,194 @@ class Model:
         beam: int = BEAM,
         length_penalty: float = LENGTH_PENALTY,
     ) -> Any:
-        """The best translation of each text; a beam of 1 takes the likeliest word each time.
+        """Return the best translation of each text, found by beam search.
 
-        Nothing is the translation of nothing.
+        `beam` is the beam size; 1 is greedy decoding. A `length_penalty` above 0 favors longer
+        translations. A list of texts gives a list of strings, a single string gives a string. Blank
+        texts are translated to "".
 
         >>> model = load("runs/translate-1")
         >>> len(model.translate(["one two", "three"], beam=2))
         2
         """
-        self.must(Trait.SEQ2SEQ, "translate")
-        check_bounds({"beam": beam, "penalty": length_penalty})
+        self.require_trait(Trait.SEQ2SEQ, "translate")
+        check_bounds({"beam": beam, "length_penalty": length_penalty})
         if isinstance(texts, str):
             return self.translate([texts], beam=beam, length_penalty=length_penalty)[0]
-        found = predict(self.network, self.codec, texts, beam=beam, length_penalty=length_penalty)
-        return [answer if text.strip() else "" for text, answer in zip(texts, found, strict=True)]
+        options = {"beam": beam, "length_penalty": length_penalty}
+        translations = predict(self.network, self.codec, texts, **options)
+        return [out if text.strip() else "" for text, out in zip(texts, translations, strict=True)]
 
     def align(self, text: str, translation: str) -> Alignment:
-        """What each token of a translation read of the text: cross-attention, as one grid.
+        """Return the cross-attention from each token of a translation to the tokens of the text.
 
-        >>> read = load("runs/translate-1").align("one two", "eins zwei")
-        >>> read.pattern.shape == (len(read.target), len(read.source))
+        The result has the tokens (`source`, `target`) and one matrix (`pattern`, target x source).
+
+        >>> alignment = load("runs/translate-1").align("one two", "eins zwei")
+        >>> alignment.pattern.shape == (len(alignment.target), len(alignment.source))
         True
         """
-        self.must(Trait.SEQ2SEQ, "translate")
-        return align(self.network, self.words(), text, translation)
+        self.require_trait(Trait.SEQ2SEQ, "translate")
+        return align(self.network, self.require_tokenizer(), text, translation)
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
-        """For each [MASK] in a text the likeliest tokens, with their probabilities.
+        """Return the `top` most likely tokens, with their probabilities, for each [MASK] in `text`.
 
-        >>> guesses = load("runs/fill-mask-1").fill_mask("the [MASK] sat on the [MASK]", top=3)
-        >>> [len(guess) for guess in guesses]
+        >>> masks = load("runs/fill-mask-1").fill_mask("the [MASK] sat on the [MASK]", top=3)
+        >>> [len(candidates) for candidates in masks]
         [3, 3]
         """
         check_bounds({"top": top})
-        marks = {"[CLS]", "[SEP]", "[MASK]"}
-        if not self.network.has(Trait.MASKED_LM) or not marks <= self.words().special_tokens.keys():
-            raise GlassError("this model was not trained to fill masks: it has no head for them")
+        required = {"[CLS]", "[SEP]", "[MASK]"}
+        if (
+            not self.network.has(Trait.MASKED_LM)
+            or not required <= self.require_tokenizer().special_tokens.keys()
+        ):
+            raise GlassError("this model was not trained to fill masks: it has no masked-LM head")
         if "[MASK]" not in text:
-            raise GlassError("there is no [MASK] in the text")
-        answers: list[list[list[tuple[str, float]]]] = [
+            raise GlassError("the text contains no [MASK]")
+        predictions: list[list[list[tuple[str, float]]]] = [
             *predict(self.network, self.codec, [text], top=top)
         ]
-        return answers[0]
+        return predictions[0]
 
     def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
-        """A vector for each text: the mean of what the last block says of its tokens.
+        """Return a vector for each text: the mean of the last block's features over its tokens.
+
+        A list of texts gives an array of texts x dim, a single string gives one vector.
 
         >>> load("runs/fill-mask-1").embed(["the cat", "the dog", "a log"]).shape
         (3, 32)
         """
         if isinstance(texts, str):
             return self.embed([texts])[0]  # type: ignore[no-any-return]
-        return embed_texts(self.network, self.words(), texts)
+        return embed_texts(self.network, self.require_tokenizer(), texts)
 
     # --- look inside --------------------------------------------------------------------------
 
     def trace(
         self, text: str, *patterns: str, target: str | None = None, **options: Any
     ) -> TraceView:
-        """Every value on a text's way through the model, or those that the patterns name.
+        """Run the model on `text` and return its intermediate values by name.
+
+        `patterns` are shell-style patterns of names; without any, all values are recorded. A
+        translator decodes `target`, by default its own translation. `options` are those of `Trace`.
 
         >>> model = load("runs/generate-1")
         >>> model.trace("the cat", "*.pattern")["blocks.0.attention.pattern"].shape
         torch.Size([1, 2, 7, 7])
         """
         return TraceView(
-            trace_text(self.network, self.words(), text, *patterns, target=target, **options)
+            trace_text(
+                self.network, self.require_tokenizer(), text, *patterns, target=target, **options
+            )
         )
 
     def walk(self, text: str, **options: Any) -> Sheet:
-        """The worksheet of a text: every step through one block and one head.
+        """Return the worksheet of a text: every step through one block and one head.
 
-        Options: layer, head, target (a translation to write), weights (show them too).
+        Options: layer (default 0), head (default 0), target (the translation to decode, by default
+        the model's own), weights (include the weight matrices, default False).
 
         >>> steps = load("runs/generate-1").walk("the cat")
         >>> steps[0].title, steps[-1].title
         ('Tokens and ids', 'Probabilities')
         """
         labels = self.task.get("labels")
-        return Sheet(worksheet(self.network, self.words(), text, labels=labels, **options))
+        return Sheet(
+            worksheet(self.network, self.require_tokenizer(), text, labels=labels, **options)
+        )
 
     def why(self, text: str, name: str, *, target: str | None = None) -> Why:
-        """How one number on a text's way was made: by what, and from which others.
+        """Explain one number of the forward pass: the operation and terms it was computed from.
 
-        >>> found = load("runs/generate-1").why("the cat", "blocks.0.attention.scores[0,1,6,2]")
-        >>> found.how, round(found.again - found.value, 5)
+        `name` is a value and an index into it, as in the example. A translator decodes `target`, by
+        default its own translation.
+
+        >>> why = load("runs/generate-1").why("the cat", "blocks.0.attention.scores[0,1,6,2]")
+        >>> why.how, round(why.again - why.value, 5)
         ('÷ 4', 0.0)
         """
-        inputs = inputs_for(self.network, self.words(), text, target)
-        return RecordedPass(self.network, inputs, self.words()).at(name)
+        inputs = inputs_for(self.network, self.require_tokenizer(), text, target)
+        return RecordedPass(self.network, inputs, self.require_tokenizer()).at(name)
 
     def heads(self, text: str | None = None, *, reporter: Reporter | None = None) -> HeadReport:
-        """Where each head looks, and what its silence costs; without a text, on chance said twice.
+        """Return where each attention head attends, and what ablating it costs in nats.
 
-        >>> role = load("runs/generate-1").heads("the cat sat")[0]
-        >>> role.name, role.head, 0 <= role.previous <= 1
+        Without `text`, the model reads a random sequence of tokens that is repeated once; a
+        translator needs a text. `reporter` shows progress.
+
+        >>> stats = load("runs/generate-1").heads("the cat sat")[0]
+        >>> stats.name, stats.head, 0 <= stats.previous <= 1
         ('blocks.0.attention', 0, True)
         """
         if text is not None:
             return measure_heads(
-                self.network, inputs_for(self.network, self.words(), text), reporter
+                self.network, inputs_for(self.network, self.require_tokenizer(), text), reporter
             )
         if self.network.has(Trait.SEQ2SEQ):
-            raise GlassError("a translator needs a text to read")
+            raise GlassError("a translator needs a text: it cannot read random tokens")
         ids = repeated(self.config.vocab, self.network.context)
         return measure_heads(self.network, {"ids": ids.to(self.network.device)}, reporter)
 
     def patch(self, clean: str, corrupt: str, *, reporter: Reporter | None = None) -> PatchResult:
-        """Which values carry the difference between two texts.
+        """Find which values carry the difference between two texts (activation patching).
 
-        >>> found = load("runs/generate-1").patch("the cat", "the dog")
-        >>> list(found.places)[:2]
+        The model reads `corrupt` with one value at a time replaced by that of `clean`. The result
+        has the fraction of the difference that each value restores: per token in `positions`, per
+        head in `heads`. Both texts must have the same number of tokens. `reporter` shows progress.
+
+        >>> result = load("runs/generate-1").patch("the cat", "the dog")
+        >>> list(result.positions)[:2]
         ['blocks.0', 'blocks.0.attention']
         """
         labels = self.task.get("labels", ())
-        return patch(self.network, self.words(), clean, corrupt, labels, reporter)
+        return patch(self.network, self.require_tokenizer(), clean, corrupt, labels, reporter)
 
     def draw(self, name: str, text: str, *, layer: int | str | None = None, head: int = 0) -> Any:
-        """One of the pictures of a text's way through the model, as a figure of matplotlib.
+        """Draw the plot `name` (see `glass draw --help`) of the model reading `text`.
+
+        `layer` is the index of a block or the name of an attention layer, by default the first.
+        Returns a matplotlib figure, or an animation for `unfolding`.
 
         >>> load("runs/generate-1").draw("attention", "the cat").get_axes()[0].images[0].get_size()
         (7, 7)
         """
         if name in plots_needing(Needs.NOTHING):
             raise GlassError(
-                f"{name} needs no model: glassformer.inspection.diagrams.sketch({name!r})"
+                f"{name} needs no model: use glassformer.inspection.diagrams.draw_diagram({name!r})"
             )
-        known = plots_needing(Needs.TEXT, Needs.TRANSLATION)
-        if name not in known:
-            raise GlassError(f"there is no picture {name!r}{config.did_you_mean(name, known)}")
-        picture = PLOTS[name]
-        if picture.needs is Needs.TRANSLATION:
-            return picture.draw(self.align(text, self.translate(text)))
-        reading = trace_text(self.network, self.words(), text, *picture.patterns)
-        model = {"network": self.network, "tokenizer": self.words()}
-        return picture.draw(reading, layer=layer, head=head, **model)
+        names = plots_needing(Needs.TEXT, Needs.TRANSLATION)
+        if name not in names:
+            raise GlassError(f"unknown plot {name!r}{config.did_you_mean(name, names)}")
+        plot = PLOTS[name]
+        if plot.needs is Needs.TRANSLATION:
+            return plot.draw(self.align(text, self.translate(text)))
+        traced = trace_text(self.network, self.require_tokenizer(), text, *plot.patterns)
+        model = {"network": self.network, "tokenizer": self.tokenizer}
+        return plot.draw(traced, layer=layer, head=head, **model)
 
-    def words(self) -> Tokenizer:
+    def require_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer, or raise `GlassError` if there is none."""
         if self.tokenizer is None:
             raise GlassError("this model has no tokenizer, so it cannot read text")
         return self.tokenizer
 
     @property
     def artifacts(self) -> Artifacts:
-        return Artifacts(self.task, self.words())
+        return Artifacts(self.task, self.require_tokenizer())
 
     @property
     def codec(self) -> Codec:
-        """How it reads and answers."""
+        """The encoder of inputs and decoder of outputs for the model's task."""
         return codec_for(self.network, self.artifacts)
 
-    def must(self, trait: Trait, what: str) -> None:
+    def require_trait(self, trait: Trait, verb: str) -> None:
+        """Raise `GlassError` if the network lacks `trait`, which it needs to `verb`."""
         if not self.network.has(trait):
-            raise GlassError(f"this model was not trained to {what}")
+            raise GlassError(f"this model was not trained to {verb}")
 
-    # --- keep ---------------------------------------------------------------------------------
+    # --- save ---------------------------------------------------------------------------------
 
     def save(
         self,
@@ -288,7 +331,9 @@ class Model:
         format: str = "glassformer",
         overwrite: bool = False,
     ) -> None:
-        """Write a folder that `load` opens; `format` is any of `EXPORTERS`.
+        """Write the model to the folder `path`, which `load` can open.
+
+        `format` is a name in `EXPORTERS`. An existing folder is an error unless `overwrite`.
 
         >>> load("runs/generate-1").save("to-give-away")
         >>> load("to-give-away").name
@@ -299,13 +344,13 @@ class Model:
 
     def __repr__(self) -> str:
         size = sum(p.numel() for p in self.network.parameters())
-        words = self.tokenizer.kind if self.tokenizer else "none"
-        return f"<glassformer.Model {self.name}: {size:,} parameters, tokenizer: {words}>"
+        tokenizer = self.tokenizer.kind if self.tokenizer else "none"
+        return f"<glassformer.Model {self.name}: {size:,} parameters, tokenizer: {tokenizer}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what it is, how it was trained, its settings."""
+        """A table of the task, the result of training and the model settings, for notebooks."""
         task = {k: v for k, v in self.task.items() if not isinstance(v, list) or len(v) < 20}
-        facts = {**task, **self.figures, **config.to_dict(self.config)}
+        facts = {**task, **self.metrics, **config.to_dict(self.config)}
         rows = "".join(
             f"<tr><td>{escape(name)}</td><td>{escape(str(value))}</td></tr>"
             for name, value in facts.items()
@@ -316,24 +361,27 @@ class Model:
 def load(
     path: str | Path, *, ignore: Sequence[str] = (), tokenizer: str | Path | None = None
 ) -> Model:
-    """Open a run or folder of ours, a Hugging Face folder (GPT-2, BERT, Llama) or a llama2.c file.
+    """Load a model from a run folder, a saved model, a Hugging Face folder or a llama2.c file.
 
-    `ignore` names settings and tensors of a Hugging Face folder to pass over; `tokenizer` is the
-    tokenizer file of a llama2.c model. Nothing in the files is run.
+    Of a run, the best weights are loaded. Hugging Face folders may hold GPT-2, BERT or Llama;
+    `ignore` lists settings and tensors of theirs to skip. `tokenizer` is the tokenizer file of a
+    llama2.c model. No code in the files is executed.
 
     >>> load("runs/classify-1").name
     'classifier'
     """
-    words = None if tokenizer is None else Path(tokenizer)
-    return Model(*checkpoint.open_model(Path(path), ignore, tokenizer=words))
+    tokenizer_file = None if tokenizer is None else Path(tokenizer)
+    return Model(*checkpoint.open_model(Path(path), ignore, tokenizer=tokenizer_file))
 
 
 def train(task: str | None = None, *data: str | Path, **options: Any) -> Model:
-    """Train a model for a task on files, and open the best of it.
+    """Train a model for `task` on the files `data` and return it with its best weights.
 
-    Without files there is a sample for each task. Options are those of `glass train`: run, model,
-    base (a model to start from), config (a recipe), minutes, steps or epochs, text, label, valid,
-    seed, settings, overwrite, and any other setting of training by its name.
+    `task` is generate, classify, translate or fill-mask; without files, a built-in sample is used.
+    The options are those of `glass train`: run (the folder to write), model (an architecture), base
+    (a model to fine-tune), config (a recipe), minutes, steps or epochs, text and label (columns),
+    valid (files), seed, settings (as `--set`), overwrite, and any training setting by its name.
+    `Model.metrics` holds the result.
 
     >>> model = train("classify", "reviews.csv", steps=20, settings=["model.dim=32"])
     >>> sorted(model.classify(["a lovely film"])[0])
@@ -341,5 +389,5 @@ def train(task: str | None = None, *data: str | Path, **options: Any) -> Model:
     """
     result = training.train(task, *data, **options)
     model = load(result["run"])
-    model.figures = result
+    model.metrics = result
     return model

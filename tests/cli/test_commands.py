@@ -1,4 +1,4 @@
-"""The commands, as a person runs them."""
+"""The commands, run as a user runs them."""
 
 import importlib
 import json
@@ -25,46 +25,46 @@ from glassformer.cli.registry import COMMANDS, Entry
 ROOT = Path(glassformer.__file__).parents[2]
 
 
-def run(*args, code=0, **more):
-    """The installed command, in a process of its own."""
+def run(*args, code=0, **options):
+    """Run `glass` in a subprocess."""
     command = [sys.executable, "-c", "from glassformer.cli import main; main()", *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, **more)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+    result = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    return result
 
 
-def test_help_is_quick_and_imports_neither_commands_nor_torch():
+def test_help_is_fast_and_imports_neither_commands_nor_torch():
     code = (
         "import sys; sys.argv = ['glass', '--help']\n"
         "from glassformer.cli import main\n"
         "try: main()\n"
         "finally:\n"
-        "    ours = {name for name in sys.modules if name.startswith('glassformer.cli.')}\n"
-        "    print(ours - {'glassformer.cli.registry'}, end=' ')\n"
+        "    modules = {name for name in sys.modules if name.startswith('glassformer.cli.')}\n"
+        "    print(modules - {'glassformer.cli.registry'}, end=' ')\n"
         "    print({'torch', 'numpy', 'tokenizers', 'rich'} & set(sys.modules))"
     )
     times = []
     for _ in range(3):
-        previous_ids = os.times()
-        done = subprocess.run(
+        before = os.times()
+        result = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )
-        after = os.times()  # of the processor, whoever else uses it
-        spent = (after.children_user, after.children_system)
-        times.append(sum(spent) - previous_ids.children_user - previous_ids.children_system)
-    assert done.stdout.endswith("\nset() set()\n")
+        after = os.times()  # CPU time, which does not depend on the load of the machine
+        cpu_times = (after.children_user, after.children_system)
+        times.append(sum(cpu_times) - before.children_user - before.children_system)
+    assert result.stdout.endswith("\nset() set()\n")
     assert min(times) < 0.5
 
 
-def test_help_lists_the_commands_that_exist_in_groups():
+def test_help_lists_all_commands_by_group():
     text = run("--help").stdout
     groups = re.split(r"^([A-Z][a-z ]+):$", text, flags=re.MULTILINE)[1:]
     listed = {
         title: re.findall(r"^  ([a-z-]+)(?= )", lines, re.MULTILINE)
         for title, lines in zip(groups[::2], groups[1::2], strict=True)
     }
-    assert list(listed) == ["Options", "Train", "Use", "Look inside", "Keep"]
+    assert list(listed) == ["Options", "Train", "Use a model", "Look inside", "Manage models"]
     for title in list(listed)[1:]:
         names = [name for name, entry in COMMANDS.items() if entry.group == title]
         assert listed[title] == names != []
@@ -72,16 +72,16 @@ def test_help_lists_the_commands_that_exist_in_groups():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_registry_says_what_the_command_says(name):
+def test_registered_help_is_the_first_sentence_of_the_command(name):
     command = glass.commands[name]
     assert command.name == name
     assert command.get_short_help_str(100) == COMMANDS[name].help
 
 
-def test_a_file_of_commands_has_none_that_is_not_registered():
+def test_every_command_is_registered():
     for module in {entry.module for entry in COMMANDS.values()}:
-        found = vars(importlib.import_module(f"glassformer.cli.{module}")).values()
-        names = {command.name for command in found if isinstance(command, click.Command)}
+        members = vars(importlib.import_module(f"glassformer.cli.{module}")).values()
+        names = {member.name for member in members if isinstance(member, click.Command)}
         assert names == {name for name, entry in COMMANDS.items() if entry.module == module}
 
 
@@ -94,8 +94,8 @@ def test_a_new_command_is_a_function_and_one_entry(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "glassformer.cli.toys", SimpleNamespace(toy_echo=toy_echo))
     monkeypatch.setitem(COMMANDS, "toy-echo", Entry("toys", "Toys", "Print WORD twice."))
-    shown = CliRunner().invoke(glass, ["--help"]).output
-    assert re.search(r"^Toys:\n  toy-echo  Print WORD twice\.$", shown, re.MULTILINE)
+    output = CliRunner().invoke(glass, ["--help"]).output
+    assert re.search(r"^Toys:\n  toy-echo  Print WORD twice\.$", output, re.MULTILINE)
     assert CliRunner().invoke(glass, ["toy-echo", "hello"]).output == "hello hello\n"
     assert "Print WORD twice." in CliRunner().invoke(glass, ["toy-echo", "--help"]).output
     mistyped = CliRunner().invoke(glass, ["toy-ecko"])
@@ -118,28 +118,30 @@ def test_demo_prints_a_worksheet():
     text = run("demo", "The value of the list").stdout
     assert re.search(r"0\s+The\s+\d+", text)
     assert "blocks.0.attention.pattern" in text
-    assert re.search(r"^    The +1( +0)+$", text, re.MULTILINE)  # the first can read only itself
+    assert re.search(
+        r"^    The +1( +0)+$", text, re.MULTILINE
+    )  # the first token can attend only to itself
     assert len(re.findall(r"\d\.\d\d%", text)) == 5
     assert text == run("demo", "The value of the list").stdout
 
 
-def test_what_demo_tells_to_type_runs():
-    from glassformer.cli.walk import NEXT
+def test_code_that_demo_prints_runs():
+    from glassformer.cli.walk import NEXT_STEPS
 
-    code = "\n".join(line.removeprefix("  ") for line in NEXT.splitlines() if line.startswith("  "))
-    typed = {}
-    exec(code, typed)
-    pattern = typed["trace"]["blocks.0.attention.pattern"]
+    lines = [line for line in NEXT_STEPS.splitlines() if line.startswith("  ")]
+    namespace = {}
+    exec("\n".join(line.removeprefix("  ") for line in lines), namespace)
+    pattern = namespace["trace"]["blocks.0.attention.pattern"]
     assert pattern.sum(dim=-1).allclose(pattern.new_ones(1))
 
 
-def test_a_terminal_without_unicode_is_no_trouble():
-    shown = run("demo", "hi", env={**os.environ, "PYTHONIOENCODING": "ascii"}).stdout
-    assert shown.isascii()
-    assert "blocks.0.attention.pattern" in shown
+def test_demo_prints_ascii_in_a_terminal_without_unicode():
+    output = run("demo", "hi", env={**os.environ, "PYTHONIOENCODING": "ascii"}).stdout
+    assert output.isascii()
+    assert "blocks.0.attention.pattern" in output
 
 
-def test_demo_says_what_is_wrong_in_one_line():
+def test_demo_reports_errors_in_one_line():
     for args, message in (
         (["--head", "9"], "there is no head 9"),
         (
@@ -155,55 +157,55 @@ def test_demo_says_what_is_wrong_in_one_line():
         assert error.count("\n") == 1
 
 
-def test_info_tells_versions_and_measures():
-    facts = json.loads(run("info", "--json").stdout)
-    assert facts["torch"] == torch.__version__
-    assert facts["threads"] >= 1
-    for place in ("training", "one new token"):
+def test_info_reports_versions_and_speeds():
+    machine = json.loads(run("info", "--json").stdout)
+    assert machine["torch"] == torch.__version__
+    assert machine["threads"] >= 1
+    for use in ("training", "one new token"):
         assert re.search(
-            r"float32 \d+ GFLOP/s; bfloat16 is (faster|\d+\.\d times slower)", facts[place]
+            r"float32 \d+ GFLOP/s; bfloat16 is (faster|\d+\.\d times slower)", machine[use]
         )
     assert "torch" in run("info").stdout
 
 
-def test_convert_goes_there_and_back(tmp_path):
-    Model(CASES["gpt2"].network).save(tmp_path / "ours")
-    run("convert", tmp_path / "ours", tmp_path / "theirs", "--to", "huggingface")
-    done = run("convert", tmp_path / "theirs", tmp_path / "back")
-    assert "gpt2" in done.stdout
+def test_converting_to_huggingface_and_back_keeps_the_config(tmp_path):
+    Model(CASES["gpt2"].network).save(tmp_path / "glass")
+    run("convert", tmp_path / "glass", tmp_path / "huggingface", "--to", "huggingface")
+    result = run("convert", tmp_path / "huggingface", tmp_path / "back")
+    assert "gpt2" in result.stdout
     assert load(tmp_path / "back").config == CASES["gpt2"].network.config
-    error = run("convert", tmp_path / "theirs", tmp_path / "back", code=1).stderr
+    error = run("convert", tmp_path / "huggingface", tmp_path / "back", code=1).stderr
     assert "exists already" in error
-    run("convert", tmp_path / "theirs", tmp_path / "back", "--overwrite")
+    run("convert", tmp_path / "huggingface", tmp_path / "back", "--overwrite")
 
 
-def test_wrong_usage_is_2_and_wrong_input_is_1(tmp_path):
+def test_usage_errors_exit_with_2_and_input_errors_with_1(tmp_path):
     assert "No such command 'trian'" in run("trian", code=2).stderr
     assert "does not exist" in run("convert", tmp_path / "nothing", "x", code=2).stderr
     assert "holds no model" in run("convert", tmp_path, tmp_path / "x", code=1).stderr
     assert glassformer.__version__ in run("--version").stdout
 
 
-def test_the_commands_of_the_documents_run(tmp_path):
-    """Every `glass` line and every Python block of the README, then of docs, in an empty folder."""
+def test_commands_and_code_in_the_documentation_run(tmp_path):
+    """Run every `glass` line and Python block of README.md and docs/looking.md in one folder."""
     text = "".join((ROOT / name).read_text() for name in ("README.md", "docs/looking.md"))
     lines = re.findall(r"^glass .*$", text, re.MULTILINE)
     assert len(lines) >= 12
     for line in lines:
         words = shlex.split(line.partition("#")[0])[1:]
-        if words[0] in ("train", "compare"):  # the same, in three steps
-            at = words.index("--minutes")
-            words[at : at + 2] = ["--steps", "3", "--set", "train.precision=float32"]
-        if "gpt2-folder" not in line:  # which only a reader has
+        if words[0] in ("train", "compare"):  # with a budget of three steps, to be fast
+            index = words.index("--minutes")
+            words[index : index + 2] = ["--steps", "3", "--set", "train.precision=float32"]
+        if "gpt2-folder" not in line:  # a folder that only the user has
             run(*words, cwd=tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert blocks
     for block in blocks:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-W", "error", "-c", block],
             capture_output=True,
             text=True,
             cwd=tmp_path,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
+        assert result.returncode == 0, result.stderr

@@ -1,4 +1,4 @@
-"""Streams that close, pipes that break, terminals that go away: the work goes on."""
+"""Closed streams, broken pipes and closed terminals do not stop training."""
 
 import os
 import signal
@@ -25,56 +25,56 @@ def home(tmp_path):
 
 
 @pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&-", ">&- 2>&- <&-", "2>&1 | true", "| true"])
-def test_a_closed_stream_does_not_stop_training(home, closed):
+def test_closed_streams_do_not_stop_training(home, closed):
     line = " ".join(f"'{part}'" for part in TRAIN)
     script = f"set -o pipefail; {line} {closed}"
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-c", script], cwd=home, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "Exception ignored" not in done.stderr
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+    assert "Exception ignored" not in result.stderr
     assert saved_step(home / "run") == 12
     assert (home / "run" / "plots" / "loss.png").exists()
 
 
-def test_output_that_nobody_reads_ends_a_command_quietly(home):
+def test_a_broken_pipe_ends_a_command_without_an_error_message(home):
     subprocess.run(TRAIN, cwd=home, capture_output=True, check=True)
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
+    result = subprocess.run(
         [*COMMAND, "generate", "run", "the", "-n", "2000"],
         cwd=home, stdout=write, stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     os.close(write)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (result.returncode, result.stderr) == (1, "")
 
 
-def start_endless(home, **more):
-    endless = [*TRAIN[: TRAIN.index("12")], "1000000", *TRAIN[TRAIN.index("12") + 1 :]]
-    process = subprocess.Popen([*endless, "--save-every", "1"], cwd=home, text=True, **more)
+def start_endless_training(home, **options):
+    command = [*TRAIN[: TRAIN.index("12")], "1000000", *TRAIN[TRAIN.index("12") + 1 :]]
+    process = subprocess.Popen([*command, "--save-every", "1"], cwd=home, text=True, **options)
     wait_for_steps(home / "run", process)
     return process
 
 
-def test_a_terminal_that_is_closed_saves_and_stops(home):
-    process = start_endless(home, stderr=subprocess.PIPE)
+def test_closing_the_terminal_saves_and_stops_training(home):
+    process = start_endless_training(home, stderr=subprocess.PIPE)
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGHUP)  # from the kernel and from the shell
-    _, said = process.communicate(timeout=600)
+    _, stderr = process.communicate(timeout=600)
     assert process.returncode == 130
-    assert "stopped and saved; go on with: glass resume run" in said
+    assert "stopped and saved; go on with: glass resume run" in stderr
     assert saved_step(home / "run") > 0
 
 
-def test_under_nohup_a_closed_terminal_changes_nothing(home):
-    def ignore():
+def test_closing_the_terminal_under_nohup_does_not_stop_training(home):
+    def ignore_hangup():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    process = start_endless(home, stderr=subprocess.DEVNULL, preexec_fn=ignore)
+    process = start_endless_training(home, stderr=subprocess.DEVNULL, preexec_fn=ignore_hangup)
     process.send_signal(signal.SIGHUP)
-    previous_ids = saved_step(home / "run")
-    while saved_step(home / "run") <= previous_ids:
+    previous_step = saved_step(home / "run")
+    while saved_step(home / "run") <= previous_step:
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
@@ -82,8 +82,8 @@ def test_under_nohup_a_closed_terminal_changes_nothing(home):
     assert process.returncode == 130
 
 
-class Broken:
-    """A stream whose reader is gone."""
+class BrokenStream:
+    """A stream whose reader has closed the pipe."""
 
     def write(self, _text):
         raise BrokenPipeError
@@ -98,29 +98,29 @@ class Broken:
         raise OSError
 
 
-def test_progress_never_raises(monkeypatch, tmp_path):
-    unwritable = (tmp_path / "file").open("w")
-    unwritable.close()
-    for stream in (None, Broken(), unwritable):
+def test_reporter_never_raises(monkeypatch, tmp_path):
+    closed = (tmp_path / "file").open("w")
+    closed.close()
+    for stream in (None, BrokenStream(), closed):
         monkeypatch.setattr("sys.stderr", stream)
-        live = Reporter(every=0.0)
-        live("a line")
-        live.line("another")
-        live.clear()
-        ProgressBar(live, "bar", 3).add(1)
+        reporter = Reporter(every=0.0)
+        reporter("a line")
+        reporter.line("another")
+        reporter.clear()
+        ProgressBar(reporter, "bar", 3).add(1)
         if stream is not None:
-            assert live.stream is None
+            assert reporter.stream is None
             discard_output(stream)
-    assert not is_terminal(unwritable)
+    assert not is_terminal(closed)
     assert not is_terminal(SimpleNamespace(write=print))
 
 
-def test_a_log_that_cannot_hold_every_character_is_written_on(monkeypatch, tmp_path):
+def test_reporter_replaces_characters_that_the_log_cannot_encode(monkeypatch, tmp_path):
     with (tmp_path / "log").open("w", encoding="ascii") as log:
         monkeypatch.setattr("sys.stderr", log)
-        live = Reporter()
-        live("三百 done")
-        live("more")
+        reporter = Reporter()
+        reporter("三百 done")
+        reporter("more")
         log.write("and the user's own\n")
     assert (tmp_path / "log").read_text() == "?? done\nmore\nand the user's own\n"
     assert not is_terminal(None)

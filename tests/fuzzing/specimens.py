@@ -136,7 +136,7 @@ def save_others(home: Path) -> list[Path]:
 
 def write_hugging_face(home: Path, gpt2: Model, bert: Model) -> list[Path]:
     """Folders for `transformers`: with each kind of tokenizer file, and with weights in shards."""
-    words = gpt2.words()
+    words = gpt2.require_tokenizer()
     shape = {"vocab": words.vocab, "context": 16, "dim": 16, "depth": 1, "heads": 2, "hidden": 24}
     llama = Model(MODELS["llama"](MODELS["llama"].Config(**shape)), words)
     models = {"gpt2": gpt2, "bert": bert, "llama": llama}
@@ -184,8 +184,8 @@ def use_llama2c(path: Path) -> None:
 def ask(model: Model) -> None:
     """Ask a model for all that it may be able to do."""
     for use in (
-        lambda: model.words().encode("a" * 2000),
-        lambda: model.words().encode("a" * 1999 + "!"),
+        lambda: model.require_tokenizer().encode("a" * 2000),
+        lambda: model.require_tokenizer().encode("a" * 1999 + "!"),
         lambda: model.generate("ab", max_new_tokens=3, temperature=0.0),
         lambda: model.classify(["a b"]),
         lambda: model.translate(["a b"]),

@@ -185,7 +185,7 @@ def test_a_model_draws_by_name(name):
     else:
         assert chart._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(
-        GlassError, match="there is no picture 'attentoin'; did you mean 'attention"
+        GlassError, match="unknown plot 'attentoin'; did you mean 'attention"
     ):
         model.draw("attentoin", TEXT)
 

@@ -1,4 +1,4 @@
-"""The command `glass`: one file per group of commands, each of which parses, calls and prints."""
+"""The command `glass`: one file per group of commands. Commands parse, call and print."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ from glassformer.core.reporter import discard_output
 
 
 class GroupedHelp(click.Group):
-    """A group of commands whose help lists them under the headings of the registry."""
+    """A group whose help lists the commands under the group titles of the registry."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for group in dict.fromkeys(entry.group for entry in COMMANDS.values()):
@@ -33,34 +33,34 @@ class GroupedHelp(click.Group):
 )
 @click.version_option(__version__, prog_name="glass")
 def glass() -> None:
-    """A Transformer behind glass: train it, use it, and read every number inside it.
+    """Train Transformers, use them, and look at every number inside them.
 
     \b
-    glass demo                              one sentence through a small model, every step
-    glass train generate book.txt           learn from a text
-    glass generate runs/generate-1 "Once"   and go on with it
+    glass demo                              show every step of a sentence through a small model
+    glass train generate book.txt           train a language model on a text
+    glass generate runs/generate-1 "Once"   generate text with it
     """
 
 
 def main() -> None:
-    """Run a command; what the user can fix is said in one line, without a traceback."""
+    """Run a command; print errors that the user can fix in one line, without a traceback."""
     open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Unicode shows question marks
+            stream.reconfigure(errors="replace")  # without Unicode, print question marks
     try:
         run_command()
     finally:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except (OSError, ValueError):  # whoever read it has gone
+            except (OSError, ValueError):  # the reader has closed the pipe
                 discard_output(stream)
 
 
 def run_command() -> None:
     try:
-        glass.main(standalone_mode=False, obj=time.monotonic())  # a deadline counts from here
+        glass.main(standalone_mode=False, obj=time.monotonic())  # --minutes counts from here
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
@@ -71,7 +71,7 @@ def run_command() -> None:
     except (RuntimeError, MemoryError) as error:
         if not is_memory_error(error):
             raise
-        fail("there is not enough memory for this: try a smaller model, batch or input")
+        fail("out of memory: try a smaller model, batch or input")
 
 
 def fail(message: str) -> NoReturn:
@@ -81,14 +81,14 @@ def fail(message: str) -> NoReturn:
 
 
 def open_missing_streams() -> None:
-    """Give a process that was started without standard streams (`2>&-`) ones that lead nowhere.
+    """Open the null device for standard streams that are closed (as with `2>&-`).
 
-    Otherwise the next file that is opened would take the number of the missing stream, and what a
-    library writes there would end up in that file.
+    Otherwise the next file to be opened would get the descriptor of the missing stream, and
+    anything that a library writes to that stream would end up in the file.
     """
-    while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
-    os.close(handle)
+    os.close(descriptor)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115

@@ -9,35 +9,38 @@ import click
 from glassformer.cli import options
 
 
-class ListsPlots(click.Command):
-    """A command whose help lists the registered pictures, by what they need."""
+class PlotCommand(click.Command):
+    """A command whose help lists the registered plots, grouped by the arguments they need."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from glassformer.inspection.plots import PLOTS, Needs, plots_needing
 
         for needs, title in {
-            Needs.NOTHING: "Pictures that need no model",
-            Needs.TEXT: "Pictures of TEXT on its way through RUN",
-            Needs.TRANSLATION: "Pictures of RUN's translation of TEXT",
+            Needs.NOTHING: "Plots without a model",
+            Needs.TEXT: "Plots of the model in RUN reading TEXT",
+            Needs.TRANSLATION: "Plots of the model in RUN translating TEXT",
         }.items():
             with formatter.section(title):
                 formatter.write_dl([(name, PLOTS[name].help) for name in plots_needing(needs)])
         super().format_options(ctx, formatter)
 
 
-@click.command(cls=ListsPlots)
+@click.command(cls=PlotCommand)
 @click.argument("name")
 @click.argument("run", required=False, type=click.Path(exists=True))
 @click.argument("text", required=False)
-@options.out(help="The file.  [default: NAME.png]")
+@options.out(help="File to write.  [default: NAME.png, or NAME.gif for an animation]")
 @click.option(
-    "--layer", help="A block by its number, or a layer as decoder.0.cross.  [default: the first]"
+    "--layer",
+    help="Index of a block, or name of a layer such as decoder.0.cross.  [default: the first]",
 )
-@click.option("--head", type=int, help="Which head of the layer.  [default: 0]")
-@click.option("--part", help="What architecture lights.  [default: attention]")
-@options.overwrite(help="Write over a file that is there.")
+@click.option("--head", type=int, help="Index of the attention head.  [default: 0]")
+@click.option("--part", help="Part that `architecture` highlights.  [default: attention]")
+@options.overwrite(help="Overwrite the file if it exists.")
 def draw(name: str, run: str | None, text: str | None, **values: Any) -> None:
-    """Draw NAME into a file: .png, .svg or .pdf, and .gif for what moves (unfolding).
+    """Draw the plot NAME and save it to a file.
+
+    Plots are saved as .png, .svg or .pdf; the animation `unfolding` as .gif.
 
     \b
     glass draw waves
@@ -51,39 +54,39 @@ def draw(name: str, run: str | None, text: str | None, **values: Any) -> None:
 
     file = check_plot(name, run, text, values)
     if run is None or text is None:
-        chart = draw_diagram(name, values["part"] or "attention")
+        figure = draw_diagram(name, values["part"] or "attention")
     else:
         layer: int | str | None = values["layer"]
         if layer and str(layer).lstrip("-").isdigit():
             layer = int(layer)
-        chart = load(run).draw(name, text, layer=layer, head=values["head"] or 0)
-    save(chart, file)
+        figure = load(run).draw(name, text, layer=layer, head=values["head"] or 0)
+    save(figure, file)
     click.echo(file)
 
 
 def check_plot(name: str, run: str | None, text: str | None, values: dict[str, Any]) -> Path:
-    """Return the file to write, after checking that the arguments fit the picture."""
+    """Return the file to write; raise an error if the arguments do not fit the plot."""
     from glassformer.core.config import did_you_mean
     from glassformer.core.errors import GlassError
     from glassformer.inspection.draw import MOVING, STILL
     from glassformer.inspection.plots import OPTIONS, PLOTS, Needs
 
     if name not in PLOTS:
-        hint = did_you_mean(name, PLOTS) or f"; there are {', '.join(PLOTS)}"
-        raise GlassError(f"there is no picture {name!r}{hint}")
-    picture = PLOTS[name]
-    suffixes = MOVING if picture.moves else STILL
+        hint = did_you_mean(name, PLOTS) or f"; the plots are {', '.join(PLOTS)}"
+        raise GlassError(f"unknown plot {name!r}{hint}")
+    plot = PLOTS[name]
+    suffixes = MOVING if plot.moves else STILL
     file: Path = values["out"] or Path(name + suffixes[0])
     if file.suffix not in suffixes:
-        raise click.UsageError(f"{file}: this picture is written as {' or '.join(suffixes)}")
+        raise click.UsageError(f"{file}: this plot is saved as {' or '.join(suffixes)}")
     options.check_output_paths(file, overwrite=values["overwrite"])
-    alone = picture.needs is Needs.NOTHING
-    if alone != (run is None) or alone != (text is None):
+    is_diagram = plot.needs is Needs.NOTHING
+    if is_diagram != (run is None) or is_diagram != (text is None):
         raise click.UsageError(
-            f"{name} needs no model" if alone else f"{name} needs a run and a text"
+            f"{name} takes no RUN and TEXT" if is_diagram else f"{name} needs RUN and TEXT"
         )
     for option in OPTIONS:
-        if values[option] is not None and not picture.forward_inputs(option):
+        if values[option] is not None and not plot.forward_inputs(option):
             others = " and ".join(n for n, other in PLOTS.items() if other.forward_inputs(option))
             raise click.UsageError(f"{name} takes no --{option}; {others} do")
     return file
@@ -92,17 +95,18 @@ def check_plot(name: str, run: str | None, text: str | None, values: dict[str, A
 @click.command()
 @options.trained_run
 @click.argument("text", required=False)
-@options.plot(help="Draw the table (.png, .svg, .pdf).")
-@options.overwrite(help="Write over a picture that is there.")
+@options.plot(help="Also draw the table to this file (.png, .svg or .pdf).")
+@options.overwrite(help="Overwrite the file of --plot if it exists.")
 @options.json()
 @options.lang
 def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Measure where every head of RUN looks while it reads TEXT, and what its silence costs.
+    """Measure where each attention head in RUN attends and what ablating it costs.
 
-    Shares of attention: to the token before, the first, itself, the same token earlier, and what
-    followed that (induction); then how far it looks, in tokens, and what switching it off costs, in
-    nats: of a model that writes, what is added to the loss of the text; of others, how far the
-    answer moves. Without TEXT it reads tokens by chance, said twice; a translator needs one.
+    For each head, prints the fraction of its attention to the previous token, the first token, the
+    token itself, earlier occurrences of the same token, and the tokens after those (induction);
+    the mean attention distance in tokens; and the cost of ablating the head in nats: the increase
+    of the loss for language models, the KL divergence of the output for other models. Without TEXT,
+    the model reads a random sequence that is repeated once; a translator needs TEXT.
 
     \b
     glass heads runs/generate-1
@@ -115,34 +119,35 @@ def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_jso
     from glassformer.inspection.terminal import show
 
     options.check_output_paths(plot, overwrite=overwrite)
-    measure_heads = load(run).heads(text, reporter=Reporter())
+    report = load(run).heads(text, reporter=Reporter())
     if plot is not None:
         from glassformer.inspection.draw import role_map, save
 
-        save(role_map(measure_heads), plot)
+        save(role_map(report), plot)
         click.echo(f"wrote {plot}", err=True)
     if as_json:
-        for role in measure_heads:
-            click.echo(json.dumps(role.row()))
+        for stats in report:
+            click.echo(json.dumps(stats.row()))
         return
-    show(Console(highlight=False), measure_heads.steps())
+    show(Console(highlight=False), report.steps())
 
 
 @click.command()
 @options.trained_run
 @click.argument("clean")
 @click.argument("corrupt")
-@options.plot(help="Draw it (.png, .svg, .pdf).")
-@options.overwrite(help="Write over a picture that is there.")
-@options.json(help="One object.")
+@options.plot(help="Also draw the tables to this file (.png, .svg or .pdf).")
+@options.overwrite(help="Overwrite the file of --plot if it exists.")
+@options.json(help="Print one JSON object.")
 @options.lang
 def patch(
     run: str, clean: str, corrupt: str, plot: Path | None, overwrite: bool, as_json: bool
 ) -> None:
-    """Put values of the CLEAN text, one at a time, into RUN's reading of the CORRUPT one.
+    """Find the values in RUN that carry the difference between two texts.
 
-    Shows how much of the difference between the two answers each value brings back: what each block
-    says at each token, what its attention and its feed-forward layer add, and each head alone.
+    Activation patching: the model reads the text CORRUPT with one value at a time replaced by that
+    of the text CLEAN. Prints the fraction of the difference in the output that each value restores:
+    the output of each block, attention and feed-forward layer at each token, and of each head.
 
     \b
     glass patch runs/generate-1 "the cat sat on the" "the dog lay on the"
@@ -155,13 +160,13 @@ def patch(
     from glassformer.inspection.terminal import show
 
     options.check_output_paths(plot, overwrite=overwrite)
-    effects = load(run).patch(clean, corrupt, reporter=Reporter())
+    result = load(run).patch(clean, corrupt, reporter=Reporter())
     if plot is not None:
         from glassformer.inspection.draw import patch_map, save
 
-        save(patch_map(effects), plot)
+        save(patch_map(result), plot)
         click.echo(f"wrote {plot}", err=True)
     if as_json:
-        click.echo(json.dumps(vars(effects), default=Tensor.tolist))
+        click.echo(json.dumps(vars(result), default=Tensor.tolist))
         return
-    show(Console(highlight=False), effects.steps())
+    show(Console(highlight=False), result.steps())

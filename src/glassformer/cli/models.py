@@ -1,4 +1,4 @@
-"""Commands about models, their folders and the machine: check, average, convert, models, info."""
+"""Commands that manage models, and `info`: check, average, convert, models, info."""
 
 import json
 import platform
@@ -15,45 +15,46 @@ from glassformer.cli import options
 from glassformer.export import EXPORTERS
 
 PACKAGES = ("glassformer", "torch", "numpy", "tokenizers", "safetensors", "click", "rich")
-FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "f16c")
+CPU_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "f16c")
 
 
 @click.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def check(folder: Path) -> None:
-    """Compare every file of a run or model in FOLDER with what was written; name what is damaged.
+    """Verify that the files of the run or model in FOLDER are intact.
 
-    The exit code is 1 if anything is.
+    Compares sizes and checksums, and prints a line for each corrupted file. The exit code is 1 if
+    there are any.
 
     \b
     glass check runs/generate-1
     """
     from glassformer.training.run import damage
 
-    damaged = damage(folder)
-    for line in damaged:
-        click.echo(line)
-    if damaged:
+    errors = damage(folder)
+    for error in errors:
+        click.echo(error)
+    if errors:
         sys.exit(1)
-    click.echo(f"{folder} is whole")
+    click.echo(f"{folder} is intact")
 
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@options.out(help="The folder to write.", required=True)
-@options.overwrite(help="Replace it if it exists.")
+@options.out(help="Folder to write.", required=True)
+@options.overwrite(help="Replace the folder if it exists.")
 def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
-    """Write a model whose weights are the mean of the last weights of RUNS.
+    """Average the weights of RUNS into a new model.
 
-    The runs must have started from the same weights or the mean means nothing: runs of one --seed,
-    or --from one model.
+    Takes the last weights of each run. The runs must have started from the same weights (the same
+    --seed or the same --from), or the average is useless.
 
     \b
     glass average runs/translate-1 runs/translate-2 --out averaged
     """
-    from glassformer.checkpoint import average as mean
+    from glassformer.checkpoint import average as average_runs
 
-    mean(runs, out, overwrite=overwrite)
+    average_runs(runs, out, overwrite=overwrite)
     click.echo(out)
 
 
@@ -62,19 +63,26 @@ def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
 @click.argument("target", type=click.Path())
 @click.option(
     "--to",
-    "form",
+    "format",
     type=click.Choice([*EXPORTERS]),
     default="glassformer",
     show_default=True,
-    help="What to write.",
+    help="Format to write.",
 )
-@click.option("--tokenizer", type=click.Path(exists=True), help="llama2.c's tokenizer file.")
-@click.option("--ignore", multiple=True, help="A setting or tensor to pass over.")
+@click.option(
+    "--tokenizer", type=click.Path(exists=True), help="Tokenizer file of a llama2.c model."
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="NAME",
+    help="Setting or tensor of a Hugging Face folder to skip; can be repeated.",
+)
 @options.overwrite(help="Replace TARGET if it exists.")
-def convert(source: str, target: str, form: str, overwrite: bool, **values: Any) -> None:
-    """Write the model in SOURCE as the folder TARGET.
+def convert(source: str, target: str, format: str, overwrite: bool, **values: Any) -> None:
+    """Convert the model in SOURCE to another format and write it to the folder TARGET.
 
-    SOURCE is a folder of ours, a Hugging Face folder (GPT-2, BERT, Llama) or a llama2.c file.
+    SOURCE is a run or model folder, a Hugging Face folder (GPT-2, BERT, Llama) or a llama2.c file.
 
     \b
     glass convert downloads/gpt2 models/gpt2
@@ -84,15 +92,17 @@ def convert(source: str, target: str, form: str, overwrite: bool, **values: Any)
     from glassformer.api import load
 
     model = load(source, **values)
-    model.save(target, format=form, overwrite=overwrite)
-    click.echo(f"{model!r}\nwritten to {target}")
+    model.save(target, format=format, overwrite=overwrite)
+    click.echo(f"{model!r}\nwrote {target}")
 
 
 @click.command()
-@click.option("--training", is_flag=True, help="List the settings of training.")
-@options.json(help="One object a line.")
+@click.option("--training", is_flag=True, help="List the training settings instead.")
+@options.json()
 def models(training: bool, as_json: bool) -> None:
-    """List the models, the tasks that each can do, and their settings with defaults.
+    """List the models with their tasks and default settings.
+
+    Use --set with `glass train` to change a setting.
 
     \b
     glass models
@@ -105,24 +115,26 @@ def models(training: bool, as_json: bool) -> None:
     from glassformer.training.settings import TrainingSettings
 
     if training:
-        default = to_dict(TrainingSettings())
-        lines = [f"train.{f.name}={default.get(f.name, '')}" for f in fields(TrainingSettings)]
-        click.echo(json.dumps(default) if as_json else "\n".join(lines))
+        defaults = to_dict(TrainingSettings())
+        lines = [f"train.{f.name}={defaults.get(f.name, '')}" for f in fields(TrainingSettings)]
+        click.echo(json.dumps(defaults) if as_json else "\n".join(lines))
         return
     for name, kind in MODELS.items():
-        tasks = [task for task, what in TASKS.items() if name in what.models]
+        tasks = [task for task, spec in TASKS.items() if name in spec.models]
         settings = to_dict(kind.Config())
         if as_json:
             click.echo(json.dumps({"model": name, "tasks": tasks, "settings": settings}))
         else:
-            click.echo(f"{name:<12} {', '.join(tasks)}")
-            click.echo("    " + "  ".join(f"{k}={v}" for k, v in settings.items()))
+            click.echo(f"{name}\n  tasks:    {', '.join(tasks) or 'none'}")
+            click.echo("  settings: " + "  ".join(f"{k}={v}" for k, v in settings.items()))
 
 
 @click.command()
-@options.json(help="For a program to read.")
+@options.json(help="Print one JSON object.")
 def info(as_json: bool) -> None:
-    """Versions, threads, CPU features, and how fast each precision is here.
+    """Show versions, threads, CPU features and the speed of each precision.
+
+    Times matrix products of the sizes of a training step and of one new token.
 
     \b
     glass info
@@ -144,7 +156,7 @@ def describe_machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.platform(),
         "processor": read_cpuinfo("model name") or platform.processor(),
-        "cpu features": [f for f in FEATURES if f in (read_cpuinfo("flags") or "").split()],
+        "cpu features": [f for f in CPU_FEATURES if f in (read_cpuinfo("flags") or "").split()],
         "torch uses": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "cuda": torch.version.cuda if torch.cuda.is_available() else "none",
@@ -161,17 +173,17 @@ def package_version(name: str) -> str:
 
 
 def read_cpuinfo(key: str) -> str | None:
-    """Return what Linux reports about the first core."""
+    """Return the entry `key` of the first core in /proc/cpuinfo, or None."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), None)
 
 
 def time_precisions(size: int = 1024) -> dict[str, str]:
-    """Time products in float32 and bfloat16, of which the latter is far slower on many CPUs."""
+    """Time matrix products in float32 and bfloat16, which is far slower on many CPUs."""
     import torch
 
-    def best(rows: int, dtype: torch.dtype) -> float:
+    def fastest_time(rows: int, dtype: torch.dtype) -> float:
         left, right = torch.randn(rows, size).to(dtype), torch.randn(size, size).to(dtype)
         times = []
         for _ in range(5):
@@ -182,7 +194,7 @@ def time_precisions(size: int = 1024) -> dict[str, str]:
 
     speeds = {}
     for use, rows in (("training", 256), ("one new token", 1)):
-        single, half = best(rows, torch.float32), best(rows, torch.bfloat16)
+        single, half = fastest_time(rows, torch.float32), fastest_time(rows, torch.bfloat16)
         rate = f"float32 {2 * rows * size**2 / single / 1e9:.0f} GFLOP/s"
         ratio = f"{half / single:.1f} times slower" if half > single else "faster"
         speeds[use] = f"{rate}; bfloat16 is {ratio} ({rows} x {size} times {size} x {size})"

@@ -1,7 +1,7 @@
-"""Options and arguments that several commands share, each declared once.
+"""Options and arguments shared by several commands.
 
-A command adds one as a decorator, with its own `help` where the wording differs:
-`@options.json(help="One object.")`.
+A command adds them as decorators, with its own `help` where it differs:
+`@options.json(help="Print one JSON object.")`.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def combine(*parameters: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Return one decorator that adds several parameters; help lists them in this order."""
+    """Return a decorator that adds several parameters, in the order in which help lists them."""
 
     def add(command: F) -> F:
         for parameter in reversed(parameters):
@@ -37,54 +37,104 @@ def parse_separator(
     return "\t" if value == "tab" else value
 
 
-# What a command reads
+# Input
 trained_run = click.argument("run", type=click.Path(exists=True))
 data_files = click.argument("data", nargs=-1, type=click.Path(exists=True))
 texts = combine(
     click.argument("texts", nargs=-1),
-    click.option("--file", type=click.Path(exists=True, path_type=Path), help="Read this."),
-    click.option("--text", multiple=True, help="A column of the file; twice for pairs."),
+    click.option(
+        "--file",
+        type=click.Path(exists=True, path_type=Path),
+        help="Read the texts from this file: one per line, or one per row of a table.",
+    ),
+    click.option(
+        "--text",
+        multiple=True,
+        metavar="COLUMN",
+        help="Column of --file with the texts; give it twice for pairs.  [default: detected]",
+    ),
 )
 columns = combine(
-    click.option("--text", multiple=True, help="A column with text; twice for pairs."),
-    click.option("--label", help="The column with the label."),
-    click.option("--separator", callback=parse_separator, help="Between columns: , or ; or tab."),
+    click.option(
+        "--text",
+        multiple=True,
+        metavar="COLUMN",
+        help="Column with the texts; give it twice for pairs.  [default: detected]",
+    ),
+    click.option("--label", metavar="COLUMN", help="Column with the labels.  [default: detected]"),
+    click.option(
+        "--separator",
+        callback=parse_separator,
+        help="Character between columns: , or ; or tab.  [default: detected]",
+    ),
 )
 source_and_target = combine(
-    click.option("--source", type=click.Path(exists=True), help="Lines to translate from."),
-    click.option("--target", type=click.Path(exists=True), help="Lines to translate into."),
+    click.option(
+        "--source",
+        type=click.Path(exists=True),
+        help="File with the source sentences, one per line.",
+    ),
+    click.option(
+        "--target",
+        type=click.Path(exists=True),
+        help="File with the target sentences, one per line.",
+    ),
 )
 valid = partial(click.option, "--valid", multiple=True, type=click.Path(exists=True))
-group = click.option("--group", help="A column whose equal values stay on one side of the split.")
+group = click.option(
+    "--group",
+    metavar="COLUMN",
+    help="Keep rows with the same value in this column on one side of the train/validation split.",
+)
 
-# How it trains
+# Training
 tokenizer = combine(
-    click.option("--tokenizer", help="characters, bytes, words, bpe or wordpiece."),
-    click.option("--vocab", type=int, help="How many kinds of token."),
+    click.option(
+        "--tokenizer",
+        help="Tokenizer to train: characters, bytes, words, bpe or wordpiece.  "
+        "[default: depends on TASK and DATA]",
+    ),
+    click.option(
+        "--vocab",
+        type=int,
+        help="Vocabulary size of the tokenizer, in tokens.  [default: depends on the size of DATA]",
+    ),
 )
 machine = combine(
-    click.option("--seed", type=int, help="Of split, weights, batches.  [default: 0]"),
-    click.option("--threads", type=int, help="CPU threads."),
-    click.option("--device", help="cpu, cuda, mps.  [default: the best there is]"),
+    click.option(
+        "--seed",
+        type=int,
+        help="Random seed of the split, the initial weights and the batches.  [default: 0]",
+    ),
+    click.option("--threads", type=int, help="Number of CPU threads.  [default: that of PyTorch]"),
+    click.option(
+        "--device", help="Device to train on: cpu, cuda or mps.  [default: the fastest available]"
+    ),
 )
 settings = partial(click.option, "--set", "settings", multiple=True, metavar="KEY=VALUE")
 
 
-def budget(name: str, default: str) -> Callable[[F], F]:
-    """Add --minutes, --steps and --epochs; `default` says when there are 5 minutes."""
+def budget(what: str) -> Callable[[F], F]:
+    """Add --minutes, --steps and --epochs, which limit `what`."""
+    default = "[default: 5 if there is no --steps or --epochs]"
     return combine(
-        click.option("--minutes", type=float, help=f"{name} in time ({default})."),
-        click.option("--steps", type=int, help=f"{name} in steps."),
-        click.option("--epochs", type=float, help=f"{name} in passes over the data."),
+        click.option(
+            "--minutes", type=float, help=f"Limit {what} to this many minutes.  {default}"
+        ),
+        click.option("--steps", type=int, help=f"Limit {what} to this many optimizer steps."),
+        click.option(
+            "--epochs", type=float, help=f"Limit {what} to this many passes over the data."
+        ),
     )
 
 
-# What it writes
+# Output
+JSON_LINES = "Print one JSON object per line."
 run_folder = partial(click.option, "--run", type=click.Path())
 out = partial(click.option, "--out", type=click.Path(path_type=Path))
 plot = partial(click.option, "--plot", type=click.Path(path_type=Path))
 overwrite = partial(click.option, "--overwrite", is_flag=True)
-json = partial(click.option, "--json", "as_json", is_flag=True, help="An object a line.")
+json = partial(click.option, "--json", "as_json", is_flag=True, help=JSON_LINES)
 lang = click.option(
     "--lang",
     type=click.Choice(["en", "zh"]),
@@ -92,14 +142,15 @@ lang = click.option(
     default="en",
     callback=set_language,
     expose_value=False,
-    help="English or 中文.",
+    show_default=True,
+    help="Language of the output: English or 中文.",
 )
 
 
 def check_output_paths(*files: Path | None, overwrite: bool = False) -> None:
-    """Refuse to overwrite files or to write into a missing folder, before any work is done."""
+    """Raise a usage error if a file exists (unless `overwrite`) or its folder does not."""
     for file in files:
         if file is not None and file.exists() and not overwrite:
-            raise click.UsageError(f"{file} exists already: name another, or --overwrite")
+            raise click.UsageError(f"{file} already exists: choose another name or add --overwrite")
         if file is not None and not file.absolute().parent.is_dir():
-            raise click.UsageError(f"there is no folder {file.parent}: make it first")
+            raise click.UsageError(f"folder {file.parent} does not exist: create it first")

@@ -1,7 +1,7 @@
-"""The commands of `glass`: where each is found, and what help says about it.
+"""The commands of `glass`, with the module and the help text of each.
 
-A new command is a function in its group's file and one entry here. A command's module is imported
-only when the command is asked for, so `glass --help` imports none.
+To add a command, write a function in its group's file and add an entry here. A command's module is
+imported only when the command is used, so `glass --help` imports none.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,67 +12,63 @@ import click
 
 
 class Entry(NamedTuple):
-    """Where a command is, and how help lists it."""
+    """Where a command is defined and how `glass --help` lists it."""
 
-    module: str  # in glassformer.cli; the function has the command's name, with _ for -
-    group: str  # the heading it stands under
-    help: str  # the first sentence of the command's own help
+    module: str  # in glassformer.cli; its function is named like the command, with _ for -
+    group: str  # the title it is listed under
+    help: str  # the first sentence of the command's own help text
 
 
 # fmt: off
 COMMANDS = {
     "check-data": Entry("report", "Train",
-        "Report sizes, lengths, labels, duplicates and bad rows of DATA, and what TASK "
-        "makes of it."),
+        "Report the size, labels, duplicates and bad rows of DATA before training for TASK."),
     "train": Entry("train", "Train",
-        "Train a model for TASK on DATA; without DATA, on a sample that needs no download."),
+        "Train a model for TASK on DATA."),
     "resume": Entry("train", "Train",
-        "Go on with the training in the folder RUN; with a new budget also beyond its end."),
+        "Resume the training run in the folder RUN."),
     "evaluate": Entry("report", "Train",
-        "Measure the model in RUN on DATA, or on what its run kept for validation."),
+        "Evaluate the model in RUN on DATA or on its own validation data."),
     "compare": Entry("train", "Train",
-        "Train several models for TASK on DATA under an equal budget; show which is best "
-        "at what cost."),
+        "Train several models for TASK on DATA with the same budget and compare them."),
     "runs": Entry("report", "Train",
-        "List the runs in FOLDER with task, model, best figure and age."),
-    "generate": Entry("use", "Use",
-        "Continue PROMPT, or standard input if it is -, with the model in RUN."),
-    "classify": Entry("use", "Use",
-        "Label TEXTS, a file, or the lines of standard input, with the model in RUN."),
-    "translate": Entry("use", "Use",
-        "Translate TEXTS, a file, or the lines of standard input, with the model in RUN."),
-    "fill-mask": Entry("use", "Use",
-        "Guess each [MASK] in TEXTS, a file, or lines of standard input, with the model in RUN."),
-    "embed": Entry("use", "Use",
-        "Give a vector for each of TEXTS, or lines of a file or standard input, with the "
-        "model in RUN."),
+        "List the runs in FOLDER with task, model, metric and age."),
+    "generate": Entry("use", "Use a model",
+        "Generate a continuation of PROMPT with the model in RUN."),
+    "classify": Entry("use", "Use a model",
+        "Classify TEXTS with the model in RUN."),
+    "translate": Entry("use", "Use a model",
+        "Translate TEXTS with the model in RUN."),
+    "fill-mask": Entry("use", "Use a model",
+        "Predict the token at each [MASK] in TEXTS with the model in RUN."),
+    "embed": Entry("use", "Use a model",
+        "Compute an embedding vector for each of TEXTS with the model in RUN."),
     "demo": Entry("walk", "Look inside",
-        "Send TEXT through a small model and print its worksheet."),
+        "Run TEXT through a small untrained model and print every step."),
     "walk": Entry("walk", "Look inside",
-        "Tell a worked example: thrones, markov, attention, position or norm; or RUN's own."),
+        "Print every step of a lesson, or of TEXT through the model in RUN, as a worksheet."),
     "draw": Entry("look", "Look inside",
-        "Draw NAME into a file: .png, .svg or .pdf, and .gif for what moves (unfolding)."),
+        "Draw the plot NAME and save it to a file."),
     "heads": Entry("look", "Look inside",
-        "Measure where every head of RUN looks while it reads TEXT, and what its silence costs."),
+        "Measure where each attention head in RUN attends and what ablating it costs."),
     "patch": Entry("look", "Look inside",
-        "Put values of the CLEAN text, one at a time, into RUN's reading of the CORRUPT one."),
-    "check": Entry("models", "Keep",
-        "Compare every file of a run or model in FOLDER with what was written; name what "
-        "is damaged."),
-    "average": Entry("models", "Keep",
-        "Write a model whose weights are the mean of the last weights of RUNS."),
-    "convert": Entry("models", "Keep",
-        "Write the model in SOURCE as the folder TARGET."),
-    "models": Entry("models", "Keep",
-        "List the models, the tasks that each can do, and their settings with defaults."),
-    "info": Entry("models", "Keep",
-        "Versions, threads, CPU features, and how fast each precision is here."),
+        "Find the values in RUN that carry the difference between two texts."),
+    "check": Entry("models", "Manage models",
+        "Verify that the files of the run or model in FOLDER are intact."),
+    "average": Entry("models", "Manage models",
+        "Average the weights of RUNS into a new model."),
+    "convert": Entry("models", "Manage models",
+        "Convert the model in SOURCE to another format and write it to the folder TARGET."),
+    "models": Entry("models", "Manage models",
+        "List the models with their tasks and default settings."),
+    "info": Entry("models", "Manage models",
+        "Show versions, threads, CPU features and the speed of each precision."),
 }
 # fmt: on
 
 
 class LazyCommands(Mapping[str, click.Command]):
-    """The registered commands by name, each imported when it is asked for."""
+    """The registered commands by name, each imported on first use."""
 
     def __getitem__(self, name: str) -> click.Command:
         module = import_module(f"glassformer.cli.{COMMANDS[name].module}")

@@ -16,13 +16,14 @@ from glassformer.cli import options
 @options.data_files
 @options.columns
 @options.source_and_target
-@options.valid(help="To validate on.")
+@options.valid(help="Validation data; can be repeated.  [default: a tenth of DATA]")
 @options.group
-@options.json(help="One object.")
+@options.json(help="Print one JSON object.")
 def check_data(task: str, data: tuple[str, ...], as_json: bool, **values: Any) -> None:
-    """Report sizes, lengths, labels, duplicates and bad rows of DATA, and what TASK makes of it.
+    """Report the size, labels, duplicates and bad rows of DATA before training for TASK.
 
-    The exit code is 1 if there are bad rows, or if training would refuse the data.
+    Also shows how `glass train` would read and split the data. Without DATA, reports on the
+    built-in sample. The exit code is 1 if there are bad rows or if training would refuse the data.
 
     \b
     glass check-data classify reviews.csv
@@ -33,8 +34,8 @@ def check_data(task: str, data: tuple[str, ...], as_json: bool, **values: Any) -
 
     source, target, valid = (values.pop(name) for name in ("source", "target", "valid"))
     data = data or tuple(name for name in (source, target) if name)
-    given = DataRequest(files=tuple(map(Path, data)), valid=tuple(map(Path, valid)), **values)
-    report = check(task, given)
+    request = DataRequest(files=tuple(map(Path, data)), valid=tuple(map(Path, valid)), **values)
+    report = check(task, request)
     if as_json:
         click.echo(json.dumps(report, ensure_ascii=False))
     else:
@@ -50,9 +51,9 @@ def print_data_report(report: dict[str, Any]) -> None:
         click.echo(line)
     click.echo(f"{report['examples']:,} {unit}, {report['bytes']:,} bytes")
     if lengths := dict(report["lengths"]):
-        spread = lengths.pop("spread")
+        histogram = lengths.pop("spread")
         numbers = ", ".join(f"{name} {value:,.0f}" for name, value in lengths.items())
-        click.echo(f"length in characters: {numbers}  |{spread}|")
+        click.echo(f"length in characters: {numbers}  |{histogram}|")
     for label, count in list(report.get("labels", {}).items())[:20]:
         click.echo(f"  {label:<24} {count:8,}  {count / report['examples']:6.1%}")
     for sample in report["samples"]:
@@ -61,15 +62,15 @@ def print_data_report(report: dict[str, Any]) -> None:
         click.echo(f"  read as: {text[:120]}{'...' if len(text) > 120 else ''}{label}")
     click.echo(f"{report['duplicates']:,} duplicates, {report['empty']:,} empty {unit}")
     if report.get("same_text_other_label"):
-        click.echo(f"  {report['same_text_other_label']:,} of them with another label")
+        click.echo(f"  {report['same_text_other_label']:,} of the duplicates have different labels")
     parts = ", ".join(f"{count:,} {name}" for name, count in sorted(report["split"].items()))
-    click.echo(f"split: {parts}; {report['leaks']:,} of valid are in train too")
+    click.echo(f"split: {parts}; {report['leaks']:,} of valid are also in train (data leak)")
     if report["refused"]:
         click.echo(f"`glass train {report['task']}` would refuse this: {report['refused']}")
     else:
-        click.echo(f"`glass train {report['task']}` takes the model {report['model']}")
+        click.echo(f"`glass train {report['task']}` uses the model {report['model']}")
     if report["bad_rows"]:
-        click.echo(f"{report['bad_rows']:,} bad rows; --skip-bad passes over them:")
+        click.echo(f"{report['bad_rows']:,} bad rows; --skip-bad skips them:")
         for line in report["first_bad"]:
             click.echo(f"  {line}")
 
@@ -78,11 +79,17 @@ def print_data_report(report: dict[str, Any]) -> None:
 @options.trained_run
 @options.data_files
 @options.columns
-@click.option("--context", type=int, help="Tokens of a running text to read at once.")
-@options.plot(help="Draw which label is taken for which.")
-@options.json(help="One object.")
+@click.option(
+    "--context",
+    type=int,
+    help="Window length of generate and fill-mask models, in tokens.  [default: as in training]",
+)
+@options.plot(help="Draw the confusion matrix of a classifier (.png, .svg or .pdf).")
+@options.json(help="Print one JSON object.")
 def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> None:
-    """Measure the model in RUN on DATA, or on what its run kept for validation.
+    """Evaluate the model in RUN on DATA or on its own validation data.
+
+    Prints the metrics of the model and, if its run has one, of the baseline.
 
     \b
     glass evaluate runs/generate-1
@@ -94,42 +101,48 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> N
     from glassformer.training.evaluate import evaluate as evaluate_run
 
     if values["plot"] and values["plot"].suffix not in (".png", ".svg", ".pdf"):
-        raise click.UsageError("--plot draws a .png, .svg or .pdf")
+        raise click.UsageError(f"--plot: expected a .png, .svg or .pdf file, got {values['plot']}")
 
     metrics = evaluate_run(Path(run), tuple(map(Path, data)), **values)
     if as_json:
         click.echo(json.dumps(metrics))
         return
     baseline = metrics.pop("baseline", {})
+    click.echo(f"{'':<16} {'model':<14} {'baseline' if baseline else ''}".rstrip())
     for name, value in metrics.items():
         has_baseline = name not in ("task", "tokens", "bytes", "examples")
         other = baseline.get(name, "") if has_baseline else ""
-        click.echo(f"{name:<16} {format_value(value):<14} {format_value(other)}".rstrip())
+        label = "architecture" if name == "model" else name
+        click.echo(f"{label:<16} {format_value(value):<14} {format_value(other)}".rstrip())
 
 
 @click.command()
 @click.argument("folder", default="runs", type=click.Path())
 @options.json()
 def runs(folder: str, as_json: bool) -> None:
-    """List the runs in FOLDER with task, model, best figure and age.
+    """List the runs in FOLDER with task, model, metric and age.
+
+    The metric is that of the final evaluation or, while training, the best one so far.
 
     \b
     glass runs
     glass runs elsewhere --json
     """
-    for config in sorted(Path(folder).glob("*/config.toml"), key=lambda p: p.stat().st_mtime):
+    for config in sorted(Path(folder).glob("*/config.toml"), key=lambda file: file.stat().st_mtime):
         row = summarize_run(config)
         if as_json:
             click.echo(json.dumps(row))
             continue
-        metric = "no figure yet" if row["figure"] is None else f"{row['figure']} {row['value']:.4g}"
+        metric = "not evaluated"
+        if row["metric"] is not None:
+            metric = f"{row['metric']} {row['value']:.4g}"
         minutes = round(row["hours"] * 60)
         age = f"{minutes} min ago" if minutes < 100 else f"{minutes / 60:,.0f} h ago"
         click.echo(f"{row['run']:<28} {row['task']:<10} {row['model']:<11} {metric:<24} {age}")
 
 
 def summarize_run(config: Path) -> dict[str, Any]:
-    """Return a run's row in the list: its final metric, or else its best so far, and its age."""
+    """Return the row of a run: its final metric, or the best so far, and its age in hours."""
     from glassformer.core.config import read_toml
     from glassformer.tasks import TASKS
     from glassformer.tasks.task import METRICS
@@ -148,7 +161,7 @@ def summarize_run(config: Path) -> dict[str, Any]:
         "run": str(config.parent),
         "task": task,
         "model": tables.get("model", {}).get("name", "-"),
-        "figure": name if evaluations else None,
+        "metric": name if evaluations else None,
         "value": value,
         "hours": round(max(time.time() - config.stat().st_mtime, 0) / 3600, 2),
     }

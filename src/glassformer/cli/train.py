@@ -15,34 +15,73 @@ from glassformer.cli import options
 @click.command()
 @click.argument("task", required=False)
 @click.argument("data", nargs=-1, type=click.Path())
-@click.option("--config", type=click.Path(exists=True), help="A recipe: task, data, model, train.")
-@options.run_folder(help="The run folder.  [default: runs/TASK-1, -2, ...]")
-@click.option("--model", help="The architecture; every task has a good default.")
-@click.option("--from", "base", type=click.Path(exists=True), help="A model to start from.")
-@click.option("--lora", type=int, metavar="RANK", help="Train a small adapter beside --from.")
-@click.option("--freeze", multiple=True, metavar="PATTERN", help="Weights that stay as they are.")
-@click.option("--extend", is_flag=True, help="Add unknown tokens to the tokenizer of --from.")
-@options.budget("Budget", "5 unless another budget is given")
+@click.option(
+    "--config",
+    type=click.Path(exists=True),
+    help="Recipe in TOML with the task and the data, model and train settings.",
+)
+@options.run_folder(help="Run folder to create.  [default: runs/TASK-1, runs/TASK-2, ...]")
+@click.option(
+    "--model", help="Architecture to train (see `glass models`).  [default: depends on TASK]"
+)
+@click.option(
+    "--from",
+    "base",
+    type=click.Path(exists=True),
+    help="Fine-tune this model instead of training from scratch.",
+)
+@click.option(
+    "--lora",
+    type=int,
+    metavar="RANK",
+    help="Train LoRA adapters of this rank instead of all weights of --from.",
+)
+@click.option(
+    "--freeze",
+    multiple=True,
+    metavar="PATTERN",
+    help="Freeze the weights whose names match this pattern; can be repeated.",
+)
+@click.option(
+    "--extend", is_flag=True, help="Add the unknown tokens of DATA to the tokenizer of --from."
+)
+@options.budget("training")
 @options.columns
-@options.valid(help="Data to validate on; twice for two files.", type=click.Path())
+@options.valid(
+    help="Validation data; can be repeated.  [default: a tenth of DATA]", type=click.Path()
+)
 @options.group
 @options.source_and_target
 @options.tokenizer
 @options.machine
-@click.option("--save-every", type=int, metavar="STEPS", help="Save so often.")
-@options.settings(help="Any other setting, as said above.")
-@click.option("--shrink-on-oom", is_flag=True, help="If memory runs out, cut batches into pieces.")
-@click.option("--skip-bad", is_flag=True, help="Note bad rows in skipped.jsonl and go on.")
+@click.option(
+    "--save-every",
+    type=int,
+    metavar="STEPS",
+    help="Save a checkpoint every so many steps.  [default: a tenth of the budget]",
+)
+@options.settings(help="Set any model.* or train.* setting; can be repeated.")
+@click.option(
+    "--shrink-on-oom", is_flag=True, help="Split batches into micro-batches when out of memory."
+)
+@click.option(
+    "--skip-bad",
+    is_flag=True,
+    help="Skip rows that cannot be read and log them in skipped.jsonl instead of stopping.",
+)
 @options.overwrite(help="Replace the run folder if it exists.")
-@click.option("--no-baseline", is_flag=True, help="Do not see first what counting alone reaches.")
-@options.json(help="Print the result for a program to read.")
+@click.option(
+    "--no-baseline", is_flag=True, help="Do not fit a baseline (such as n-grams) before training."
+)
+@options.json(help="Print the result as one JSON object.")
 def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any) -> None:
-    """Train a model for TASK on DATA; without DATA, on a sample that needs no download.
+    """Train a model for TASK on DATA.
 
-    TASK is generate, classify, translate or fill-mask. A recipe (--config) says it itself. A tenth
-    of DATA is kept to validate on, unless --valid names other data for it. Columns without names
-    are called 1, 2, ...; of two --text, the first is translated into the second. --set takes any
-    model.SETTING (`glass models` lists them) and any train.SETTING (`glass models --training`).
+    TASK is generate, classify, translate or fill-mask; it can be omitted if the recipe (--config)
+    names it. Without DATA, a built-in sample is used. A tenth of DATA is held out for validation,
+    unless --valid is given. Columns without a header are named 1, 2, ...; with two --text columns,
+    translate goes from the first to the second. `glass models` lists the settings model.* for
+    --set, `glass models --training` the settings train.*.
 
     \b
     glass train generate book.txt --minutes 10
@@ -53,31 +92,40 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
     glass train classify reviews.csv --from runs/fill-mask-1 --lora 8
     glass train generate
     """
-    from glassformer.training.train import train as start
+    from glassformer.training.train import train as train_model
 
     source, target = values.pop("source"), values.pop("target")
     if source or target:
         if not (source and target) or data:
-            raise click.UsageError("--source and --target go together, without DATA")
+            raise click.UsageError("give both --source and --target, and no DATA")
         data = (source, target)
     if task is None and not values["config"]:
-        raise click.UsageError("TASK is missing: generate, classify, translate or fill-mask")
-    chosen = drop_unset(values)
-    if chosen.pop("no_baseline", False):
-        chosen["baseline"] = False
-    start_time = click.get_current_context().obj  # nothing where it is not the command that runs
-    print_result(start(task, *data, start_time=start_time, **chosen), as_json)
+        raise click.UsageError("missing TASK: generate, classify, translate or fill-mask")
+    arguments = drop_unset(values)
+    if arguments.pop("no_baseline", False):
+        arguments["baseline"] = False
+    start_time = click.get_current_context().obj  # None if not started by `main`
+    print_result(train_model(task, *data, start_time=start_time, **arguments), as_json)
 
 
 @click.command()
 @click.argument("run", type=click.Path(exists=True, file_okay=False))
-@click.option("--steps", type=click.IntRange(1), help="Go on to this step.")
 @click.option(
-    "--minutes", type=click.FloatRange(0, 10**6, min_open=True), help="Go on for so long."
+    "--steps",
+    type=click.IntRange(1),
+    help="Train up to this step in total.  [default: the budget of the run]",
 )
-@options.json(help="Print the result for a program to read.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(0, 10**6, min_open=True),
+    help="Train for this many more minutes.  [default: the budget of the run]",
+)
+@options.json(help="Print the result as one JSON object.")
 def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) -> None:
-    """Go on with the training in the folder RUN; with a new budget also beyond its end.
+    """Resume the training run in the folder RUN.
+
+    A run that was stopped or killed continues from its last checkpoint. With a new budget, a
+    finished run is trained further.
 
     \b
     glass resume runs/generate-1
@@ -85,32 +133,43 @@ def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) ->
     """
     if steps and minutes:
         raise click.UsageError("give --steps or --minutes, not both")
-    from glassformer.training.train import resume as go_on
+    from glassformer.training.train import resume as resume_run
 
-    print_result(go_on(Path(run), steps=steps, minutes=minutes), as_json)
+    print_result(resume_run(Path(run), steps=steps, minutes=minutes), as_json)
 
 
 @click.command()
 @click.argument("task")
 @options.data_files
-@click.option("--models", required=True, help="Names with commas between; NAME:SETTING=VALUE too.")
-@options.run_folder(
-    help="The folder.  [default: runs/compare-1, ...]", type=click.Path(path_type=Path)
+@click.option(
+    "--models",
+    required=True,
+    help="Models to train, separated by commas, each as NAME or NAME:SETTING=VALUE.",
 )
-@options.budget("Budget of each", "5 unless another is given")
-@click.option("--params", "parameters", type=int, help="Make each about as large, by its width.")
+@options.run_folder(
+    help="Folder to create.  [default: runs/compare-1, runs/compare-2, ...]",
+    type=click.Path(path_type=Path),
+)
+@options.budget("the training of each model")
+@click.option(
+    "--params",
+    "parameters",
+    type=int,
+    help="Choose the dim of each model so that it has about this many parameters.",
+)
 @options.columns
-@options.valid(help="Data to validate on.")
+@options.valid(help="Validation data; can be repeated.  [default: a tenth of DATA]")
 @options.tokenizer
 @options.machine
-@options.settings(help="As for `glass train`.")
+@options.settings(help="Set any model.* or train.* setting of all models; can be repeated.")
 @options.json()
 def compare(
     task: str, data: tuple[str, ...], models: str, run: Path | None, as_json: bool, **values: Any
 ) -> None:
-    """Train several models for TASK on DATA under an equal budget; show which is best at what cost.
+    """Train several models for TASK on DATA with the same budget and compare them.
 
-    Writes a table and a picture into the folder. The same command goes on where it was stopped.
+    Prints a table of their metrics, sizes and speeds, and writes it with a plot to the folder. Run
+    the same command again to continue a comparison that was stopped.
 
     \b
     glass compare generate book.txt --models markov,recurrent,gpt2 --minutes 3
@@ -119,14 +178,14 @@ def compare(
     """
     from glassformer.core.reporter import Reporter
     from glassformer.tasks import TASKS
-    from glassformer.training.compare import compare as run_all
+    from glassformer.training.compare import compare as compare_models
     from glassformer.training.compare import table
     from glassformer.training.settings import MINUTES
 
     names = [name.strip() for name in models.split(",") if name.strip()]
     if not any(values[budget] for budget in ("minutes", "steps", "epochs")):
         values["minutes"] = MINUTES
-    run, rows = run_all(
+    run, rows = compare_models(
         task, *data, models=names, run=run, reporter=Reporter(), **drop_unset(values)
     )
     if as_json:
@@ -138,7 +197,7 @@ def compare(
 
 
 def drop_unset(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given on the command line."""
+    """Return the options that were set on the command line."""
     return {
         name: value
         for name, value in values.items()
@@ -147,9 +206,9 @@ def drop_unset(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def print_result(result: dict[str, Any], as_json: bool) -> None:
-    """Print the result of training; the exit code is 130 if training was stopped.
+    """Print the result of training, and exit with code 130 if training was interrupted.
 
-    The result is in the run folder too, so a closed standard output is not an error.
+    A closed standard output is not an error, because the run folder has the result too.
     """
     with contextlib.suppress(OSError):
         click.echo(json.dumps(result) if as_json else result["run"])
@@ -158,7 +217,7 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
 
 
 def print_table(lines: Sequence[Sequence[str]]) -> None:
-    """Print columns: names aligned on the left, cells on the right."""
+    """Print rows in columns: the first aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for name, *cells in lines:
         aligned = (f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))

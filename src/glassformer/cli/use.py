@@ -16,27 +16,63 @@ from glassformer.cli import options
 @options.trained_run
 @click.argument("prompt", default="")
 @click.option(
-    "-n", "--tokens", type=click.IntRange(1), default=200, show_default=True, help="Tokens to add."
+    "-n",
+    "--max-new-tokens",
+    type=click.IntRange(1),
+    default=200,
+    show_default=True,
+    help="Maximum number of tokens to generate.",
 )
-@click.option("-t", "--temperature", default=0.8, show_default=True, help="0 takes the best.")
-@click.option("--top-k", default=0, help="Only the k likeliest tokens.")
-@click.option("--top-p", default=1.0, help="Only the likeliest that together reach this.")
-@click.option("--min-p", default=0.0, help="Only what has this share of the likeliest.")
-@click.option("--repetition", default=1.0, help="Above 1, what was said is less likely.")
-@click.option("--stop", multiple=True, help="End before this text.")
+@click.option(
+    "-t",
+    "--temperature",
+    default=0.8,
+    show_default=True,
+    help="Sampling temperature; 0 is greedy decoding.",
+)
+@click.option(
+    "--top-k",
+    default=0,
+    show_default=True,
+    help="Sample only from the k most likely tokens; 0 is no limit.",
+)
+@click.option(
+    "--top-p",
+    default=1.0,
+    show_default=True,
+    help="Sample only from the most likely tokens whose probabilities add up to p.",
+)
+@click.option(
+    "--min-p",
+    default=0.0,
+    show_default=True,
+    help="Sample only tokens with at least p times the probability of the most likely one.",
+)
+@click.option(
+    "--repetition-penalty",
+    default=1.0,
+    show_default=True,
+    help="Make tokens that already occurred less likely; 1 is no penalty.",
+)
+@click.option(
+    "--stop", multiple=True, metavar="STRING", help="Stop before this string; can be repeated."
+)
 @click.option(
     "--samples",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="How many continuations.",
+    help="Number of continuations to generate.",
 )
-@click.option("--seed", type=int, help="Makes it repeatable.")
+@click.option("--seed", type=int, help="Random seed of sampling.  [default: random]")
 @options.json()
 def generate(
-    run: str, prompt: str, tokens: int, samples: int, seed: int | None, as_json: bool, **rest: Any
+    run: str, prompt: str, samples: int, seed: int | None, as_json: bool, **sampling: Any
 ) -> None:
-    """Continue PROMPT, or standard input if it is -, with the model in RUN.
+    """Generate a continuation of PROMPT with the model in RUN.
+
+    Prints the prompt and the continuation. With - as PROMPT, the prompt is read from standard
+    input.
 
     \b
     glass generate runs/generate-1 "To be, or"
@@ -46,30 +82,39 @@ def generate(
 
     model = load(run)
     text = sys.stdin.read() if prompt == "-" else prompt
-    ids, unknown = model.words().encode(text), model.words().special_tokens.get("<unk>", -1)
+    tokenizer = model.require_tokenizer()
+    ids, unknown = tokenizer.encode(text), tokenizer.special_tokens.get("<unk>", -1)
     if unknown in ids:
-        click.echo(f"{ids.count(unknown)} tokens that the model never saw", err=True)
+        count = ids.count(unknown)
+        click.echo(f"warning: {count} tokens of the prompt are not in the vocabulary", err=True)
     for i in range(samples):
         sample_seed = None if seed is None else seed + i
-        pieces = model.stream(text, max_new_tokens=tokens, seed=sample_seed, **rest)
+        chunks = model.stream(text, seed=sample_seed, **sampling)
         if as_json:
-            click.echo(json.dumps({"prompt": text, "text": "".join(pieces)}, ensure_ascii=False))
+            click.echo(json.dumps({"prompt": text, "text": "".join(chunks)}, ensure_ascii=False))
             continue
         click.echo(text, nl=False)
-        for piece in pieces:
-            click.echo(piece, nl=False)
+        for chunk in chunks:
+            click.echo(chunk, nl=False)
         click.echo("\n---" * (i + 1 < samples))
 
 
 @click.command()
 @options.trained_run
 @options.texts
-@click.option("--csv", "as_csv", is_flag=True, help="A table with a column for each label.")
+@click.option(
+    "--csv",
+    "as_csv",
+    is_flag=True,
+    help="Print a CSV table with a probability column for each label.",
+)
 @options.json()
 def classify(run: str, as_csv: bool, as_json: bool, **inputs: Any) -> None:
-    """Label TEXTS, a file, or the lines of standard input, with the model in RUN.
+    """Classify TEXTS with the model in RUN.
 
-    A model that learnt from pairs takes texts two by two, and lines with a tab between.
+    Prints the most likely label, its probability and the text. Without TEXTS or --file, each line
+    of standard input is a text. A model trained on pairs takes TEXTS two by two, and lines with a
+    tab between the two texts.
 
     \b
     glass classify runs/classify-1 "What a wonderful film" "I fell asleep"
@@ -82,22 +127,22 @@ def classify(run: str, as_csv: bool, as_json: bool, **inputs: Any) -> None:
     texts = read_texts(**inputs)
     if len(inputs["text"]) > 1 and inputs["file"] is None:
         texts = make_pairs(list(inputs["texts"]), texts)
-    answers, table = model.classify(texts), csv.writer(sys.stdout)
+    predictions, table = model.classify(texts), csv.writer(sys.stdout)
     if as_csv:
         table.writerow(["text", "label", *model.task["labels"]])
-    for text, probs in zip(texts, answers, strict=True):
+    for text, probs in zip(texts, predictions, strict=True):
         best, text = next(iter(probs)), text if isinstance(text, str) else " | ".join(text)
         if as_csv:
             table.writerow([text, best, *(f"{probs[name]:.4f}" for name in model.task["labels"])])
         elif as_json:
-            answer = {"text": text, "label": best, "probabilities": probs}
-            click.echo(json.dumps(answer, ensure_ascii=False))
+            row = {"text": text, "label": best, "probabilities": probs}
+            click.echo(json.dumps(row, ensure_ascii=False))
         else:
             click.echo(f"{best}\t{probs[best]:.3f}\t{text}")
 
 
 def make_pairs(arguments: list[str], texts: list[str]) -> list[tuple[str, ...]]:
-    """Pair arguments two by two, or split each line at its tab."""
+    """Pair the texts two by two if they are arguments; else split each line at its tab."""
     if arguments:
         return [tuple(texts[i : i + 2]) for i in range(0, len(texts), 2)]
     return [tuple(line.split("\t")) for line in texts]
@@ -106,14 +151,31 @@ def make_pairs(arguments: list[str], texts: list[str]) -> list[tuple[str, ...]]:
 @click.command()
 @options.trained_run
 @options.texts
-@click.option("--beam", type=click.IntRange(1, 64), default=4, show_default=True, help="Width.")
-@click.option("--penalty", default=0.6, show_default=True, help="Above 0 favours longer answers.")
-@click.option("--alignment", is_flag=True, help="What each token read of the source.")
+@click.option(
+    "--beam",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    help="Beam size, in hypotheses; 1 is greedy decoding.",
+)
+@click.option(
+    "--length-penalty",
+    default=0.6,
+    show_default=True,
+    help="Exponent of the length penalty; higher values favor longer translations.",
+)
+@click.option(
+    "--alignment",
+    is_flag=True,
+    help="Also print the cross-attention from each target token to the source tokens.",
+)
 @options.json()
 def translate(
     run: str, beam: int, length_penalty: float, alignment: bool, as_json: bool, **inputs: Any
 ) -> None:
-    """Translate TEXTS, a file, or the lines of standard input, with the model in RUN.
+    """Translate TEXTS with the model in RUN.
+
+    Without TEXTS or --file, each line of standard input is translated.
 
     \b
     glass translate runs/translate-1 "三百二十一"
@@ -129,16 +191,16 @@ def translate(
     texts = read_texts(**inputs)
     translations = model.translate(texts, beam=beam, length_penalty=length_penalty)
     for text, translation in zip(texts, translations, strict=True):
-        answer: dict[str, Any] = {"text": text, "translation": translation}
+        result: dict[str, Any] = {"text": text, "translation": translation}
         aligned = model.align(text, translation) if alignment else None
         if aligned and as_json:
             rows = [[round(weight, 4) for weight in row] for row in aligned.pattern.tolist()]
-            answer |= {
+            result |= {
                 "source": aligned.source,
                 "target": aligned.target,
                 "alignment": rows,
             }
-        click.echo(json.dumps(answer, ensure_ascii=False) if as_json else translation)
+        click.echo(json.dumps(result, ensure_ascii=False) if as_json else translation)
         if aligned and not as_json:
             show(Console(highlight=False), aligned.steps())
 
@@ -146,10 +208,19 @@ def translate(
 @click.command()
 @options.trained_run
 @options.texts
-@click.option("--top", type=click.IntRange(1), default=5, show_default=True, help="Guesses.")
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Number of tokens to print for each mask.",
+)
 @options.json()
 def fill_mask(run: str, top: int, as_json: bool, **inputs: Any) -> None:
-    """Guess each [MASK] in TEXTS, a file, or lines of standard input, with the model in RUN.
+    """Predict the token at each [MASK] in TEXTS with the model in RUN.
+
+    Prints a line for each mask with the most likely tokens and their probabilities. Without TEXTS
+    or --file, each line of standard input is a text.
 
     \b
     glass fill-mask runs/fill-mask-1 "The [MASK] of the function is a list."
@@ -160,8 +231,8 @@ def fill_mask(run: str, top: int, as_json: bool, **inputs: Any) -> None:
     for text in read_texts(**inputs):
         masks = model.fill_mask(text, top=top)
         if as_json:
-            guesses = [[{"token": t, "probability": p} for t, p in row] for row in masks]
-            click.echo(json.dumps({"text": text, "masks": guesses}, ensure_ascii=False))
+            rows = [[{"token": t, "probability": p} for t, p in row] for row in masks]
+            click.echo(json.dumps({"text": text, "masks": rows}, ensure_ascii=False))
         else:
             for row in masks:
                 click.echo("  ".join(f"{token} {prob:.1%}" for token, prob in row))
@@ -170,9 +241,14 @@ def fill_mask(run: str, top: int, as_json: bool, **inputs: Any) -> None:
 @click.command()
 @options.trained_run
 @options.texts
-@options.out(help="A .npy file; else an object a line is printed.", type=click.Path())
+@options.out(
+    help="Write the vectors to this .npy file instead of printing one JSON object per line.",
+    type=click.Path(),
+)
 def embed(run: str, out: str | None, **inputs: Any) -> None:
-    """Give a vector for each of TEXTS, or lines of a file or standard input, with the model in RUN.
+    """Compute an embedding vector for each of TEXTS with the model in RUN.
+
+    Without TEXTS or --file, each line of standard input is a text.
 
     \b
     glass embed runs/fill-mask-1 "one text" "another"
@@ -186,31 +262,33 @@ def embed(run: str, out: str | None, **inputs: Any) -> None:
     vectors = load(run).embed(texts)
     if out:
         np.save(out, vectors)
-        size = vectors.shape[1]
-        click.echo(f"{len(vectors)} vectors of {size} numbers written to {out}", err=True)
+        dim = vectors.shape[1]
+        click.echo(f"wrote {len(vectors)} vectors of {dim} dimensions to {out}", err=True)
         return
     for text, vector in zip(texts, vectors.tolist(), strict=True):
         click.echo(json.dumps({"text": text, "vector": vector}, ensure_ascii=False))
 
 
 def read_texts(texts: tuple[str, ...], file: Path | None, text: tuple[str, ...] = ()) -> list[Any]:
-    """Return the arguments, a file's texts (pairs if two columns are named), or stdin's lines."""
+    """Return the texts of the arguments, the file (tuples if `text` has two columns) or stdin."""
     from glassformer.data.files import save_streams
 
     if file is None:
         for name in texts:
             if len(name) < 200 and Path(name).is_file():
-                click.echo(f"{name} is taken as a text; --file {name} reads the file", err=True)
+                click.echo(
+                    f"{name} is used as a text; use --file {name} to read the file", err=True
+                )
         return list(texts) or [line.rstrip("\n") for line in sys.stdin]
     if texts:
-        raise click.UsageError("give texts or --file, not both")
+        raise click.UsageError("give TEXTS or --file, not both")
     with TemporaryDirectory() as scratch:
         (file,) = save_streams((file,), Path(scratch), table=False)
         return read_file(file, text)
 
 
 def read_file(file: Path, text: tuple[str, ...]) -> list[Any]:
-    """Return the lines of a file, or the values in columns of a table."""
+    """Return the lines of a text file, or the values in the `text` columns of a table."""
     from glassformer.core.errors import GlassError
     from glassformer.data.corpus import guess_column
     from glassformer.data.files import TABLES, BadRowPolicy, file_type, read_lines, read_rows
@@ -222,7 +300,8 @@ def read_file(file: Path, text: tuple[str, ...]) -> list[Any]:
     for row in read_rows(file, BadRowPolicy()):
         missing = [name for name in columns if name not in row.values]
         if missing:
-            raise GlassError(f"{row.location}: there is no {missing[0]!r}; have {list(row.values)}")
+            names = ", ".join(row.values)
+            raise GlassError(f"{row.location}: no column {missing[0]!r}; the columns are {names}")
         values = tuple(row.values[name] for name in columns)
         texts.append(values if len(values) > 1 else values[0])
     return texts

@@ -1,4 +1,4 @@
-"""Commands that print a worksheet: demo of a small model, walk of a tutorial or any model."""
+"""Commands that print worksheets: demo (of a small model) and walk (of a lesson or any model)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from glassformer.inspection.traced_text import TracedText
 
 STDOUT = Path("-")
-SENTENCE = "The value of the list is the sum of its items"
-NEXT = """
-Of a model that you trained: glass walk runs/generate-1 "Any sentence"
-Of any network, in Python:
+DEFAULT_TEXT = "The value of the list is the sum of its items"
+NEXT_STEPS = """
+For a model that you trained: glass walk runs/generate-1 "Any sentence"
+For any network, in Python:
 
   import torch
   from glassformer import MODELS, Trace
@@ -34,15 +34,21 @@ Of any network, in Python:
 
 
 @click.command()
-@click.argument("text", default=SENTENCE)
-@click.option("--layer", default=0, show_default=True, help="The block to look into.")
-@click.option("--head", default=0, show_default=True, help="The head whose pattern is shown.")
-@click.option("--seed", type=click.IntRange(0, 2**32), default=0, help="Of the weights.")
+@click.argument("text", default=DEFAULT_TEXT)
+@click.option("--layer", default=0, show_default=True, help="Index of the block to show.")
+@click.option("--head", default=0, show_default=True, help="Index of the head to show.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32),
+    default=0,
+    show_default=True,
+    help="Random seed of the weights.",
+)
 def demo(text: str, layer: int, head: int, seed: int) -> None:
-    """Send TEXT through a small model and print its worksheet.
+    """Run TEXT through a small untrained model and print every step.
 
-    The tokenizer learns from the documentation that every Python carries; the model's weights are
-    as they start, so its guesses are chance: what you see is the machine, not its knowledge.
+    The tokenizer is trained on the documentation that comes with Python. The weights are random, so
+    the predictions are too: the demo shows how a model computes, not what it has learned.
 
     \b
     glass demo
@@ -56,7 +62,7 @@ def demo(text: str, layer: int, head: int, seed: int) -> None:
 def print_demo(
     console: Console, text: str, *, layer: int = 0, head: int = 0, seed: int = 0
 ) -> None:
-    """Build a model and print its worksheet, from the text at the top to the next token."""
+    """Build a model and print the steps from a text to the next token."""
     import pydoc_data.topics
 
     import torch
@@ -74,36 +80,38 @@ def print_demo(
     pattern = find_head(traced, layer, head).pattern
     size = sum(p.numel() for p in network.parameters())
     console.print(
-        f"[bold]A generator[/] of {config.depth} blocks, {config.heads} heads, {config.dim} wide: "
-        f"{size:,} parameters, untrained.\n"
-        f"[bold]A tokenizer[/] of {tokenizer.vocab:,} tokens (BPE), learnt from Python's own "
+        f"[bold]Model[/]: generator with {config.depth} blocks, {config.heads} heads and "
+        f"dim {config.dim}: {size:,} parameters, untrained.\n"
+        f"[bold]Tokenizer[/]: BPE with {tokenizer.vocab:,} tokens, trained on Python's "
         "documentation."
     )
-    print_reading(console, traced, layer, head, pattern)
-    console.print("\n[bold cyan]4. The likeliest next tokens[/]")
+    print_forward_pass(console, traced, layer, head, pattern)
+    console.print("\n[bold cyan]4. The most likely next tokens[/]")
     for token, prob in top_tokens(traced, tokenizer, 5):
         console.print(f"  {show_whitespace(token):<18} {prob:8.2%}", markup=False, soft_wrap=True)
-    console.print(NEXT, markup=False)
+    console.print(NEXT_STEPS, markup=False)
 
 
-def print_reading(
+def print_forward_pass(
     console: Console, traced: TracedText, layer: int, head: int, pattern: Any
 ) -> None:
-    """Print a text's tokens, the shapes of the values in one block, and one head's pattern."""
+    """Print the tokens, the shapes of the values in one block, and the pattern of one head."""
     from glassformer.inspection.sheet import Step, Table
     from glassformer.inspection.terminal import show_table
 
     tokens = traced.tokens
-    console.print("\n[bold cyan]1. The text becomes tokens, and tokens become ids[/]")
+    console.print("\n[bold cyan]1. The text as tokens (position, token, id)[/]")
     for position, (token, id) in enumerate(zip(tokens, traced.ids, strict=True)):
         line = f"{position:5}  {show_whitespace(token):<14} {id:6}"
         console.print(line, markup=False, soft_wrap=True)
-    console.print(f"\n[bold cyan]2. Each value by its name, through block {layer}[/]")
+    console.print(
+        f"\n[bold cyan]2. The values by name, with their shapes, through block {layer}[/]"
+    )
     for name, value in traced.trace.items():
         if not name.startswith("blocks.") or f"{name}.".startswith(f"blocks.{layer}."):
             shape = " x ".join(map(str, value.shape))
             console.print(f"  {name:<40} {shape:>16}", markup=False, soft_wrap=True)
-    title = f"3. What share each token (row) reads from which: block {layer}, head {head}"
+    title = f"3. Attention of each token (row) to each token (column): block {layer}, head {head}"
     console.print(f"\n[bold cyan]{title}[/]")
     show_table(
         console, Step(""), Table("pattern", pattern, tokens, tokens, decimals=2, shaded=True)
@@ -111,25 +119,45 @@ def print_reading(
 
 
 @click.command()
-@click.argument("what", default="thrones")
+@click.argument("what", default="thrones", metavar="[LESSON|RUN]")
 @click.argument("text", required=False)
-@click.option("--layer", type=int, help="The block to look into.  [default: 0]")
-@click.option("--head", type=int, help="The head to look into.  [default: 0]")
-@click.option("--target", help="The translation to write; its own unless given.")
-@click.option("--weights", is_flag=True, help="Show the weights of each step too.")
-@click.option("--why", metavar="NAME[PLACE]", help="How one number was made, as output[0,-1,5].")
-@click.option("--step", "wait", is_flag=True, help="A step at a time: q ends it, b goes back.")
-@click.option("--html", type=click.Path(path_type=Path), help="Write a page (- for the screen).")
-@click.option("--latex", type=click.Path(path_type=Path), help="Write a LaTeX file (or -).")
-@click.option("--csv", "folder", type=click.Path(path_type=Path), help="Write each matrix here.")
-@click.option("--blanks", is_flag=True, help="Leave numbers out; a second sheet has them.")
-@options.overwrite(help="Write over files that are there.")
+@click.option("--layer", type=int, help="Index of the block to show.  [default: 0]")
+@click.option("--head", type=int, help="Index of the head to show.  [default: 0]")
+@click.option("--target", help="Translation to decode.  [default: that of the model]")
+@click.option("--weights", is_flag=True, help="Also show the weights of each step.")
+@click.option(
+    "--why",
+    metavar="NAME[INDEX]",
+    help="Show how one number, such as output[0,-1,5], was computed.",
+)
+@click.option(
+    "--step", "wait", is_flag=True, help="Wait for a key after each step: q quits, b goes back."
+)
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    help="Write an HTML page to this file, or - (stdout).",
+)
+@click.option(
+    "--latex", type=click.Path(path_type=Path), help="Write LaTeX to this file, or - (stdout)."
+)
+@click.option(
+    "--csv",
+    "folder",
+    type=click.Path(path_type=Path),
+    help="Write each matrix as a CSV file to this folder.",
+)
+@click.option(
+    "--blanks", is_flag=True, help="Leave numbers blank as an exercise, followed by the solution."
+)
+@options.overwrite(help="Overwrite the output files if they exist.")
 @options.lang
 def walk(what: str, text: str | None, **values: Any) -> None:
-    """Tell a worked example: thrones, markov, attention, position or norm; or RUN's own.
+    """Print every step of a lesson, or of TEXT through the model in RUN, as a worksheet.
 
-    Each step has its formula and its matrices: as printed, as it should be, and why they differ.
-    For a trained model, every step of TEXT through one of its blocks.
+    Each step has its formula and its matrices. The lessons are thrones, markov, attention, position
+    and norm: worked examples from tutorials, with the published numbers, the correct ones, and why
+    they differ. For a trained model, shows one block and one head.
 
     \b
     glass walk
@@ -152,7 +180,7 @@ def walk(what: str, text: str | None, **values: Any) -> None:
 
 
 def make_steps(what: str, text: str | None, values: dict[str, Any]) -> Sequence[Step]:
-    """Return the steps of a worked example, or of a text in a trained model."""
+    """Return the steps of a lesson, or of a text in a trained model."""
     from glassformer.api import load
     from glassformer.core.config import did_you_mean
     from glassformer.core.errors import GlassError
@@ -160,23 +188,21 @@ def make_steps(what: str, text: str | None, values: dict[str, Any]) -> Sequence[
 
     if what in LESSONS:
         if text is not None:
-            raise click.UsageError(f"{what} is a worked example: it takes no text")
+            raise click.UsageError(f"{what} is a lesson: it takes no TEXT")
         for name in ("layer", "head", "target", "weights", "why"):
             if values[name] not in (None, False):
-                raise click.UsageError(f"--{name} asks a trained model: name a run and a text")
+                raise click.UsageError(f"--{name} needs a trained model: give RUN and TEXT")
         return load_lesson(what)
     if not Path(what).exists():
-        hint = (
-            did_you_mean(what, LESSONS) or f"; there are the worked examples {', '.join(LESSONS)}"
-        )
-        raise GlassError(f"there is no run and no worked example {what!r}{hint}")
+        hint = did_you_mean(what, LESSONS) or f"; the lessons are {', '.join(LESSONS)}"
+        raise GlassError(f"{what!r} is not a run or a lesson{hint}")
     if text is None:
-        raise click.UsageError("name a text that the model is to read")
+        raise click.UsageError("missing TEXT: give a text for the model to read")
     model, target = load(what), values["target"]
     if values["why"] is not None:
         for name in ("layer", "head", "weights", "blanks"):
             if values[name] not in (None, False):
-                raise click.UsageError(f"--why names its number whole: it takes no --{name}")
+                raise click.UsageError(f"--why takes the full name of a number: remove --{name}")
         return model.why(text, values["why"], target=target).steps()
     indices = {name: values[name] or 0 for name in ("layer", "head")}
     return model.walk(text, target=target, weights=values["weights"], **indices)
@@ -194,7 +220,7 @@ def make_title(what: str, text: str | None, why: str | None) -> str:
 
 
 def write_sheets(sheets: Sequence[Sequence[Step]], title: str, values: dict[str, Any]) -> None:
-    """Write the page, the LaTeX file and the folder of tables that were asked for."""
+    """Write the HTML page, the LaTeX file and the folder of CSV files, if their options are set."""
     from glassformer.core.folder import write_file
     from glassformer.inspection import export
 
@@ -207,9 +233,9 @@ def write_sheets(sheets: Sequence[Sequence[Step]], title: str, values: dict[str,
     if (tables := values["folder"]) is not None:
         for sheet, folder in zip(sheets, (tables, tables / "solution"), strict=False):
             folder.mkdir(exist_ok=True)
-            for old in folder.glob("[0-9][0-9]-*.csv"):  # of a sheet that is written over
+            for old in folder.glob("[0-9][0-9]-*.csv"):  # of the worksheet that is overwritten
                 old.unlink()
-            click.echo(f"{len(export.tables(sheet, folder))} tables in {folder}", err=True)
+            click.echo(f"wrote {len(export.tables(sheet, folder))} tables to {folder}", err=True)
 
 
 def print_sheets(sheets: Sequence[Sequence[Step]], title: str, *, wait: bool) -> None:
@@ -226,18 +252,22 @@ def print_sheets(sheets: Sequence[Sequence[Step]], title: str, *, wait: bool) ->
 
 
 def show_by_key(console: Console, steps: Sequence[Step]) -> None:
-    """Show one step per key press, or all at once if there is no terminal."""
+    """Show one step per key press, or all steps if there is no terminal."""
     from glassformer.inspection.terminal import show_step
 
-    is_interactive, at = sys.stdin.isatty() and sys.stdout.isatty(), 0
-    while at < len(steps):
-        show_step(console, steps[at])
-        at += 1
-        if not is_interactive or at == len(steps):
+    is_interactive, number = sys.stdin.isatty() and sys.stdout.isatty(), 0
+    while number < len(steps):
+        show_step(console, steps[number])
+        number += 1
+        if not is_interactive or number == len(steps):
             continue
-        prompt = tr("{at} of {all}: any key goes on, b goes back, q ends", at=at, all=len(steps))
+        prompt = tr(
+            "step {step} of {total}: any key to continue, b to go back, q to quit",
+            step=number,
+            total=len(steps),
+        )
         console.print(f"[dim]{prompt}[/]")
         key = click.getchar()
         if key in ("q", "Q", "\x1b"):
             raise click.exceptions.Exit(0)
-        at = max(at - 2, 0) if key in ("b", "B") else at
+        number = max(number - 2, 0) if key in ("b", "B") else number

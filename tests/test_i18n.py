@@ -1,4 +1,4 @@
-"""What is said to a person has its Chinese."""
+"""Every translatable text has a Chinese translation."""
 
 import ast
 import subprocess
@@ -12,25 +12,28 @@ from glassformer.inspection.heads import ATTENTION_TARGETS
 PACKAGE = Path(glassformer.__file__).parent
 
 
-def said_in_the_package():
+def translatable_texts():
+    """Yield the argument of every call of `tr` in the package, and the texts passed by name."""
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            says = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "tr"
-            if says and isinstance(node.args[0], ast.Constant):
+            is_tr_call = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "tr"
+            if is_tr_call and isinstance(node.args[0], ast.Constant):
                 yield node.args[0].value
     yield from (*ATTENTION_TARGETS, "cost")
 
 
-def test_every_text_has_a_translation_that_takes_the_same_values():
-    texts = set(said_in_the_package())
+def test_every_text_has_a_translation_with_the_same_placeholders():
+    texts = set(translatable_texts())
     assert len(texts) > 100
     assert texts <= load_catalog().keys(), sorted(texts - load_catalog().keys())
-    fields = lambda text: sorted(part.split("}")[0].split(":")[0] for part in text.split("{")[1:])
+    placeholders = lambda text: sorted(
+        part.split("}")[0].split(":")[0] for part in text.split("{")[1:]
+    )
     for english, chinese in load_catalog().items():
-        assert fields(english) == fields(chinese), english
+        assert placeholders(english) == placeholders(chinese), english
 
 
-def test_a_text_is_said_in_the_language_of_the_context():
+def test_tr_uses_the_language_of_the_context():
     token = language.set("en")
     try:
         assert tr("Solution") == "Solution"
@@ -42,7 +45,7 @@ def test_a_text_is_said_in_the_language_of_the_context():
         language.reset(token)
 
 
-def test_the_catalogue_is_read_only_where_it_is_needed():
+def test_catalog_is_loaded_once_and_only_for_chinese():
     code = (
         "from glassformer.core.i18n import language, load_catalog, tr\n"
         "tr('Solution')\n"
