@@ -271,7 +271,7 @@ def test_a_run_is_measured_on_its_own_part_and_on_other_data(home):
     )
     assert evaluate(home / "fill-mask", (home / "book.txt",))["tokens"] > 10
     (home / "odd.csv").write_text("text,label\nx,pos\ny,meh\n")
-    with pytest.raises(GlassError, match="does not know the label 'meh'"):
+    with pytest.raises(GlassError, match="unknown label 'meh'"):
         evaluate(home / "classify", (home / "odd.csv",))
 
 
@@ -373,7 +373,7 @@ def test_train_says_what_is_wrong_with_exit_code_1_or_2(home):
     assert "there is no device 'gpu' here; there is" in wrong
     pair = ("--source", home / "book.txt", "--target", home / "book.txt")
     wrong = command("train", "translate", *pair, "--valid", home / "book.txt", code=1)
-    assert "is no table: name two files" in wrong
+    assert "is not a table: give two files" in wrong
     wrong = command("train", "classify", home / "reviews.csv", "--model", "clasifier", code=1)
     assert "did you mean 'classifier'" in wrong
     assert "not by 'gpt2', which does generate" in command(

@@ -549,7 +549,7 @@ def test_what_did_not_fit_is_let_go_before_less_is_tried(tmp_path, book, monkeyp
     assert load(tmp_path / "run").config.context == 8
     assert len(held) > 12
     assert not any(held)
-    counted = [line for line in told.lines if line.startswith("counting n-grams")]
+    counted = [line for line in told.lines if line.startswith("n-gram counts")]
     assert len(counted) == 1  # the baseline does not depend on the context
 
 
