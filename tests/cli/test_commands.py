@@ -180,7 +180,7 @@ def test_convert_goes_there_and_back(tmp_path):
 def test_wrong_usage_is_2_and_wrong_input_is_1(tmp_path):
     assert "No such command 'trian'" in run("trian", code=2).stderr
     assert "does not exist" in run("convert", tmp_path / "nothing", "x", code=2).stderr
-    assert "holds no model" in run("convert", tmp_path, tmp_path / "x", code=1).stderr
+    assert "is not a model folder" in run("convert", tmp_path, tmp_path / "x", code=1).stderr
     assert glassformer.__version__ in run("--version").stdout
 
 

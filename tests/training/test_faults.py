@@ -236,7 +236,7 @@ def test_a_damaged_checkpoint_points_to_the_other(tmp_path, book):
     train(book, run)
     file = run / BEST / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    with pytest.raises(GlassError, match=r"best.*is damaged.*run/last may be whole"):
+    with pytest.raises(GlassError, match=r"best.*is damaged.*run/last may be intact"):
         load(run)
     assert load(run / LAST)
     with (run / "cache" / "train.ids").open("r+b") as store:
