@@ -1,4 +1,4 @@
-"""Folders of models: written whole, checked on reading, and never trusted."""
+"""Model folders are written atomically, verified when loaded, and never trusted."""
 
 import copy
 import json
@@ -33,19 +33,20 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
-def one_line(path, match):
+def assert_refused(path, match):
+    """Check that loading fails with a one-line message."""
     with pytest.raises(GlassError, match=match) as error:
         load(path)
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_holds_four_files_and_no_litter_beside_it(folder):
+def test_folder_has_four_files_and_nothing_is_left_beside_it(folder):
     assert {file.name for file in folder.iterdir()} == FILES
     assert list(folder.parent.iterdir()) == [folder]
     assert verify_manifest(folder) == sorted(FILES - {"manifest.json"})
 
 
-def test_a_folder_can_be_given_away(folder, tmp_path):
+def test_folder_can_be_moved(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "elsewhere" / "copy")
     shutil.rmtree(folder)
     model = load(str(tmp_path / "elsewhere" / "copy"))
@@ -53,7 +54,7 @@ def test_a_folder_can_be_given_away(folder, tmp_path):
     assert "generator: " in repr(model)
 
 
-def test_nothing_is_overwritten_without_being_asked(folder):
+def test_existing_folder_is_overwritten_only_on_request(folder):
     model = load(folder)
     with pytest.raises(GlassError, match="exists already"):
         model.save(folder)
@@ -64,7 +65,7 @@ def test_nothing_is_overwritten_without_being_asked(folder):
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_what_is_no_model_is_never_overwritten(tmp_path, folder):
+def test_folder_that_is_not_a_model_is_never_overwritten(tmp_path, folder):
     thesis, file = tmp_path / "thesis", tmp_path / "file.txt"
     thesis.mkdir()
     (thesis / "chapter1.txt").write_text("a year of work")
@@ -76,20 +77,20 @@ def test_what_is_no_model_is_never_overwritten(tmp_path, folder):
 
 
 @pytest.mark.parametrize("swap", [True, False])
-def test_an_interrupted_exchange_loses_nothing(folder, monkeypatch, swap):
+def test_interrupted_overwrite_keeps_the_old_model(folder, monkeypatch, swap):
     rename = Path.rename
 
-    def interrupted(self, target):
+    def interrupt(self, target):
         if self.name.endswith(".new"):
             raise KeyboardInterrupt
         return rename(self, target)
 
     model = load(folder)
     if swap:
-        monkeypatch.setattr("glassformer.core.folder.swap_folders", interrupted)
+        monkeypatch.setattr("glassformer.core.folder.swap_folders", interrupt)
     else:
         monkeypatch.setattr("glassformer.core.folder.ctypes.CDLL", lambda *_args, **_more: object())
-        monkeypatch.setattr(Path, "rename", interrupted)
+        monkeypatch.setattr(Path, "rename", interrupt)
     with pytest.raises(KeyboardInterrupt):
         model.save(folder, overwrite=True)
     monkeypatch.undo()
@@ -98,7 +99,7 @@ def test_an_interrupted_exchange_loses_nothing(folder, monkeypatch, swap):
 
 
 @pytest.mark.parametrize("swap", [True, False])
-def test_folders_change_places(tmp_path, monkeypatch, swap):
+def test_folders_are_swapped(tmp_path, monkeypatch, swap):
     if not swap:
         monkeypatch.setattr("glassformer.core.folder.ctypes.CDLL", lambda *_args, **_more: object())
     for name in ("a", "b"):
@@ -109,7 +110,7 @@ def test_folders_change_places(tmp_path, monkeypatch, swap):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_a_folder_left_aside_is_put_back(tmp_path):
+def test_folder_set_aside_is_recovered(tmp_path):
     (tmp_path / ".last.old").mkdir()
     recover_folder(tmp_path / "last")
     assert [p.name for p in tmp_path.iterdir()] == ["last"]
@@ -118,7 +119,7 @@ def test_a_folder_left_aside_is_put_back(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["last"]
 
 
-def test_what_a_killed_process_left_is_swept_away(tmp_path):
+def test_leftovers_of_a_killed_process_are_removed(tmp_path):
     (tmp_path / ".m.new").mkdir()
     (tmp_path / ".m.new" / "half").write_text("...")
     Model(CASES["generator"].network).save(tmp_path / "m")
@@ -126,7 +127,7 @@ def test_what_a_killed_process_left_is_swept_away(tmp_path):
     assert not (tmp_path / "m" / "half").exists()
 
 
-def test_two_savers_do_not_replace_each_other(tmp_path):
+def test_concurrent_saves_to_one_folder_are_refused(tmp_path):
     model = Model(CASES["generator"].network)
 
     def save_late():
@@ -139,7 +140,7 @@ def test_two_savers_do_not_replace_each_other(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_appears_in_between_is_not_replaced(tmp_path):
+def test_folder_created_during_a_save_is_not_replaced(tmp_path):
     def save_late():
         with new_folder(tmp_path / "m"):
             (tmp_path / "m").mkdir()
@@ -150,20 +151,20 @@ def test_what_appears_in_between_is_not_replaced(tmp_path):
     assert (tmp_path / "m" / "work").read_text() == "mine"
 
 
-def test_a_failed_save_leaves_what_was_there(folder, monkeypatch):
-    def full(*_args, **_more):
+def test_failed_save_keeps_the_old_model(folder, monkeypatch):
+    def fail(*_args, **_more):
         raise OSError("no space left on device")
 
-    previous_ids = {file.name: file.read_bytes() for file in folder.iterdir()}
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
     model = load(folder)
-    monkeypatch.setattr("glassformer.weights.save_file", full)
+    monkeypatch.setattr("glassformer.weights.save_file", fail)
     with pytest.raises(OSError, match="no space"):
         model.save(folder, overwrite=True)
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == previous_ids
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_files_are_on_the_disk_before_the_folder_appears(tmp_path, monkeypatch):
+def test_files_are_synced_before_the_folder_appears(tmp_path, monkeypatch):
     events, fsync, rename = [], os.fsync, Path.rename
     monkeypatch.setattr(os, "fsync", lambda handle: (events.append("fsync"), fsync(handle)))
     monkeypatch.setattr(Path, "rename", lambda a, b: (events.append("rename"), rename(a, b)))
@@ -171,13 +172,13 @@ def test_files_are_on_the_disk_before_the_folder_appears(tmp_path, monkeypatch):
     files = len(list((tmp_path / "model").iterdir()))
     assert events == ["fsync"] * (files + 1) + ["rename", "fsync"]
     events.clear()
-    swap = lambda a, b: (events.append("exchange"), swap_folders(a, b))
+    swap = lambda a, b: (events.append("swap"), swap_folders(a, b))
     monkeypatch.setattr("glassformer.core.folder.swap_folders", swap)
     Model(CASES["generator"].network).save(tmp_path / "model", overwrite=True)
-    assert events == ["fsync"] * (files + 1) + ["exchange", "fsync"]
+    assert events == ["fsync"] * (files + 1) + ["swap", "fsync"]
 
 
-def test_any_flipped_bit_is_found(folder):
+def test_any_flipped_bit_is_detected(folder):
     for name in sorted(FILES):
         file = folder / name
         content = file.read_bytes()
@@ -190,23 +191,23 @@ def test_any_flipped_bit_is_found(folder):
             except GlassError as error:
                 assert name in str(error) or name == "manifest.json"  # noqa: PT017
                 assert "\n" not in str(error)  # noqa: PT017
-            else:  # white space in the manifest says nothing
+            else:  # whitespace in the manifest has no meaning
                 assert json.loads(flipped) == json.loads(content)
         file.write_bytes(content)
     load(folder)
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_a_missing_empty_or_cut_file_is_named(folder, name):
+def test_missing_empty_or_truncated_file_is_refused_by_name(folder, name):
     content = (folder / name).read_bytes()
-    for cut in (b"", content[:-2], content[: len(content) // 2]):
-        (folder / name).write_bytes(cut)
-        one_line(folder, name)
+    for truncated in (b"", content[:-2], content[: len(content) // 2]):
+        (folder / name).write_bytes(truncated)
+        assert_refused(folder, name)
     (folder / name).unlink()
-    one_line(folder, name)
+    assert_refused(folder, name)
 
 
-def sign(folder):
+def rewrite_manifest(folder):
     """Make the manifest agree with files that were changed on purpose."""
     from glassformer.core.folder import write_manifest
 
@@ -214,90 +215,96 @@ def sign(folder):
     write_manifest(folder)
 
 
-def test_a_config_that_does_not_fit_the_weights_is_named(folder):
+def test_config_that_does_not_fit_the_weights_is_refused(folder):
     config = folder / "config.toml"
     original = config.read_text()
-    for previous_ids, after, message in (
-        ("vocab = 50", "vocab = 60", r"token.weight is \(50, 32\), but its config asks for"),
-        ("depth = 2", "depth = 3", r"lacks blocks.2.attention.key.weight, .* and \d+ more"),
-        ("depth = 2", "depth = 1", "has no place for"),
+    for old, new, message in (
+        ("vocab = 50", "vocab = 60", r"token.weight: expected shape .* got \(50, 32\)"),
+        (
+            "depth = 2",
+            "depth = 3",
+            r"lacks the tensors blocks.2.attention.key.weight, .* and \d+ more",
+        ),
+        ("depth = 2", "depth = 1", "has unexpected tensors"),
         ("depth = 2", "depth = 2000000", "depth must be at least 1 and at most 1,000"),
         ("dim = 32", "dim = 'x'", "model.dim must be a whole number"),
         ("dim = 32", "dims = 32", "no setting 'model.dims'"),
         ('name = "generator"', 'name = "os.system"', "there is no model 'os.system'"),
-        ('name = "generator"', "", "names no model"),
-        ("[model]", "[other]", "names no model"),
+        ('name = "generator"', "", "does not name a model"),
+        ("[model]", "[other]", "does not name a model"),
         ("vocab = 50", "vocab = 9999999999999", "vocab must be at least 1"),
     ):
-        config.write_text(original.replace(previous_ids, after))
-        sign(folder)
-        one_line(folder, message)
+        config.write_text(original.replace(old, new))
+        rewrite_manifest(folder)
+        assert_refused(folder, message)
 
 
-def test_a_manifest_cannot_lead_out_of_the_folder(folder, tmp_path):
+def test_manifest_cannot_name_files_outside_the_folder(folder, tmp_path):
     outside = tmp_path / "secret.toml"
     outside.write_text("[model]\n")
     manifest = json.loads((folder / "manifest.json").read_text())
     for name in ("a\0b", "x" * 5000, "\ud800"):
         changed = {"files": {name: {"bytes": 8, "sha256": ""}}}
         (folder / "manifest.json").write_text(json.dumps(changed))
-        one_line(folder, "is no name of a file|has no file")
+        assert_refused(folder, "is no name of a file|has no file")
     for name in ("../secret.toml", str(outside), "..", "a/b"):
         changed = {"files": {**manifest["files"], name: {"bytes": 8, "sha256": ""}}}
         (folder / "manifest.json").write_text(json.dumps(changed))
-        one_line(folder, "leads out of the folder")
+        assert_refused(folder, "leads out of the folder")
     for wrong in ({"files": {"config.toml": 3}}, {"files": 3}, [], {"files": {}}):
         (folder / "manifest.json").write_text(json.dumps(wrong))
-        one_line(folder, "damaged")
+        assert_refused(folder, "damaged|corrupted")
 
 
-def test_a_link_cannot_lead_out_of_the_folder(folder, tmp_path):
+def test_link_to_a_file_outside_the_folder_is_refused(folder, tmp_path):
     outside = tmp_path / "weights"
     (folder / "model.safetensors").rename(outside)
     (folder / "model.safetensors").symlink_to(outside)
-    one_line(folder, "leads out of the folder")
+    assert_refused(folder, "leads out of the folder")
     with pytest.raises(GlassError, match="leads out"):
         safe_join(folder, "../weights")
 
 
-def test_a_file_of_another_kind_is_refused(folder, tmp_path):
+def test_path_that_is_not_a_model_is_refused(folder, tmp_path):
     (folder / "model.safetensors").write_bytes(b"\x80\x04\x95 a pickle, perhaps")
-    sign(folder)
-    one_line(folder, "no safetensors file")
-    one_line(tmp_path / "nowhere", "there is no folder")
+    rewrite_manifest(folder)
+    assert_refused(folder, "not a safetensors file")
+    assert_refused(tmp_path / "nowhere", "does not exist")
     (tmp_path / "empty").mkdir()
-    one_line(tmp_path / "empty", "holds no model")
+    assert_refused(tmp_path / "empty", "is not a model folder")
 
 
-def test_half_precision_is_read_as_single(folder):
+def test_half_precision_loads_as_float32(folder):
     state = load_file(folder / "model.safetensors")
     save_file({k: v.bfloat16() for k, v in state.items()}, folder / "model.safetensors")
-    sign(folder)
+    rewrite_manifest(folder)
     network = load(folder).network
     assert {p.dtype for p in network.parameters()} == {torch.float32}
     assert network(ids()).isfinite().all()
 
 
-def test_tensors_of_odd_kinds_are_named(folder):
+def test_tensors_of_wrong_types_are_refused(folder):
     state = load_file(folder / "model.safetensors")
-    for odd in (torch.int64, torch.bool, torch.complex64):
-        save_file({**state, "head.bias": state["head.bias"].to(odd)}, folder / "model.safetensors")
-        sign(folder)
-        one_line(folder, "head.bias holds .*, not floating-point numbers")
+    for dtype in (torch.int64, torch.bool, torch.complex64):
+        save_file(
+            {**state, "head.bias": state["head.bias"].to(dtype)}, folder / "model.safetensors"
+        )
+        rewrite_manifest(folder)
+        assert_refused(folder, "head.bias: expected floating point, got ")
     save_file({**state, "head.bias": state["head.bias"].double()}, folder / "model.safetensors")
-    sign(folder)
+    rewrite_manifest(folder)
     assert load(folder).network(ids()).dtype == torch.float32
 
 
-def test_double_precision_survives(tmp_path):
+def test_double_precision_is_preserved(tmp_path):
     network = copy.deepcopy(CASES["generator"].network).double()
     Model(network).save(tmp_path / "model")
-    back = load(tmp_path / "model").network
-    pairs = zip(network.parameters(), back.parameters(), strict=True)
+    loaded = load(tmp_path / "model").network
+    pairs = zip(network.parameters(), loaded.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
 
 
-def test_a_folder_in_the_making_is_gone_after_an_exception(tmp_path):
+def test_unfinished_folder_is_removed_after_an_exception(tmp_path):
     def fail():
         with new_folder(tmp_path / "x") as folder:
             (folder / "half").write_text("...")
@@ -309,7 +316,7 @@ def test_a_folder_in_the_making_is_gone_after_an_exception(tmp_path):
 
 
 def test_loading_runs_no_code_and_uses_no_pickle(folder):
-    """In a fresh interpreter in which unpickling is an error."""
+    """Loading works in a new process in which unpickling is an error."""
     code = (
         "import pickle, sys, glassformer.api\n"
         "def no(*a, **k): raise SystemExit('unpickled')\n"
@@ -319,7 +326,7 @@ def test_loading_runs_no_code_and_uses_no_pickle(folder):
         "import torch; torch.load = no\n"
         "print(glassformer.api.load(sys.argv[1]).name, 'torch._dynamo' in sys.modules)"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=False
     )
-    assert done.stdout == "generator False\n", done.stderr  # nor a second's worth of compiler
+    assert process.stdout == "generator False\n", process.stderr  # nor is the compiler imported

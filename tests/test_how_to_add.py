@@ -1,5 +1,5 @@
-"""What docs/architecture.md says under "How to add" is enough: each kind of thing is added here as
-a toy, without a change to the package. A toy command is in cli/test_commands.py, toy tasks are in
+"""The steps under "How to add" in docs/architecture.md are sufficient: each is tested here with a
+toy, without changing the package. The toy command is in cli/test_commands.py, the toy tasks are in
 tasks/test_toy_tasks.py."""
 
 import json
@@ -55,7 +55,7 @@ class ToyConfig(ModelConfig):
 
 
 class Toy(Network):
-    """Predicts the next token from the last one alone."""
+    """Predicts the next token from the last one only."""
 
     Config: TypeAlias = ToyConfig
     traits = frozenset({Trait.CAUSAL_LM, Trait.CAUSAL, Trait.CACHED, Trait.ENCODER, Trait.PADDED})
@@ -69,14 +69,14 @@ class Toy(Network):
     def forward(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        scores: Tensor = self.head(self.features(ids, keep))
-        return scores
+        logits: Tensor = self.head(self.features(ids, keep))
+        return logits
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
         return self.token(ids).tanh()
 
     def cache(self, capacity: int) -> Cache:
-        return Cache(0, capacity)  # it has no layer that remembers
+        return Cache(0, capacity)  # no layer has a cache
 
 
 def test_a_new_model_is_a_class_a_line_in_models_and_a_name_in_its_tasks(
@@ -97,20 +97,20 @@ def test_a_new_model_is_a_class_a_line_in_models_and_a_name_in_its_tasks(
     assert isinstance(model.generate("the", max_new_tokens=5, seed=0), str)
     assert model.embed(["the cat"]).shape == (1, 4)
     model.save(tmp_path / "saved")
-    same = load(tmp_path / "saved").network.state_dict()
-    assert same
-    assert all(torch.equal(value, same[n]) for n, value in model.network.state_dict().items())
+    state = load(tmp_path / "saved").network.state_dict()
+    assert state
+    assert all(torch.equal(value, state[n]) for n, value in model.network.state_dict().items())
 
 
 # --- an optimizer ---------------------------------------------------------------------------------
 
 
 def momentum(network, settings, group):
-    tables = [
-        {"params": these, "scale": scale, "weight_decay": decay}
-        for (scale, decay), these in trained_parameters(network, settings, group).items()
+    groups = [
+        {"params": parameters, "scale": scale, "weight_decay": decay}
+        for (scale, decay), parameters in trained_parameters(network, settings, group).items()
     ]
-    return torch.optim.SGD(tables, lr=settings.lr, momentum=0.9)
+    return torch.optim.SGD(groups, lr=settings.lr, momentum=0.9)
 
 
 def test_a_new_optimizer_is_a_function_and_one_entry(monkeypatch, book, tmp_path):
@@ -122,20 +122,18 @@ def test_a_new_optimizer_is_a_function_and_one_entry(monkeypatch, book, tmp_path
     assert 'optimizer = "momentum"' in (tmp_path / "a" / "config.toml").read_text()
     state = weights.read(tmp_path / "a" / "last" / "training.safetensors")
     assert state["optimizer.0.momentum_buffer"].abs().sum() > 0
-    resume(tmp_path / "a", steps=4)  # which takes up this state
+    resume(tmp_path / "a", steps=4)  # restores this state
     train("generate", book, run=tmp_path / "b", **options | {"settings": SMALL})
     resume(tmp_path / "b", steps=4)
-    ours, adamw = (load(tmp_path / name / "last").network for name in "ab")
-    assert not torch.equal(ours.token.weight, adamw.token.weight)
+    toy, adamw = (load(tmp_path / name / "last").network for name in "ab")
+    assert not torch.equal(toy.token.weight, adamw.token.weight)
     assert Run(tmp_path / "a").metrics()[-1]["step"] == 4
 
 
 @pytest.mark.parametrize(
     ("name", "hint"), [("adamv", "did you mean 'adamw'"), ("lion", "there are adamw")]
 )
-def test_an_optimizer_that_there_is_not_is_named_before_anything_is_written(
-    name, hint, book, tmp_path
-):
+def test_unknown_optimizer_is_refused_before_anything_is_written(name, hint, book, tmp_path):
     with pytest.raises(GlassError, match=f"there is no optimizer '{name}'; {hint}"):
         train("generate", book, run=tmp_path / "run", settings=[f"train.optimizer={name}"])
     assert not (tmp_path / "run").exists()
@@ -149,8 +147,8 @@ def test_a_new_metric_is_an_entry_and_a_number_of_the_objective(monkeypatch, boo
 
     class WithBits(generate.objective):
         def metrics(self, scores):
-            found = super().metrics(scores)
-            return {**found, "bits": found["loss"] / 0.6931471805599453}
+            metrics = super().metrics(scores)
+            return {**metrics, "bits": metrics["loss"] / 0.6931471805599453}
 
     monkeypatch.setitem(METRICS, "bits", Metric("bits"))
     monkeypatch.setitem(TASKS, "generate", replace(generate, objective=WithBits))
@@ -159,31 +157,31 @@ def test_a_new_metric_is_an_entry_and_a_number_of_the_objective(monkeypatch, boo
     assert result["bits"] == pytest.approx(result["loss"] / 0.6931471805599453)
     assert (tmp_path / "run" / "plots" / "bits.png").exists()
     state = json.loads((tmp_path / "run" / "last" / "training.json").read_text())
-    lines = [m["bits"] for m in Run(tmp_path / "run").metrics() if m["kind"] == "validation"]
-    assert state["best"] == min(lines)
+    values = [m["bits"] for m in Run(tmp_path / "run").metrics() if m["kind"] == "validation"]
+    assert state["best"] == min(values)
 
 
-# --- a picture ------------------------------------------------------------------------------------
+# --- a plot ---------------------------------------------------------------------------------------
 
 
 def sizes(reading, network, layer=0):
-    """The length of the vector of each token in a block."""
+    """Plot the norm of each token's features after a block."""
     chart, axes = subplots(figsize=(3, 2))
     values = reading.trace[f"{network.stacks[0]}.{layer}"][0].norm(dim=-1)
     axes.plot(values.tolist())
     return chart
 
 
-def test_a_new_picture_is_a_function_and_one_entry(monkeypatch, tmp_path):
+def test_a_new_plot_is_a_function_and_one_entry(monkeypatch, tmp_path):
     monkeypatch.setitem(
         sys.modules, "glassformer.inspection.toys", SimpleNamespace(sizes=sizes, dot=dot)
     )
-    monkeypatch.setitem(PLOTS, "sizes", Plot("toys", "sizes", "how long vectors are", Needs.TEXT))
+    monkeypatch.setitem(PLOTS, "sizes", Plot("toys", "sizes", "norms of the features", Needs.TEXT))
     monkeypatch.setitem(PLOTS, "dot", Plot("toys", "dot", "one dot"))
-    model = Model(CASES["gpt2"].network, letters())
-    drawn = model.draw("sizes", "abc", layer=1).get_axes()[0].get_lines()[0].get_ydata()
-    seen = model.trace("abc", "blocks.1")["blocks.1"][0].norm(dim=-1)
-    torch.testing.assert_close(torch.tensor(drawn).float(), seen)
+    model = Model(CASES["gpt2"].network, letter_tokenizer())
+    plotted = model.draw("sizes", "abc", layer=1).get_axes()[0].get_lines()[0].get_ydata()
+    norms = model.trace("abc", "blocks.1")["blocks.1"][0].norm(dim=-1)
+    torch.testing.assert_close(torch.tensor(plotted).float(), norms)
     model.save(tmp_path / "model")
     file, runner = tmp_path / "a.png", CliRunner()
     command = ["draw", "sizes", str(tmp_path / "model"), "abc", "--layer", "1", "--out", str(file)]
@@ -191,7 +189,7 @@ def test_a_new_picture_is_a_function_and_one_entry(monkeypatch, tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
     assert runner.invoke(glass, ["draw", "dot", "--out", str(tmp_path / "b.png")]).exit_code == 0
     text = runner.invoke(glass, ["draw", "--help"]).output
-    assert re.search(r"through RUN:(\n  .+)+\n  sizes +how long vectors are\n", text)
+    assert re.search(r"through RUN:(\n  .+)+\n  sizes +norms of the features\n", text)
     assert re.search(r"need no model:(\n  .+)+\n  dot +one dot\n", text)
     wrong = runner.invoke(glass, ["draw", "dot", "--head", "1"])
     assert "dot takes no --head; attention and lines do" in wrong.output
@@ -203,30 +201,30 @@ def dot():
     return chart
 
 
-def letters():
+def letter_tokenizer():
     return TOKENIZERS["characters"].train(["abcdefgh"])
 
 
-def test_every_picture_is_a_function_and_listed_by_help():
+def test_every_plot_is_callable_and_listed_in_help():
     text = CliRunner().invoke(glass, ["draw", "--help"]).output
     assert len(PLOTS) == 16
-    for name, picture in PLOTS.items():
-        assert callable(picture.function)
-        assert re.search(rf"^  {name} +{re.escape(picture.help)}$", text, re.MULTILINE)
+    for name, plot in PLOTS.items():
+        assert callable(plot.function)
+        assert re.search(rf"^  {name} +{re.escape(plot.help)}$", text, re.MULTILINE)
 
 
 # --- an exporter ----------------------------------------------------------------------------------
 
 
-def save_names(path, network, tokenizer, *, task, overwrite):
-    """Only the names and shapes of the tensors."""
+def save_shapes(path, network, tokenizer, *, task, overwrite):
+    """Write only the names and shapes of the tensors."""
     path.mkdir(exist_ok=overwrite)
     shapes = {name: [*value.shape] for name, value in network.state_dict().items()}
     (path / "shapes.json").write_text(json.dumps(shapes))
 
 
 def test_a_new_exporter_is_a_module_and_one_entry(monkeypatch, tmp_path):
-    module = SimpleNamespace(save=save_names, exportable_models=lambda: ["gpt2"])
+    module = SimpleNamespace(save=save_shapes, exportable_models=lambda: ["gpt2"])
     monkeypatch.setitem(sys.modules, "glassformer.formats.toy", module)
     monkeypatch.setitem(EXPORTERS, "toy", Exporter("formats.toy", "names and shapes"))
     model = Model(CASES["gpt2"].network)
@@ -234,34 +232,36 @@ def test_a_new_exporter_is_a_module_and_one_entry(monkeypatch, tmp_path):
     shapes = json.loads((tmp_path / "toy" / "shapes.json").read_text())
     assert shapes["token.weight"] == [*model.network.token.weight.shape]
     assert EXPORTERS["toy"].models == ("gpt2",)
-    with pytest.raises(GlassError, match="one of glassformer, huggingface, toy, not 'gguf'"):
+    with pytest.raises(
+        GlassError, match="unknown format 'gguf': expected one of glassformer, huggingface, toy"
+    ):
         model.save(tmp_path / "no", format="gguf")
 
 
 @pytest.mark.parametrize("name", EXPORTERS)
-def test_an_exporter_holds_the_models_that_it_says(name, tmp_path):
-    found: Sequence[str] = EXPORTERS[name].models
-    assert set(found) <= set(MODELS)
+def test_exporter_saves_exactly_the_models_it_lists(name, tmp_path):
+    models: Sequence[str] = EXPORTERS[name].models
+    assert set(models) <= set(MODELS)
     for case in ("gpt2", "generator"):
         model = Model(CASES[case].network)
-        if case in found:
+        if case in models:
             model.save(tmp_path / case, format=name)
             assert load(tmp_path / case).name == case
         else:
-            with pytest.raises(GlassError, match=f"no {case}"):
+            with pytest.raises(GlassError, match=f"cannot export {case}"):
                 model.save(tmp_path / case, format=name)
     text = CliRunner().invoke(glass, ["convert", "--help"]).output
     assert f"[{'|'.join(EXPORTERS)}]" in text
 
 
-# --- the page -------------------------------------------------------------------------------------
+# --- the docs -------------------------------------------------------------------------------------
 
 
-def test_the_page_names_every_registry_and_the_tests_of_toys():
+def test_docs_name_every_registry_and_toy_test():
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    how = page.partition("## How to add")[2]
-    for name in ("MODELS", "TASKS", "COMMANDS", "PICTURES", "OPTIMIZERS", "METRICS", "EXPORTERS"):
-        assert f"`{name}`" in how
+    section = page.partition("## How to add")[2]
+    for name in ("MODELS", "TASKS", "COMMANDS", "PLOTS", "OPTIMIZERS", "METRICS", "EXPORTERS"):
+        assert f"`{name}`" in section
     tests = {name for name in globals() if name.startswith("test_a_new")}
-    named = set(re.findall(r"`(test_a_new\w+)`", how))
-    assert named == tests | {"test_a_new_command_is_a_function_and_one_entry"}
+    mentioned = set(re.findall(r"`(test_a_new\w+)`", section))
+    assert mentioned == tests | {"test_a_new_command_is_a_function_and_one_entry"}

@@ -270,7 +270,7 @@ def test_a_run_is_evaluated_on_its_validation_data_and_on_other_data(home):
     )
     assert evaluate(home / "fill-mask", (home / "book.txt",))["tokens"] > 10
     (home / "odd.csv").write_text("text,label\nx,pos\ny,meh\n")
-    with pytest.raises(GlassError, match="does not know the label 'meh'"):
+    with pytest.raises(GlassError, match="unknown label 'meh'"):
         evaluate(home / "classify", (home / "odd.csv",))
 
 
@@ -374,7 +374,7 @@ def test_train_reports_errors_with_exit_code_1_or_2(home):
     assert "there is no device 'gpu' here; there is" in error
     pair = ("--source", home / "book.txt", "--target", home / "book.txt")
     error = command("train", "translate", *pair, "--valid", home / "book.txt", code=1)
-    assert "is no table: name two files" in error
+    assert "is not a table: give two files" in error
     error = command("train", "classify", home / "reviews.csv", "--model", "clasifier", code=1)
     assert "did you mean 'classifier'" in error
     assert "not by 'gpt2', which does generate" in command(

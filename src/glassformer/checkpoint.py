@@ -1,7 +1,7 @@
-"""A folder that holds a model: config, tokenizer, weights, and a manifest of the three.
+"""Model folders: config, tokenizer, weights, and a manifest with their checksums.
 
-Where only an adapter was trained, the weights are those of the adapter, and the config says where
-the model is that it was trained for.
+If only an adapter was trained, the folder holds the adapter's weights, and the config has the path
+of the base model.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,19 +29,20 @@ from glassformer.nn.lora import add_lora, merge_lora
 from glassformer.text.tokenizer import Tokenizer
 
 CONFIG, TOKENIZER, ADAPTER = "config.toml", "tokenizer.json", "adapter.safetensors"
-BEST, LAST = "best", "last"  # of a run: the weights to use, and those to go on from
-MAX_ADAPTER_DEPTH = 8  # adapters on adapters
+BEST, LAST = "best", "last"  # in a run: the weights to use, and those to resume from
+MAX_ADAPTER_DEPTH = 8  # adapters whose base is an adapter
+MAX_ADAPTER_RANK = 4096
 
 LoadedModel = tuple[Network, Tokenizer | None, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """What was trained beside a model that stays as it is."""
+    """A trained adapter for a frozen base model."""
 
     rank: int
-    base: str  # the model's folder
-    sha256: str  # of its weights
+    base: str  # path of the base model
+    sha256: str  # of the base model's weights
 
 
 def save(
@@ -54,9 +55,11 @@ def save(
     more: Callable[[Path], None] = lambda _: None,
     overwrite: bool = False,
 ) -> None:
-    """Write the folder, whole or not at all; `more` may write further files into it.
+    """Write a model folder atomically.
 
-    Of a network with an adapter only the named tensors are written.
+    `task` is the metadata of the model's task. With `adapter`, only the tensors that it names are
+    written. `more` may write further files; they are included in the manifest. An existing folder
+    is replaced only with `overwrite`, and only if it is a model folder.
     """
     settings = {"name": registry.model_name(network), **config.to_dict(network.config)}
     tables: dict[str, Any] = {"model": settings} | ({"task": task} if task else {})
@@ -74,29 +77,28 @@ def save(
 
 
 def exportable_models() -> list[str]:
-    """The models that such a folder can hold: all of them."""
+    """Return the names of the models that this format can hold: all of them."""
     return list(registry.MODELS)
 
 
 def load(path: Path, *, merged: bool = True, depth: int = 0) -> LoadedModel:
-    """Read the folder, after each of its files was found to be what was saved.
+    """Verify the checksums of a model folder and load it.
 
-    Gives the network, the tokenizer, and what the task that it was trained for needs to know. An
-    adapter becomes part of the network's weights, unless it is to stay beside them; `depth` is how
-    many adapters were opened on the way here.
+    Returns the network, the tokenizer, and the metadata of the task. An adapter is merged into the
+    weights unless `merged` is false. `depth` is the number of adapters that led to this folder.
     """
     with wrap_read_errors(path):
         names = verify_manifest(path)
         file = ADAPTER if ADAPTER in names else weights.FILE
-        for needed in (CONFIG, file):
-            if needed not in names:
-                raise GlassError(f"{path} is damaged: its manifest does not list {needed}")
+        for required in (CONFIG, file):
+            if required not in names:
+                raise GlassError(f"{path} is corrupted: its manifest does not list {required}")
         tables = config.read_toml(safe_join(path, CONFIG))
         settings, task = tables.get("model"), tables.get("task", {})
         if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
-            raise GlassError(f"{path / CONFIG} names no model")
+            raise GlassError(f"{path / CONFIG} does not name a model")
         if not isinstance(task, dict):
-            raise GlassError(f"{path / CONFIG}: task must be a table of settings, not {task!r}")
+            raise GlassError(f"{path / CONFIG}: expected task to be a table, got {task!r}")
         name = settings.pop("name")
         state = weights.read(safe_join(path, file))
         if file == ADAPTER and (adapter := read_adapter(path)):
@@ -114,55 +116,56 @@ def load(path: Path, *, merged: bool = True, depth: int = 0) -> LoadedModel:
 def check_consistency(
     path: Path, network: Network, tokenizer: Tokenizer | None, task: dict[str, Any]
 ) -> LoadedModel:
-    """The three as they are; an error where one of them does not fit another."""
+    """Return the three arguments; raise GlassError if they do not fit together.
+
+    Special tokens without an embedding are removed from the tokenizer.
+    """
     if tokenizer is not None and tokenizer.vocab > (rows := network.vocab):
-        marks = {id for id in tokenizer.special_tokens.values() if id >= rows}
-        if len(marks) < tokenizer.vocab - rows or marks.intersection(tokenizer.prefix):
+        extra = {id for id in tokenizer.special_tokens.values() if id >= rows}
+        if len(extra) < tokenizer.vocab - rows or extra.intersection(tokenizer.prefix):
             raise GlassError(
                 f"{path}: the tokenizer has {tokenizer.vocab:,} tokens, the network only {rows:,}"
             )
         for name in [name for name, id in tokenizer.special_tokens.items() if id >= rows]:
-            del tokenizer.special_tokens[
-                name
-            ]  # no text becomes one, and the network does not know it
+            del tokenizer.special_tokens[name]
     eos = task.get("eos", [])
     if not isinstance(eos, list) or not all(isinstance(id, int) for id in eos):
-        raise GlassError(f"{path}: eos must be a list of ids, not {eos!r}")
+        raise GlassError(f"{path}: expected eos to be a list of ids, got {eos!r}")
     if (labels := task.get("labels")) is None:
         return network, tokenizer, task
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise GlassError(f"{path}: labels must be a list of texts")
+        raise GlassError(f"{path}: expected labels to be a list of strings")
     if not network.has(Trait.CLASSIFIER):
-        raise GlassError(f"{path}: it has labels, but its network is not a classifier")
+        raise GlassError(f"{path} has labels, but its network is not a classifier")
     if len(labels) != (classes := network.config.classes):
-        raise GlassError(f"{path}: there are {len(labels)} labels, and {classes} classes")
+        raise GlassError(f"{path} has {len(labels)} labels, but its network has {classes} classes")
     return network, tokenizer, task
 
 
 def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> None:
-    """Write a model whose weights are the mean of those in `last/` of runs, or of folders."""
-    opened = [load(find_subfolder(path, LAST) or path) for path in paths]
-    network, tokenizer, task = opened[0]
+    """Write a model with the mean weights of several runs (of `last/`) or model folders."""
+    models = [load(find_subfolder(path, LAST) or path) for path in paths]
+    network, tokenizer, task = models[0]
     first = network.state_dict()
     if network.has(Trait.FITTED):
-        raise GlassError(f"{paths[0]} learnt in one go: counts have no mean")
-    for path, (other, words, found) in zip(paths, opened, strict=True):
+        raise GlassError(f"cannot average {paths[0]}: it was fitted in one pass")
+    for path, (other, other_tokenizer, other_task) in zip(paths, models, strict=True):
         if other.config != network.config or registry.model_name(other) != registry.model_name(
             network
         ):
-            raise GlassError(f"{path} holds another model than {paths[0]}: they have no mean")
-        if found.get("labels") != task.get("labels"):
-            raise GlassError(f"{path} has other labels than {paths[0]}: they have no mean")
-        if (words and words.to_json()) != (tokenizer and tokenizer.to_json()):
-            raise GlassError(f"{path} has another tokenizer than {paths[0]}")
-    states = [other.state_dict() for other, _, _ in opened]
+            raise GlassError(f"cannot average {path} and {paths[0]}: their models differ")
+        if other_task.get("labels") != task.get("labels"):
+            raise GlassError(f"cannot average {path} and {paths[0]}: their labels differ")
+        if (other_tokenizer and other_tokenizer.to_json()) != (tokenizer and tokenizer.to_json()):
+            raise GlassError(f"cannot average {path} and {paths[0]}: their tokenizers differ")
+    states = [other.state_dict() for other, _, _ in models]
     mean = {name: torch.stack([s[name].double() for s in states]).mean(dim=0) for name in first}
     network.load_state_dict({name: value.to(first[name].dtype) for name, value in mean.items()})
     save(out, network, tokenizer, task=task, overwrite=overwrite)
 
 
 def read_adapter(path: Path) -> Adapter | None:
-    """The adapter that a folder holds, if it holds one."""
+    """Return the adapter of a model folder, or None."""
     table = config.read_toml(path / CONFIG).get("adapter")
     return None if table is None else config.from_dict(Adapter, table, "adapter.")
 
@@ -175,23 +178,23 @@ def build_with_adapter(
     path: Path,
     depth: int,
 ) -> Network:
-    """The network that an adapter was trained for, with the adapter beside its weights."""
+    """Return the base network with the adapter added, not merged; only the adapter is trainable."""
     base = Path(adapter.base)
-    if not 0 < adapter.rank <= 4096 or base.resolve() == path.resolve():
-        raise GlassError(f"{path / CONFIG} is no adapter: its rank or base makes no sense")
+    if not 0 < adapter.rank <= MAX_ADAPTER_RANK or base.resolve() == path.resolve():
+        raise GlassError(f"{path / CONFIG} is corrupted: the adapter's rank or base is invalid")
     if depth >= MAX_ADAPTER_DEPTH:
-        raise GlassError(f"{path}: more than {MAX_ADAPTER_DEPTH} adapters are built on each other")
+        raise GlassError(f"{path}: more than {MAX_ADAPTER_DEPTH} adapters are stacked")
     if not base.exists():
-        raise GlassError(f"{path} is an adapter for the model in {base}, which is not there")
+        raise GlassError(f"{path} is an adapter for {base}, which does not exist")
     if hash_weights(base) != adapter.sha256:
-        raise GlassError(f"{path} is an adapter for the model that was in {base}, which changed")
+        raise GlassError(f"{path} is an adapter for {base}, whose weights have changed")
     network = registry.build_model(name, settings)
     load_matching(network, open_model(base, depth=depth + 1)[0].state_dict())
     add_lora(network, network.stacks, adapter.rank)
-    wanted = network.state_dict()
+    expected = network.state_dict()
     for key, value in state.items():
-        if key not in wanted or wanted[key].shape != value.shape:
-            raise GlassError(f"{path / ADAPTER}: {key} has no place in the model")
+        if key not in expected or expected[key].shape != value.shape:
+            raise GlassError(f"{path / ADAPTER}: {key} does not fit the model")
     network.load_state_dict(state, strict=False)
     for key, parameter in network.named_parameters():
         parameter.requires_grad_(key in state)
@@ -199,20 +202,20 @@ def build_with_adapter(
 
 
 def hash_weights(path: Path) -> str:
-    """What tells a model's weights from any others."""
+    """Return the checksums of a model's weight files."""
     files = [path] if path.is_file() else sorted(path.glob("*.safetensors"))
     return " ".join(map(hash_file, files))
 
 
 @torch.no_grad()
 def load_matching(network: Network, state: weights.State, *, but: Sequence[str] = ()) -> list[str]:
-    """Take over every tensor that fits, except those of the modules `but`; returns the names of
-    those that start anew.
+    """Copy every tensor that fits, except those of the modules `but`.
 
-    A classifier takes its body from a language model. Of tables of tokens and positions the common
-    rows are taken over; further rows start from their mean.
+    Returns the names of the tensors that were not copied. A classifier copies its body from a
+    language model. In embeddings and heads the common rows are copied, and further rows are set to
+    the mean of all old rows.
     """
-    anew = []
+    skipped = []
     tables = tuple(f"{name}." for name in (*network.embeddings, *network.heads))
     for name, value in network.state_dict().items():
         old = state.get(name, state.get(name.removeprefix("body.")))
@@ -225,33 +228,40 @@ def load_matching(network: Network, state: weights.State, *, but: Sequence[str] 
             common = min(len(old), len(value))
             value[:common] = old[:common]
         else:
-            anew.append(name)
-    return anew
+            skipped.append(name)
+    return skipped
 
 
 def open_model(
     path: Path, ignore: Sequence[str] = (), *, tokenizer: Path | None = None, depth: int = 0
 ) -> LoadedModel:
-    """Any model: a run or folder of ours, a Hugging Face folder, or a llama2.c file."""
+    """Load a run, a model folder, a Hugging Face folder or a llama2.c file.
+
+    Of a run, `best/` is loaded if it exists, otherwise `last/`. `ignore` names settings and tensors
+    of a Hugging Face folder to skip. `tokenizer` is the tokenizer file of a llama2.c file.
+    """
     with wrap_read_errors(path):
         if path.is_file():
             return check_consistency(path, *llama2c.load(path, tokenizer))
         if not path.is_dir():
-            raise GlassError(f"there is no folder {path}")
+            raise GlassError(f"{path} does not exist")
         if tokenizer is not None:
-            raise GlassError(f"{path} is a folder; a tokenizer is given only with a llama2.c file")
+            raise GlassError(
+                f"{path} is a folder: a tokenizer can be given only for a llama2.c file"
+            )
         if ignore and not (path / huggingface.CONFIG).exists():
-            raise GlassError(f"{path} is a folder of ours: in it nothing is ignored")
+            raise GlassError(f"{path} is not a Hugging Face folder: `ignore` does not apply")
         for name, other in ((BEST, LAST), (LAST, BEST)):
             if inner := find_subfolder(path, name):
                 try:
                     return load(inner, depth=depth)
                 except GlassError as error:
-                    also = f"; {path / other} may be whole" if find_subfolder(path, other) else ""
-                    raise GlassError(f"{error}{also}") from None
+                    hint = f"; {path / other} may be intact" if find_subfolder(path, other) else ""
+                    raise GlassError(f"{error}{hint}") from None
         if (path / CONFIG).exists():
             return load(path, depth=depth)
         if (path / huggingface.CONFIG).exists():
             return check_consistency(path, *huggingface.load(path, ignore))
-        wanted = f"{CONFIG} (ours) or {huggingface.CONFIG} (Hugging Face)"
-        raise GlassError(f"{path} holds no model: it has no {wanted}")
+        raise GlassError(
+            f"{path} is not a model folder: it has neither {CONFIG} nor {huggingface.CONFIG}"
+        )

@@ -1,11 +1,11 @@
-"""The formats that a model can be written in: `EXPORTERS` is the only list.
+"""The formats that a model can be saved in, listed in `EXPORTERS`.
 
 A new format is a module with two functions, and one entry here:
 
-    save(path, network, tokenizer, *, task, overwrite)   writes a folder, whole or not at all
-    exportable()                                         the names of the models that it can hold
+    save(path, network, tokenizer, *, task, overwrite)   writes a folder atomically
+    exportable_models()                                  the names of the models that it can hold
 
-A module is imported when its format is asked for, so that help imports none.
+The module is imported on first use, so `--help` stays fast.
 """
 
 from collections.abc import Callable
@@ -17,19 +17,19 @@ from glassformer.core.errors import GlassError
 
 @dataclass(frozen=True)
 class Exporter:
-    """Where a format is written, and what it is."""
+    """The module and description of a format."""
 
-    module: str  # in glassformer
+    module: str  # relative to glassformer
     help: str
 
     @property
     def save(self) -> Callable[..., None]:
-        found: Callable[..., None] = import_module(f"glassformer.{self.module}").save
-        return found
+        save: Callable[..., None] = import_module(f"glassformer.{self.module}").save
+        return save
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names of the models that the format can hold."""
+        """Names of the models that the format can hold."""
         return tuple(import_module(f"glassformer.{self.module}").exportable_models())
 
 
@@ -41,5 +41,5 @@ EXPORTERS = {
 
 def find_exporter(name: str) -> Exporter:
     if name not in EXPORTERS:
-        raise GlassError(f"the format is one of {', '.join(EXPORTERS)}, not {name!r}")
+        raise GlassError(f"unknown format {name!r}: expected one of {', '.join(EXPORTERS)}")
     return EXPORTERS[name]

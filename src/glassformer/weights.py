@@ -1,4 +1,4 @@
-"""Tensors in safetensors files: read with every size checked, and written."""
+"""Read and write safetensors files, and build networks from checked weights."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,12 +19,12 @@ N = TypeVar("N", bound=nn.Module)
 
 
 def read(path: Path) -> State:
-    """All tensors of a file; those of half precision as float32, in which this package computes."""
+    """Return all tensors of a file; those in half precision are converted to float32."""
     try:
         with wrap_read_errors(path), safe_open(path, framework="pt") as file:
             return {name: to_float32(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise GlassError(f"{path} is damaged or no safetensors file: {error}") from None
+        raise GlassError(f"{path} is corrupted or not a safetensors file: {error}") from None
 
 
 def to_float32(value: Tensor) -> Tensor:
@@ -32,41 +32,43 @@ def to_float32(value: Tensor) -> Tensor:
 
 
 def write(state: State, path: Path) -> None:
-    """Write a new file, readable by whoever may read its folder."""
+    """Write a new file with the read and write permissions of its folder."""
     tensors = {name: value.detach().cpu().contiguous() for name, value in state.items()}
     try:
         save_file(tensors, path, metadata={"format": "pt"})
     except SafetensorError as error:
-        raise GlassError(f"{path} could not be written: {error}") from None
+        raise GlassError(f"cannot write {path}: {error}") from None
     path.chmod(path.parent.stat().st_mode & 0o666)
 
 
-def build_with_weights(make: Callable[[], N], state: State, where: object) -> N:
-    """A network with these weights. It is built without memory first, to compare the shapes."""
+def build_with_weights(build: Callable[[], N], state: State, source: object) -> N:
+    """Return the network with these weights, in eval mode.
+
+    It is built without memory first: names, shapes and types must match before tensors are used.
+    `source` is the file or folder named in errors.
+    """
     with torch.device("meta"), SkipInit():
-        network = make()
-    wanted = network.state_dict()
-    absent, surplus = wanted.keys() - state.keys(), state.keys() - wanted.keys()
-    if absent:
-        raise GlassError(f"{where} lacks {list_some(absent)}")
-    if surplus:
-        raise GlassError(
-            f"{where} holds tensors that the model has no place for: {list_some(surplus)}"
-        )
-    for name, value in wanted.items():
-        counted = not value.is_floating_point() or not value.numel()  # as long as what was counted
-        if value.shape != state[name].shape and not counted:
-            sizes = f"{tuple(state[name].shape)}, but its config asks for {tuple(value.shape)}"
-            raise GlassError(f"{where}: {name} is {sizes}")
-        floats = value.is_floating_point()
-        if not (state[name].is_floating_point() if floats else state[name].dtype == value.dtype):
-            kind = str(state[name].dtype).removeprefix("torch.")
-            wanted_kind = "floating-point" if floats else "whole"
-            raise GlassError(f"{where}: {name} holds {kind}, not {wanted_kind} numbers")
-        if floats and not state[name].isfinite().all():
-            raise GlassError(f"{where}: {name} holds numbers that are not finite (NaN or infinite)")
-    kinds = {value.dtype for value in state.values() if value.is_floating_point()}
-    if len(kinds) > 1:
+        network = build()
+    expected = network.state_dict()
+    missing, unexpected = expected.keys() - state.keys(), state.keys() - expected.keys()
+    if missing:
+        raise GlassError(f"{source} lacks the tensors {list_some(missing)}")
+    if unexpected:
+        raise GlassError(f"{source} has unexpected tensors: {list_some(unexpected)}")
+    for name, value in expected.items():
+        is_float = value.is_floating_point()
+        has_free_size = not is_float or not value.numel()  # counts: as many as were observed
+        if value.shape != state[name].shape and not has_free_size:
+            shapes = f"{tuple(value.shape)} from the config, got {tuple(state[name].shape)}"
+            raise GlassError(f"{source}: {name}: expected shape {shapes}")
+        if not (state[name].is_floating_point() if is_float else state[name].dtype == value.dtype):
+            dtype = str(state[name].dtype).removeprefix("torch.")
+            expected_type = "floating point" if is_float else "integers"
+            raise GlassError(f"{source}: {name}: expected {expected_type}, got {dtype}")
+        if is_float and not state[name].isfinite().all():
+            raise GlassError(f"{source}: {name} has values that are not finite (NaN or infinity)")
+    dtypes = {value.dtype for value in state.values() if value.is_floating_point()}
+    if len(dtypes) > 1:
         state = {n: v.float() if v.is_floating_point() else v for n, v in state.items()}
     network.load_state_dict(state, assign=True)
     try:
@@ -74,12 +76,12 @@ def build_with_weights(make: Callable[[], N], state: State, where: object) -> N:
             if callable(check := getattr(module, "check", None)):
                 check()
     except GlassError as error:
-        raise GlassError(f"{where}: {error}") from None
+        raise GlassError(f"{source}: {error}") from None
     return network.eval()
 
 
 class SkipInit(TorchFunctionMode):
-    """Builds modules without their first weights, which take a second of imports to draw."""
+    """Skips the initialization of weights, whose imports would take a second."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -90,8 +92,8 @@ class SkipInit(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def list_some(names: Iterable[str], most: int = 6) -> str:
-    """A list for a message that stays one line."""
+def list_some(names: Iterable[str], limit: int = 6) -> str:
+    """Return a list for a one-line message."""
     ordered = sorted(names)
-    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(ordered[:most]) + more
+    more = f" and {len(ordered) - limit} more" if len(ordered) > limit else ""
+    return ", ".join(ordered[:limit]) + more

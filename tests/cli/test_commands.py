@@ -182,7 +182,7 @@ def test_converting_to_huggingface_and_back_keeps_the_config(tmp_path):
 def test_usage_errors_exit_with_2_and_input_errors_with_1(tmp_path):
     assert "No such command 'trian'" in run("trian", code=2).stderr
     assert "does not exist" in run("convert", tmp_path / "nothing", "x", code=2).stderr
-    assert "holds no model" in run("convert", tmp_path, tmp_path / "x", code=1).stderr
+    assert "is not a model folder" in run("convert", tmp_path, tmp_path / "x", code=1).stderr
     assert glassformer.__version__ in run("--version").stdout
 
 

@@ -257,7 +257,7 @@ def test_training_and_checking_read_what_another_command_writes(tmp_path):
         ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "9,180 tokens to learn from" in done.stderr
+    assert "9,180 tokens for training" in done.stderr
     assert "10,200 bytes" in done.stdout
 
 

@@ -1,4 +1,4 @@
-"""What the parity tests share: a random model of `transformers`, saved, loaded here, compared."""
+"""Helpers of the parity tests, which save a random `transformers` model, load it and compare."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 close = torch.testing.assert_close
 
 
-def shake(network):
-    """Weights away from where they start, so that no bias is 0 and no scale 1."""
+def randomize(network):
+    """Add noise to the weights, so that no bias is 0 and no scale is 1."""
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     return network.eval()
 
 
-def sizes(seed):
-    """A random choice of width, heads, depth, vocabulary and activation."""
+def random_sizes(seed):
+    """Return random dimensions, vocabulary size, activation and so on."""
     choose = random.Random(seed)
     heads = choose.choice([1, 2, 3, 4])
     return {
@@ -50,20 +50,20 @@ def ids_and_keep(vocab, length=14):
 
 @torch.no_grad()
 def assert_patterns_agree(network, ids, keep, theirs, **more):
-    """Every head's attention, where the query is a real token."""
+    """Compare the attention of every head, where the query is not padding."""
     with Trace(network, "*.pattern") as trace:
         network(ids, keep=keep, **more)
-    for mine, other in zip(trace.values(), theirs, strict=True):
-        close(mine.transpose(1, 2)[keep], other.transpose(1, 2)[keep], atol=1e-6, rtol=1e-6)
+    for pattern, expected in zip(trace.values(), theirs, strict=True):
+        close(pattern.transpose(1, 2)[keep], expected.transpose(1, 2)[keep], atol=1e-6, rtol=1e-6)
 
 
-def assert_the_way_back(model, theirs, folder):
-    """What we write, their library loads with equal tensors, and we load as it was."""
+def assert_export_round_trips(model, theirs, folder):
+    """Check that `transformers` and we load the exported folder with equal tensors."""
     model.save(folder, format="huggingface")
-    again = type(theirs).from_pretrained(folder, attn_implementation="eager")
-    previous_ids, after = theirs.state_dict(), again.state_dict()
-    assert previous_ids.keys() == after.keys()
-    assert all(torch.equal(previous_ids[name], after[name]) for name in previous_ids)
+    reloaded = type(theirs).from_pretrained(folder, attn_implementation="eager")
+    before, after = theirs.state_dict(), reloaded.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
     ours = load(folder)
     assert ours.config == model.config
     state = ours.network.state_dict()

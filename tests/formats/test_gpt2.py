@@ -1,4 +1,4 @@
-"""GPT-2 against tiny random models of `transformers`: nothing is downloaded."""
+"""GPT-2 compared with tiny random models of `transformers`; nothing is downloaded."""
 
 import tempfile
 from pathlib import Path
@@ -14,7 +14,7 @@ transformers = pytest.importorskip("transformers")
 
 
 def random_model(seed, vocab=None):
-    s = parity.sizes(seed)
+    s = parity.random_sizes(seed)
     torch.manual_seed(seed)
     config = transformers.GPT2Config(
         vocab_size=vocab or s["vocab"],
@@ -29,17 +29,17 @@ def random_model(seed, vocab=None):
         eos_token_id=0,
         attn_implementation="eager",
     )
-    return parity.shake(transformers.GPT2LMHeadModel(config))
+    return parity.randomize(transformers.GPT2LMHeadModel(config))
 
 
 @pytest.mark.parametrize("seed", range(20))
 @torch.no_grad()
-def test_twenty_random_models_agree(seed):
+def test_random_models_match_transformers(seed):
     theirs = random_model(seed)
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         ours = load(folder)
-        parity.assert_the_way_back(ours, theirs, Path(folder) / "back")
+        parity.assert_export_round_trips(ours, theirs, Path(folder) / "back")
     ids, keep = parity.ids_and_keep(theirs.config.vocab_size)
     expected = theirs(ids, attention_mask=keep.long(), output_attentions=True)
     close(ours.network(ids), theirs(ids).logits, atol=1e-5, rtol=1e-5)
@@ -48,7 +48,7 @@ def test_twenty_random_models_agree(seed):
 
 
 @torch.no_grad()
-def test_the_names_may_lack_their_prefix(tmp_path):
+def test_tensor_names_without_prefix_are_accepted(tmp_path):
     theirs = random_model(3)
     theirs.save_pretrained(tmp_path / "with")
     theirs.transformer.save_pretrained(tmp_path / "without")
@@ -58,7 +58,7 @@ def test_the_names_may_lack_their_prefix(tmp_path):
     )
 
 
-def test_xl_has_the_published_size():
+def test_gpt2_xl_has_the_published_size():
     from glassformer.models.gpt2 import GPT2, Config
 
     with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""Hugging Face folders: shards, old names, settings that are refused, files that attack."""
+"""Hugging Face folders: shards, old names, refused settings, malicious files, tokenizers."""
 
 import json
 
@@ -25,31 +25,31 @@ def gpt2(tmp_path):
     return tmp_path / "gpt2"
 
 
-def change(folder, **settings):
+def update_config(folder, **settings):
     file = folder / "config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
 
 
-def tensors(folder):
+def read_tensors(folder):
     return load_file(folder / "model.safetensors")
 
 
-def same(a, b):
-    mine, other = a.network.state_dict(), b.network.state_dict()
-    assert mine.keys() == other.keys()
-    assert all(torch.equal(mine[name], other[name]) for name in mine)
+def assert_same_weights(a, b):
+    first, second = a.network.state_dict(), b.network.state_dict()
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.parametrize("make", [random_gpt2, random_bert, random_llama])
-def test_shards_are_read_as_one(make, tmp_path):
+def test_shards_load_as_one_model(make, tmp_path):
     theirs = make(0)
-    theirs.save_pretrained(tmp_path / "one")
-    theirs.save_pretrained(tmp_path / "many", max_shard_size="4KB")
-    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
-    same(load(tmp_path / "one"), load(tmp_path / "many"))
+    theirs.save_pretrained(tmp_path / "single")
+    theirs.save_pretrained(tmp_path / "sharded", max_shard_size="4KB")
+    assert len(list((tmp_path / "sharded").glob("*.safetensors"))) > 2
+    assert_same_weights(load(tmp_path / "single"), load(tmp_path / "sharded"))
 
 
-def test_an_index_cannot_lead_out_of_the_folder(gpt2, tmp_path):
+def test_index_cannot_name_files_outside_the_folder(gpt2, tmp_path):
     (gpt2 / "model.safetensors").rename(tmp_path / "outside.safetensors")
     index = gpt2 / "model.safetensors.index.json"
     for name in ("../outside.safetensors", str(tmp_path / "outside.safetensors")):
@@ -61,10 +61,10 @@ def test_an_index_cannot_lead_out_of_the_folder(gpt2, tmp_path):
         load(gpt2)
 
 
-def test_old_names_and_constants_are_understood(tmp_path):
+def test_tensorflow_names_and_constant_tensors_are_accepted(tmp_path):
     theirs = random_bert(0)
     theirs.save_pretrained(tmp_path)
-    plain, state = load(tmp_path), tensors(tmp_path)
+    plain, state = load(tmp_path), read_tensors(tmp_path)
     old = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
             "LayerNorm.bias", "LayerNorm.beta"
@@ -75,30 +75,30 @@ def test_old_names_and_constants_are_understood(tmp_path):
     old["cls.predictions.decoder.weight"] = state["bert.embeddings.word_embeddings.weight"].clone()
     old["cls.predictions.decoder.bias"] = state["cls.predictions.bias"].clone()
     save_file(old, tmp_path / "model.safetensors")
-    same(load(tmp_path), plain)
+    assert_same_weights(load(tmp_path), plain)
 
 
-def test_gpt2s_buffers_and_tied_head_are_understood(gpt2):
-    plain, state = load(gpt2), tensors(gpt2)
+def test_gpt2_buffers_and_tied_head_are_accepted(gpt2):
+    plain, state = load(gpt2), read_tensors(gpt2)
     state["transformer.h.0.attn.bias"] = torch.ones(1, 1, 16, 16).tril()
     state["transformer.h.0.attn.masked_bias"] = torch.tensor(-1e4)
     state["lm_head.weight"] = state["transformer.wte.weight"].clone()
     save_file(state, gpt2 / "model.safetensors")
-    same(load(gpt2), plain)
+    assert_same_weights(load(gpt2), plain)
     state["lm_head.weight"] += 1
     save_file(state, gpt2 / "model.safetensors")
     with pytest.raises(GlassError, match=r"lm_head.weight differs from transformer.wte.weight"):
         load(gpt2)
 
 
-def test_llamas_constants_and_tied_head_are_understood(tmp_path):
+def test_llama_constants_and_tied_head_are_accepted(tmp_path):
     theirs = next(m for m in map(random_llama, range(20)) if m.config.tie_word_embeddings)
     theirs.save_pretrained(tmp_path)
-    plain, state = load(tmp_path), tensors(tmp_path)
+    plain, state = load(tmp_path), read_tensors(tmp_path)
     state["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
     state["lm_head.weight"] = state["model.embed_tokens.weight"].clone()
     save_file(state, tmp_path / "model.safetensors")
-    same(load(tmp_path), plain)
+    assert_same_weights(load(tmp_path), plain)
 
 
 @pytest.mark.parametrize(
@@ -108,24 +108,30 @@ def test_llamas_constants_and_tied_head_are_understood(tmp_path):
         ({"scale_attn_weights": False}, "scale_attn_weights = False"),
         ({"add_cross_attention": True}, "add_cross_attention = True"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings = False"),
-        ({"activation_function": "quick_gelu"}, "activation_function = 'quick_gelu'; known are"),
-        ({"a_new_trick": 3}, "a_new_trick = 3, which Glassformer does not know"),
+        (
+            {"activation_function": "quick_gelu"},
+            "activation_function = 'quick_gelu': expected one of",
+        ),
+        ({"new_setting": 3}, "unknown setting new_setting = 3"),
         ({"pruned_heads": {"0": [1]}}, "pruned_heads"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"auto_map": {"AutoModel": "code.Model"}}, "auto_map"),
-        ({"architectures": ["GPT2ForTokenClassification"]}, "is a GPT2ForTokenClassification"),
-        ({"model_type": ["gpt2"]}, "is of type"),
-        ({"activation_function": ["gelu"]}, "known are"),
+        (
+            {"architectures": ["GPT2ForTokenClassification"]},
+            "unsupported architecture GPT2ForTokenClassification",
+        ),
+        ({"model_type": ["gpt2"]}, "unsupported model_type"),
+        ({"activation_function": ["gelu"]}, "expected one of"),
         ({"layer_norm_epsilon": 10**400}, "too large"),
-        ({"model_type": "mamba"}, "type 'mamba'; known are gpt2, bert, llama"),
+        ({"model_type": "mamba"}, "model_type 'mamba': expected one of gpt2, bert, llama"),
         ({"n_embd": "wide"}, "model.dim must be a whole number, not 'wide'"),
         ({"n_layer": 10**9}, "depth must be at least 1 and at most 1,000"),
-        ({"n_embd": 4096, "n_head": 4}, "but its config asks for"),
-        ({"n_layer": 5}, "lacks blocks"),
+        ({"n_embd": 4096, "n_head": 4}, "expected shape .* from the config"),
+        ({"n_layer": 5}, "lacks the tensors blocks"),
     ],
 )
-def test_a_setting_that_would_change_numbers_is_refused_by_name(gpt2, settings, message):
-    change(gpt2, **settings)
+def test_setting_that_may_change_the_output_is_refused(gpt2, settings, message):
+    update_config(gpt2, **settings)
     with pytest.raises(GlassError, match=message):
         load(gpt2)
 
@@ -137,7 +143,7 @@ def test_a_setting_that_would_change_numbers_is_refused_by_name(gpt2, settings, 
         (random_bert, {"position_embedding_type": "relative_key"}, "position_embedding_type"),
         (random_llama, {"pretraining_tp": 2}, "pretraining_tp = 2"),
         (random_bert, {"architectures": ["BertForTokenClassification"]}, "BertForTokenClass"),
-        (random_llama, {"rope_parameters": [1]}, "must be a table"),
+        (random_llama, {"rope_parameters": [1]}, "to be a table"),
         (random_llama, {"rope_scaling": {"type": "default", "factor": 2.0}}, "both set"),
         (random_llama, {"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "lack low"),
         (random_llama, {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "type 'yarn'"),
@@ -147,24 +153,26 @@ def test_a_setting_that_would_change_numbers_is_refused_by_name(gpt2, settings, 
          "type 'linear'"),
     ],
 )  # fmt: skip
-def test_the_other_families_refuse_too(make, settings, message, tmp_path):
+def test_unsupported_settings_of_bert_and_llama_are_refused(make, settings, message, tmp_path):
     make(0).save_pretrained(tmp_path)
-    change(tmp_path, **settings)
+    update_config(tmp_path, **settings)
     with pytest.raises(GlassError, match=message):
         load(tmp_path)
 
 
-def test_what_changes_no_number_is_passed_over(gpt2):
+def test_settings_without_effect_are_ignored(gpt2):
     plain = load(gpt2)
-    change(gpt2, n_ctx=16, task_specific_params={"x": 1}, torch_dtype="float16", new_and_off=False)
-    change(gpt2, _num_labels=1, predict_special_tokens=True, output_past=True)
-    same(load(gpt2), plain)
-    change(gpt2, a_new_trick=3)
-    same(load(gpt2, ignore=["a_new_trick"]), plain)
+    update_config(
+        gpt2, n_ctx=16, task_specific_params={"x": 1}, torch_dtype="float16", new_and_off=False
+    )
+    update_config(gpt2, _num_labels=1, predict_special_tokens=True, output_past=True)
+    assert_same_weights(load(gpt2), plain)
+    update_config(gpt2, new_setting=3)
+    assert_same_weights(load(gpt2, ignore=["new_setting"]), plain)
 
 
-def test_unmatched_tensors_are_listed(gpt2):
-    state = tensors(gpt2)
+def test_unknown_and_missing_tensors_are_listed(gpt2):
+    state = read_tensors(gpt2)
     state["transformer.h.0.adapter.weight"] = torch.ones(2)
     state["score.weight"] = torch.ones(2)
     save_file(state, gpt2 / "model.safetensors")
@@ -173,23 +181,23 @@ def test_unmatched_tensors_are_listed(gpt2):
     load(gpt2, ignore=["score.*", "*.adapter.*"])
     del state["transformer.h.0.ln_1.weight"]
     save_file(state, gpt2 / "model.safetensors")
-    with pytest.raises(GlassError, match=r"lacks blocks.0.attention_norm.weight"):
+    with pytest.raises(GlassError, match=r"lacks the tensors blocks.0.attention_norm.weight"):
         load(gpt2, ignore=["score.*", "*.adapter.*"])
 
 
-def test_tensors_of_odd_shapes_are_named(gpt2):
-    state = tensors(gpt2)
-    for odd in (torch.ones(1), torch.tensor(1.0), torch.ones(2, 2, 2)):
-        save_file({**state, "transformer.h.0.attn.c_attn.bias": odd}, gpt2 / "model.safetensors")
-        with pytest.raises(GlassError, match=r"c_attn.bias has the odd shape"):
+def test_tensors_with_invalid_shapes_are_refused(gpt2):
+    state = read_tensors(gpt2)
+    for wrong in (torch.ones(1), torch.tensor(1.0), torch.ones(2, 2, 2)):
+        save_file({**state, "transformer.h.0.attn.c_attn.bias": wrong}, gpt2 / "model.safetensors")
+        with pytest.raises(GlassError, match=r"c_attn.bias has the invalid shape"):
             load(gpt2)
 
 
-def test_a_bert_that_transformers_does_not_have_is_not_written(tmp_path):
+def test_bert_without_learned_positions_cannot_be_exported(tmp_path):
     from glassformer.models.bert import Bert, Config
 
     small = Config(vocab=20, context=8, dim=8, depth=1, heads=2, position="alibi")
-    with pytest.raises(GlassError, match="BERT learns its positions"):
+    with pytest.raises(GlassError, match="its positions are not learned"):
         Model(Bert(small)).save(tmp_path / "x", format="huggingface")
 
 
@@ -199,12 +207,12 @@ def test_pickled_weights_are_refused(gpt2):
         load(gpt2)
 
 
-def test_half_precision_is_read_as_single(gpt2):
-    save_file({k: v.half() for k, v in tensors(gpt2).items()}, gpt2 / "model.safetensors")
+def test_half_precision_loads_as_float32(gpt2):
+    save_file({k: v.half() for k, v in read_tensors(gpt2).items()}, gpt2 / "model.safetensors")
     assert {p.dtype for p in load(gpt2).network.parameters()} == {torch.float32}
 
 
-def test_a_damaged_config_is_named(gpt2):
+def test_corrupted_config_is_refused(gpt2):
     for content in ("{", "[]", '"gpt2"', "[" * 100_000):
         (gpt2 / "config.json").write_text(content)
         with pytest.raises(GlassError, match=r"config.json"):
@@ -214,11 +222,11 @@ def test_a_damaged_config_is_named(gpt2):
 # --- tokenizers -----------------------------------------------------------------------------------
 
 
-def test_no_tokenizer_is_allowed(gpt2):
+def test_tokenizer_is_optional(gpt2):
     assert load(gpt2).tokenizer is None
 
 
-def test_gpt2s_two_files_and_berts_one_are_found(tmp_path):
+def test_old_tokenizer_files_of_gpt2_and_bert_are_loaded(tmp_path):
     gpt2 = tmp_path / "gpt2"
     random_gpt2(0, vocab=280).save_pretrained(gpt2)
     bpe = BPE.train(SAMPLE * 3, vocab=280)
@@ -242,9 +250,7 @@ def test_gpt2s_two_files_and_berts_one_are_found(tmp_path):
 
 @pytest.mark.parametrize("accents", [True, False])
 @pytest.mark.parametrize("ideographs", [True, False])
-def test_berts_way_with_accents_and_ideographs_is_that_of_transformers(
-    tmp_path, accents, ideographs
-):
+def test_bert_accents_and_ideographs_match_transformers(tmp_path, accents, ideographs):
     random_bert(0).save_pretrained(tmp_path)
     tokens = [
         "[PAD]",
@@ -260,38 +266,40 @@ def test_berts_way_with_accents_and_ideographs_is_that_of_transformers(
         "习",
     ]
     (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
-    told = {"do_lower_case": True, "strip_accents": accents, "tokenize_chinese_chars": ideographs}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(told))
-    theirs = transformers.BertTokenizer(vocab={t: i for i, t in enumerate(tokens)}, **told)
+    config = {"do_lower_case": True, "strip_accents": accents, "tokenize_chinese_chars": ideographs}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    theirs = transformers.BertTokenizer(vocab={t: i for i, t in enumerate(tokens)}, **config)
     expected = theirs("Café 学习", add_special_tokens=False)["input_ids"]
     assert load(tmp_path).tokenizer.encode("Café 学习") == expected
 
 
-def test_a_tokenizer_is_written_so_that_transformers_reads_it(tmp_path):
+def test_exported_tokenizer_loads_in_transformers(tmp_path):
     theirs = random_gpt2(0, vocab=280)
     theirs.save_pretrained(tmp_path / "a")
     model = load(tmp_path / "a")
     model.tokenizer = BPE.train(SAMPLE * 3, vocab=280)
     model.save(tmp_path / "b", format="huggingface")
-    reader = transformers.AutoTokenizer.from_pretrained(tmp_path / "b")
-    assert reader(SAMPLE[0])["input_ids"] == model.tokenizer.encode(SAMPLE[0])
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "b")
+    assert theirs(SAMPLE[0])["input_ids"] == model.tokenizer.encode(SAMPLE[0])
     assert load(tmp_path / "b").tokenizer.encode(SAMPLE[1]) == model.tokenizer.encode(SAMPLE[1])
 
 
-def test_what_transformers_does_not_have_is_said(gpt2, tmp_path):
+def test_unsupported_tokenizers_models_and_formats_are_reported(gpt2, tmp_path):
     model = Model(load(gpt2).network, Characters.train(SAMPLE))
-    with pytest.warns(UserWarning, match="no tokenizer of the kind 'characters'"):
+    with pytest.warns(UserWarning, match="cannot export a tokenizer of kind 'characters'"):
         model.save(tmp_path / "out", format="huggingface")
     assert load(tmp_path / "out").tokenizer is None
-    own = Model(Generator(Config(vocab=9, context=8, dim=8, depth=1, heads=1)))
-    with pytest.raises(GlassError, match="has no generator"):
-        own.save(tmp_path / "no", format="huggingface")
-    with pytest.raises(GlassError, match="one of glassformer, huggingface"):
-        own.save(tmp_path / "no", format="gguf")
+    model = Model(Generator(Config(vocab=9, context=8, dim=8, depth=1, heads=1)))
+    with pytest.raises(GlassError, match="cannot export generator"):
+        model.save(tmp_path / "no", format="huggingface")
+    with pytest.raises(
+        GlassError, match="unknown format 'gguf': expected one of glassformer, huggingface"
+    ):
+        model.save(tmp_path / "no", format="gguf")
 
 
-def test_ours_and_theirs_hold_the_same(gpt2, tmp_path):
+def test_saving_in_our_format_preserves_weights_and_config(gpt2, tmp_path):
     model = load(gpt2)
     model.save(tmp_path / "ours")
-    same(load(tmp_path / "ours"), model)
+    assert_same_weights(load(tmp_path / "ours"), model)
     assert load(tmp_path / "ours").config == model.config

@@ -1,4 +1,4 @@
-"""The translator against torch's own Transformer with the same weights."""
+"""The translator compared with torch.nn.Transformer with the same weights."""
 
 import math
 
@@ -12,8 +12,8 @@ from glassformer.nn.positions import sinusoid
 close = torch.testing.assert_close
 
 
-def torchs(ours):
-    """torch.nn.Transformer, without the norms that it adds behind the paper's stacks."""
+def build_torch_transformer(ours):
+    """Build torch.nn.Transformer without its final norms, which the paper does not have."""
     c = ours.config
     size = {"dim_feedforward": c.hidden, "dropout": 0.0, "batch_first": True}
     encoder = nn.TransformerEncoder(
@@ -49,15 +49,17 @@ def copy_attention(mine, other):
     other.out_proj.load_state_dict(mine.out.state_dict())
 
 
-@pytest.mark.parametrize("separate", [None, 40])
+@pytest.mark.parametrize("source_vocab", [None, 40])
 @torch.no_grad()
-def test_it_equals_torchs_transformer(separate):
-    ours = Translator(Config(vocab=30, source_vocab=separate, dim=32, depth=2, heads=4, hidden=48))
+def test_translator_matches_torch_transformer(source_vocab):
+    ours = Translator(
+        Config(vocab=30, source_vocab=source_vocab, dim=32, depth=2, heads=4, hidden=48)
+    )
     for parameter in ours.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.1)
     ours.eval()
-    theirs = torchs(ours)
-    ids, source = torch.randint(0, 30, (3, 6)), torch.randint(0, separate or 30, (3, 9))
+    theirs = build_torch_transformer(ours)
+    ids, source = torch.randint(0, 30, (3, 6)), torch.randint(0, source_vocab or 30, (3, 9))
     source_keep = torch.arange(9) < torch.tensor([[9], [5], [7]])
 
     def embed(token, ids):
@@ -75,7 +77,7 @@ def test_it_equals_torchs_transformer(separate):
     close(ours(ids, source, source_keep=source_keep), expected, atol=1e-5, rtol=1e-5)
 
 
-def test_the_papers_base_model_has_its_published_size():
+def test_base_model_has_the_published_size():
     with torch.device("meta"):
         network = Translator(Config())
     millions = sum(p.numel() for p in network.parameters()) / 1e6

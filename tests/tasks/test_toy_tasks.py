@@ -1,7 +1,7 @@
-"""Two toy tasks, on images and with two players, that need no change outside of this file.
+"""Two toy tasks, image classification and adversarial training, defined entirely in this file.
 
-They show that a task is four small things: neither knows a tokenizer, and the adversarial one
-trains two groups of parameters in turn, in one network, one checkpoint and one loop.
+Neither has a tokenizer. The adversarial task updates two groups of parameters in turn, in one
+network, with one checkpoint and one training loop.
 """
 
 import json
@@ -23,18 +23,18 @@ from glassformer.training.step import Step
 from glassformer.training.train import resume, train
 from glassformer.training.trainer import Trainer
 
-SIZE = 6  # pixels of a side
+SIZE = 6  # height and width in pixels
 
 
 def draw_shapes(count, seed):
-    """Horizontal or vertical bars on noise, and which it is: n 1 y x, n."""
+    """Return images of horizontal or vertical bars on noise, and their labels: n 1 y x, n."""
     random = np.random.default_rng(seed)
-    distinct = random.integers(0, 2, count)
+    labels = random.integers(0, 2, count)
     images = random.normal(0, 0.3, (count, 1, SIZE, SIZE)).astype(np.float32)
-    for image, kind, at in zip(images, distinct, random.integers(0, SIZE, count), strict=True):
-        image[0, at, :] += 1 - kind
-        image[0, :, at] += kind
-    return images, distinct
+    for image, label, at in zip(images, labels, random.integers(0, SIZE, count), strict=True):
+        image[0, at, :] += 1 - label
+        image[0, :, at] += label
+    return images, labels
 
 
 # --- images ---------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ class ShapesConfig(ModelConfig):
 
 
 class ShapesNetwork(Network):
-    """A convolution, and a class for what it finds anywhere: b 1 y x -> b c."""
+    """A convolution, max-pooled over positions, and a linear classifier: b 1 y x -> b c."""
 
     Config = ShapesConfig
     traits = frozenset({Trait.COMPILED})
@@ -64,9 +64,9 @@ class ShapesNetwork(Network):
 
 def prepare_shapes(request, folder, reporter):
     for part, (count, seed) in {"train": (200, 1), "valid": (50, 2)}.items():
-        images, distinct = draw_shapes(count, seed)
-        np.savez(folder / f"{part}.npz", images=images, distinct=distinct)
-    reporter("bars, drawn")
+        images, labels = draw_shapes(count, seed)
+        np.savez(folder / f"{part}.npz", images=images, labels=labels)
+    reporter("images of bars drawn")
     mean = float(np.load(folder / "train.npz")["images"].mean())
     return Artifacts({"labels_of_shapes": ["horizontal", "vertical"], "mean": mean})
 
@@ -80,10 +80,10 @@ class ShapeBatches:
 
     @property
     def per_epoch(self):
-        return len(self.dataset.parts["train"]["kinds"]) // self.batch_size
+        return len(self.dataset.parts["train"]["labels"]) // self.batch_size
 
     def at(self, step):
-        size = len(self.dataset.parts["train"]["kinds"])
+        size = len(self.dataset.parts["train"]["labels"])
         rows = np.random.default_rng((self.seed, step)).integers(0, size, self.batch_size)
         return self.dataset.gather("train", rows)
 
@@ -93,8 +93,8 @@ class ShapesDataset:
         self.artifacts = artifacts
         self.parts = {part: dict(np.load(folder / f"{part}.npz")) for part in ("train", "valid")}
         self.size = self.parts["train"]["images"].size
-        self.predictions = len(self.parts["train"]["kinds"])
-        self.eval_size = len(self.parts["valid"]["kinds"])
+        self.predictions = len(self.parts["train"]["labels"])
+        self.eval_size = len(self.parts["valid"]["labels"])
 
     def sizes(self):
         return {"classes": 2}
@@ -104,8 +104,8 @@ class ShapesDataset:
 
     def gather(self, part, rows):
         images = self.parts[part]["images"][rows] - self.artifacts.metadata["mean"]
-        distinct = self.parts[part]["kinds"][rows]
-        return {"pixels": torch.from_numpy(images), "targets": torch.from_numpy(distinct)}
+        labels = self.parts[part]["labels"][rows]
+        return {"pixels": torch.from_numpy(images), "targets": torch.from_numpy(labels)}
 
     def eval_batches(self, network, limit=None, context=None):
         for rows in np.array_split(np.arange(min(limit or 10**9, self.eval_size)), 3):
@@ -114,11 +114,11 @@ class ShapesDataset:
     def preview_batch(self, context):
         return self.gather("valid", np.arange(2))
 
-    def fit(self, network, share):
+    def fit(self, network, fraction):
         raise NotImplementedError
 
 
-class ShapeOfImage:
+class ShapeLabel:
     groups = (None,)
 
     def __init__(self, artifacts):
@@ -134,15 +134,15 @@ class ShapeOfImage:
 
     def scores(self, network, batch):
         logits = network(**network.select_inputs(batch))
-        right = int((logits.argmax(dim=1) == batch["targets"]).sum())
+        correct = int((logits.argmax(dim=1) == batch["targets"]).sum())
         nats = float(F.cross_entropy(logits, batch["targets"], reduction="sum"))
-        return Scores({"nats": nats, "right": right, "examples": len(logits)})
+        return Scores({"nats": nats, "correct": correct, "examples": len(logits)})
 
     def metrics(self, scores):
         sums = scores.sums
         return {
             "loss": sums["nats"] / sums["examples"],
-            "accuracy": sums["right"] / sums["examples"],
+            "accuracy": sums["correct"] / sums["examples"],
             "examples": sums["examples"],
         }
 
@@ -178,38 +178,38 @@ SHAPES = TaskSpec(
     prepare=prepare_shapes,
     examples=lambda request, on_bad_row, reporter: iter(()),
     dataset=ShapesDataset,
-    objective=ShapeOfImage,
+    objective=ShapeLabel,
     codec=ShapesCodec,
 )
 
 
-# --- two players ----------------------------------------------------------------------------------
+# --- adversarial ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class ForgerConfig(ModelConfig):
+class GanConfig(ModelConfig):
     dim: int = 16
 
 
-class ForgerNetwork(Network):
-    """A painter that makes points of noise, and a critic that tells them from real ones."""
+class GanNetwork(Network):
+    """A generator that maps noise to points, and a critic that separates them from real points."""
 
-    Config = ForgerConfig
+    Config = GanConfig
     forward_inputs = ("noise",)
 
     def __init__(self, config):
         super().__init__(config)
         self.critic = nn.Sequential(nn.Linear(2, config.dim), nn.ReLU(), nn.Linear(config.dim, 1))
-        self.painter = nn.Linear(2, 2)
+        self.generator = nn.Linear(2, 2)
 
     def forward(self, noise):
-        return self.painter(noise)
+        return self.generator(noise)
 
 
 class Adversarial:
-    """Hinge losses: first the critic learns, then the painter, against the critic as it is now."""
+    """Hinge losses: the critic is updated first, then the generator against the updated critic."""
 
-    groups = ("critic", "painter")
+    groups = ("critic", "generator")
 
     def __init__(self, artifacts):
         pass
@@ -218,21 +218,21 @@ class Adversarial:
         return len(batch["real"])
 
     def losses(self, network, batch, *, label_smoothing=0.0):
-        painted = network(batch["noise"])
-        real, fake = network.critic(batch["real"]), network.critic(painted.detach())
+        fake_points = network(batch["noise"])
+        real, fake = network.critic(batch["real"]), network.critic(fake_points.detach())
         yield (1 - real).relu().sum() + (1 + fake).relu().sum()
-        yield -network.critic(painted).sum()
+        yield -network.critic(fake_points).sum()
 
     def scores(self, network, batch):
-        off = (network(batch["noise"]).mean(dim=0) - batch["real"].mean(dim=0)).norm()
-        return Scores({"distance": float(off), "batches": 1})
+        distance = (network(batch["noise"]).mean(dim=0) - batch["real"].mean(dim=0)).norm()
+        return Scores({"distance": float(distance), "batches": 1})
 
     def metrics(self, scores):
         return {"loss": scores.sums["distance"] / scores.sums["batches"]}
 
 
 @dataclass(frozen=True)
-class Points:
+class PointBatches:
     batch_size: int
     seed: int
     per_epoch: int = 10
@@ -256,15 +256,15 @@ class PointsDataset:
         return {}
 
     def train_batches(self, batch_size, context, seed):
-        return Points(batch_size, seed)
+        return PointBatches(batch_size, seed)
 
     def eval_batches(self, network, limit=None, context=None):
-        yield Points(limit or 100, 9).at(0)
+        yield PointBatches(limit or 100, 9).at(0)
 
     def preview_batch(self, context):
-        return Points(2, 9).at(1)
+        return PointBatches(2, 9).at(1)
 
-    def fit(self, network, share):
+    def fit(self, network, fraction):
         raise NotImplementedError
 
 
@@ -287,9 +287,9 @@ class PointsCodec:
         return str(self.decode(self.run(network, batch)))
 
 
-FORGE = TaskSpec(
-    name="toy-forge",
-    models=("toy_forger",),
+GAN = TaskSpec(
+    name="toy-gan",
+    models=("toy_gan",),
     model_settings={},
     train_settings={"batch_size": 64, "lr": 2e-2, "weight_decay": 0.0},
     metric=METRICS["loss"],
@@ -304,80 +304,80 @@ FORGE = TaskSpec(
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch):
+def register_toys(monkeypatch):
     monkeypatch.setitem(TASKS, "toy-shapes", SHAPES)
-    monkeypatch.setitem(TASKS, "toy-forge", FORGE)
+    monkeypatch.setitem(TASKS, "toy-gan", GAN)
     monkeypatch.setitem(MODELS, "toy_shapes", ShapesNetwork)
-    monkeypatch.setitem(MODELS, "toy_forger", ForgerNetwork)
+    monkeypatch.setitem(MODELS, "toy_gan", GanNetwork)
 
 
-EXACT = {"device": "cpu", "precision": "float32", "threads": 1, "tell": NullReporter()}
+EXACT = {"device": "cpu", "precision": "float32", "threads": 1, "reporter": NullReporter()}
 
 
-def test_a_task_on_images_trains_evaluates_and_predicts(tmp_path):
+def test_image_task_trains_evaluates_and_predicts(tmp_path):
     result = train("toy-shapes", run=tmp_path / "run", steps=60, **EXACT)
     assert result["accuracy"] > 0.9
     assert "baseline" not in result
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"best", "last", "metrics.jsonl", "config.toml", "plots"} <= files
     assert "tokenizer.json" not in files
-    again = evaluate(tmp_path / "run")
-    assert (again["accuracy"], again["examples"]) == (result["accuracy"], 50)
+    metrics = evaluate(tmp_path / "run")
+    assert (metrics["accuracy"], metrics["examples"]) == (result["accuracy"], 50)
     model = load(tmp_path / "run")
-    images, distinct = draw_shapes(20, 3)
+    images, labels = draw_shapes(20, 3)
     codec = SHAPES.codec(Artifacts(model.task))
-    answers = codec.decode(codec.run(model.network, codec.encode(torch.from_numpy(images))))
-    right = sum(a == codec.labels[k] for a, k in zip(answers, distinct, strict=True))
-    assert right >= 17
+    predictions = codec.decode(codec.run(model.network, codec.encode(torch.from_numpy(images))))
+    correct = sum(p == codec.labels[i] for p, i in zip(predictions, labels, strict=True))
+    assert correct >= 17
 
 
-@pytest.mark.parametrize("task", ["toy-shapes", "toy-forge"])
+@pytest.mark.parametrize("task", ["toy-shapes", "toy-gan"])
 @pytest.mark.parametrize("more", [{}, {"accumulate": 3}, {"ema_decay": 0.9}], ids=str)
-def test_a_run_in_pieces_equals_one_run(tmp_path, monkeypatch, task, more):
+def test_resumed_run_equals_an_uninterrupted_run(tmp_path, monkeypatch, task, more):
     options = {"steps": 20, "save_every": 4, **EXACT, **more}
-    train(task, run=tmp_path / "whole", **options)
-    step = Trainer.take_step
+    train(task, run=tmp_path / "uninterrupted", **options)
+    take_step = Trainer.take_step
 
-    def stopping(self, moment):
-        result = step(self, moment)
+    def stop_after_seven_steps(self, moment):
+        result = take_step(self, moment)
         self.is_stopping = self.state.step == 7
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "take_step", stopping)
-        train(task, run=tmp_path / "pieces", **options)
-    assert json.loads((tmp_path / "pieces/last/training.json").read_text())["step"] == 7
-    resume(tmp_path / "pieces", NullReporter())
-    files = (tmp_path / run / "last" / "model.safetensors" for run in ("whole", "pieces"))
-    whole, pieces = (file.read_bytes() for file in files)
-    assert whole == pieces
+        patch.setattr(Trainer, "take_step", stop_after_seven_steps)
+        train(task, run=tmp_path / "resumed", **options)
+    assert json.loads((tmp_path / "resumed/last/training.json").read_text())["step"] == 7
+    resume(tmp_path / "resumed", NullReporter())
+    files = (tmp_path / run / "last" / "model.safetensors" for run in ("uninterrupted", "resumed"))
+    uninterrupted, resumed = (file.read_bytes() for file in files)
+    assert uninterrupted == resumed
 
 
-def test_two_players_learn_in_turn(tmp_path):
-    result = train("toy-forge", run=tmp_path / "run", steps=300, patience=0, **EXACT)
-    assert result["loss"] < 0.7  # from about 2.2: the painter has come near the real points
+def test_generator_approaches_the_real_points(tmp_path):
+    result = train("toy-gan", run=tmp_path / "run", steps=300, patience=0, **EXACT)
+    assert result["loss"] < 0.7  # about 2.2 before training
 
 
-def test_a_step_is_the_two_updates_written_out():
-    """The critic by its loss, then the painter by its own, which sees the new critic."""
+def test_step_updates_the_groups_in_turn():
+    """The critic is updated first; the loss of the generator uses the updated critic."""
     from glassformer.training.settings import TrainingSettings
 
     torch.manual_seed(0)
-    ours = ForgerNetwork(ForgerConfig())
-    theirs = ForgerNetwork(ForgerConfig())
+    ours = GanNetwork(GanConfig())
+    theirs = GanNetwork(GanConfig())
     theirs.load_state_dict(ours.state_dict())
     settings = TrainingSettings(
         steps=9, device="cpu", precision="float32", clip=1e9, weight_decay=0.0
     )
-    step, batch = Step(ours, Adversarial(None), settings), Points(32, 0).at(0)
+    step, batch = Step(ours, Adversarial(None), settings), PointBatches(32, 0).at(0)
     optimizers = [
         torch.optim.AdamW(part.parameters(), lr=0.1, betas=(0.9, 0.99), weight_decay=0.0)
-        for part in (theirs.critic, theirs.painter)
+        for part in (theirs.critic, theirs.generator)
     ]
     for at in range(3):
         step(batch, 0.1, at)
-        painted = theirs(batch["noise"]).detach()
-        real, fake = theirs.critic(batch["real"]), theirs.critic(painted)
+        fake_points = theirs(batch["noise"]).detach()
+        real, fake = theirs.critic(batch["real"]), theirs.critic(fake_points)
         for optimizer, loss in (
             (optimizers[0], lambda r=real, f=fake: (1 - r).relu().sum() + (1 + f).relu().sum()),
             (optimizers[1], lambda: -theirs.critic(theirs(batch["noise"])).sum()),
@@ -389,19 +389,19 @@ def test_a_step_is_the_two_updates_written_out():
         torch.testing.assert_close(value, theirs.state_dict()[name], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("pieces", [2, 5])
-def test_pieces_of_a_batch_reach_each_update_together(pieces):
+@pytest.mark.parametrize("micro_batches", [2, 5])
+def test_accumulated_micro_batches_equal_one_batch(micro_batches):
     from glassformer.training.settings import TrainingSettings
 
     results = []
-    for accumulate in (1, pieces):
+    for accumulate in (1, micro_batches):
         torch.manual_seed(0)
-        network = ForgerNetwork(ForgerConfig())
+        network = GanNetwork(GanConfig())
         settings = TrainingSettings(
             steps=9, device="cpu", precision="float32", accumulate=accumulate
         )
         step = Step(network, Adversarial(None), settings)
         for at in range(3):
-            step(Points(32, 0).at(at), 0.05, at)
+            step(PointBatches(32, 0).at(at), 0.05, at)
         results.append(torch.cat([p.detach().flatten() for p in network.parameters()]))
     torch.testing.assert_close(*results, atol=1e-5, rtol=1e-4)

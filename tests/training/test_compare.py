@@ -138,8 +138,8 @@ def test_the_baseline_stands_beside_the_figures(tmp_path):
     )
     assert result["baseline"]["model"] == "nb_svm"
     assert result["baseline"]["share"] == 1
-    assert any("weighing phrases" in line and "accuracy" in line for line in told.lines)
-    assert "weighing phrases" in (tmp_path / "run" / "README.md").read_text()
+    assert any("NB-SVM" in line and "accuracy" in line for line in told.lines)
+    assert "NB-SVM" in (tmp_path / "run" / "README.md").read_text()
     figures = evaluate(tmp_path / "run", (data,))
     assert figures["baseline"]["accuracy"] > 0.9
     assert load(tmp_path / "run" / "baseline").name == "nb_svm"

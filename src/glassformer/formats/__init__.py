@@ -1,1 +1,1 @@
-"""Other libraries' checkpoints: what they call our settings and tensors, read both ways."""
+"""Checkpoints of other libraries: the mapping of their settings and tensors to ours and back."""

@@ -1,9 +1,9 @@
-"""GPT-2 as Hugging Face writes it: linear weights transposed, query, key and value in one."""
+"""GPT-2 in the Hugging Face format: transposed linear weights; query, key and value in one."""
 
-from glassformer.formats.table import GELU, Family, Rule, Setting, both
+from glassformer.formats.table import ACTIVATIONS, Family, Rule, Setting, weight_and_bias
 
-BLOCK, H = "blocks.{}", "transformer.h.{}"
-ATTENTION = tuple(f"{BLOCK}.attention.{part}" for part in ("query", "key", "value"))
+BLOCK, LAYER = "blocks.{}", "transformer.h.{}"
+QUERY_KEY_VALUE = tuple(f"{BLOCK}.attention.{part}" for part in ("query", "key", "value"))
 
 GPT2 = Family(
     model="gpt2",
@@ -18,7 +18,7 @@ GPT2 = Family(
         Setting("n_layer", "depth", 12),
         Setting("n_head", "heads", 12),
         Setting("n_inner", "hidden", None),
-        Setting("activation_function", "activation", "gelu_new", GELU),
+        Setting("activation_function", "activation", "gelu_new", ACTIVATIONS),
         Setting("layer_norm_epsilon", "eps", 1e-5),
         Setting("resid_pdrop", "dropout", 0.1),
         Setting("attn_pdrop", "dropout", 0.1),
@@ -30,20 +30,20 @@ GPT2 = Family(
         "add_cross_attention": False,
         "tie_word_embeddings": True,
     },
-    harmless=frozenset(
+    without_effect=frozenset(
         """n_ctx predict_special_tokens reorder_and_upcast_attn summary_activation
         summary_first_dropout summary_proj_to_labels summary_type summary_use_proj""".split()
     ),
     rules=[
         Rule("transformer.wte.weight", ("token.weight",)),
         Rule("transformer.wpe.weight", ("position.weight",)),
-        *both(f"{H}.ln_1", f"{BLOCK}.attention_norm"),
-        *both(f"{H}.attn.c_attn", *ATTENTION, linear=True),
-        *both(f"{H}.attn.c_proj", f"{BLOCK}.attention.out", linear=True),
-        *both(f"{H}.ln_2", f"{BLOCK}.feedforward_norm"),
-        *both(f"{H}.mlp.c_fc", f"{BLOCK}.feedforward.up", linear=True),
-        *both(f"{H}.mlp.c_proj", f"{BLOCK}.feedforward.down", linear=True),
-        *both("transformer.ln_f", "norm"),
+        *weight_and_bias(f"{LAYER}.ln_1", f"{BLOCK}.attention_norm"),
+        *weight_and_bias(f"{LAYER}.attn.c_attn", *QUERY_KEY_VALUE, linear=True),
+        *weight_and_bias(f"{LAYER}.attn.c_proj", f"{BLOCK}.attention.out", linear=True),
+        *weight_and_bias(f"{LAYER}.ln_2", f"{BLOCK}.feedforward_norm"),
+        *weight_and_bias(f"{LAYER}.mlp.c_fc", f"{BLOCK}.feedforward.up", linear=True),
+        *weight_and_bias(f"{LAYER}.mlp.c_proj", f"{BLOCK}.feedforward.down", linear=True),
+        *weight_and_bias("transformer.ln_f", "norm"),
     ],
     copies={"lm_head.weight": "transformer.wte.weight"},
     ignored=("*.attn.bias", "*.attn.masked_bias"),

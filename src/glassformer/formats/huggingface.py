@@ -1,4 +1,4 @@
-"""Folders as Hugging Face's library writes and reads them: GPT-2, BERT, Llama."""
+"""Load and save folders of Hugging Face's `transformers`: GPT-2, BERT, Llama."""
 
 import json
 import warnings
@@ -25,107 +25,109 @@ FAMILIES = {family.model: family for family in (GPT2, BERT, LLAMA)}
 def load(
     path: Path, ignore: Sequence[str] = ()
 ) -> tuple[Network, Tokenizer | None, dict[str, Any]]:
-    """The network and tokenizer of a folder, and which ids end a text.
+    """Load a folder; the task metadata has the end-of-text ids as `eos`.
 
-    `ignore` names settings and tensors to pass over.
+    `ignore` has patterns of settings and tensors to skip.
     """
     theirs = read_json(safe_join(path, CONFIG))
     kind = theirs.get("model_type") if isinstance(theirs, dict) else None
     if not isinstance(kind, str) or kind not in FAMILIES:
-        raise GlassError(f"{path / CONFIG} is of type {kind!r}; known are {', '.join(FAMILIES)}")
+        raise GlassError(
+            f"{path / CONFIG}: unsupported model_type {kind!r}: expected one of "
+            f"{', '.join(FAMILIES)}"
+        )
     family = FAMILIES[kind]
     settings = our_settings(family, theirs, path / CONFIG, ignore)
     state: weights.State = {}
-    for file in weight_files(path):
+    for file in find_weight_files(path):
         state |= weights.read(file)
     ours = our_tensors(family, state, path, tied=settings.get("tied", True), ignore=ignore)
-    name, told = family.find_model(ours) if family.find_model else (family.model, {})
+    name, inferred = family.find_model(ours) if family.find_model else (family.model, {})
     network = weights.build_with_weights(
-        lambda: registry.build_model(name, settings | told), ours, path
+        lambda: registry.build_model(name, settings | inferred), ours, path
     )
-    return network, load_tokenizer(path), end_of_text(path, theirs, settings["vocab"])
+    return network, load_tokenizer(path), read_eos(path, theirs, settings["vocab"])
 
 
-def end_of_text(path: Path, theirs: dict[str, Any], vocab: int) -> dict[str, Any]:
-    """The ids that end a text, as `eos`; what is said for generation wins over the model's own."""
+def read_eos(path: Path, theirs: dict[str, Any], vocab: int) -> dict[str, Any]:
+    """Return the end-of-text ids as `eos`; the generation config takes precedence."""
     if (path / GENERATION).exists():
         generation = read_json(safe_join(path, GENERATION))
         if isinstance(generation, dict) and generation.get("eos_token_id") is not None:
             theirs = generation
-    found = theirs.get("eos_token_id")
-    ids = found if isinstance(found, list) else [found]
+    value = theirs.get("eos_token_id")
+    ids = value if isinstance(value, list) else [value]
     eos = [i for i in ids if isinstance(i, int) and not isinstance(i, bool) and 0 <= i < vocab]
     return {"eos": eos} if eos else {}
 
 
-def weight_files(path: Path) -> list[Path]:
-    """One file, or those that an index lists."""
+def find_weight_files(path: Path) -> list[Path]:
+    """Return the single weight file, or the shards that the index lists."""
     if (path / weights.FILE).exists():
         return [safe_join(path, weights.FILE)]
     if (path / INDEX).exists():
         match read_json(safe_join(path, INDEX)):
-            case {"weight_map": dict(places)} if all(isinstance(p, str) for p in places.values()):
-                return [safe_join(path, name) for name in sorted(set(places.values()))]
-        raise GlassError(f"{path / INDEX} is damaged: it has no weight_map")
+            case {"weight_map": dict(shards)} if all(isinstance(s, str) for s in shards.values()):
+                return [safe_join(path, name) for name in sorted(set(shards.values()))]
+        raise GlassError(f"{path / INDEX} is corrupted: it has no weight_map")
     if any(path.glob("*.bin")):
         raise GlassError(
-            f"{path} has its weights in pickle files, which can run code: convert to safetensors"
+            f"{path} has weights in pickle files, which can run code: convert them to safetensors"
         )
     raise GlassError(f"{path} has no {weights.FILE}")
 
 
 def load_tokenizer(path: Path) -> Tokenizer | None:
-    """From the library's one file, from GPT-2's two or from BERT's list; None without any."""
-    told = tokenizer_config(path)
+    """Load tokenizer.json, GPT-2's vocab.json and merges.txt, or BERT's vocab.txt; else None."""
+    config = read_tokenizer_config(path)
     if (path / TOKENIZER).exists():
-        return with_bos(text.load(safe_join(path, TOKENIZER)), told)
+        return set_prefix(text.load(safe_join(path, TOKENIZER)), config)
     if (path / "vocab.json").exists() and (path / "merges.txt").exists():
-        return with_bos(
-            BPE.read(safe_join(path, "vocab.json"), safe_join(path, "merges.txt")), told
-        )
+        tokenizer = BPE.read(safe_join(path, "vocab.json"), safe_join(path, "merges.txt"))
+        return set_prefix(tokenizer, config)
     if (path / "vocab.txt").exists():
-        return WordPiece.read(safe_join(path, "vocab.txt"), **normaliser(told))
+        return WordPiece.read(safe_join(path, "vocab.txt"), **normalizer_options(config))
     return None
 
 
-def tokenizer_config(path: Path) -> dict[str, Any]:
-    """What the file beside a tokenizer says; nothing without one."""
+def read_tokenizer_config(path: Path) -> dict[str, Any]:
+    """Return the settings in tokenizer_config.json; empty if there is no such file."""
     file = path / "tokenizer_config.json"
-    told = read_json(safe_join(path, file.name)) if file.exists() else {}
-    if not isinstance(told, dict):
-        raise GlassError(f"{file} is no table of settings")
-    return told
+    config = read_json(safe_join(path, file.name)) if file.exists() else {}
+    if not isinstance(config, dict):
+        raise GlassError(f"{file} is not a table of settings")
+    return config
 
 
-def with_bos(tokenizer: Tokenizer, told: dict[str, Any]) -> Tokenizer:
-    """The tokenizer, with its first token before a text or without it, where a file says so."""
-    match told:
-        case {"add_bos_token": bool(wanted), "bos_token": str(token) | {"content": str(token)}}:
+def set_prefix(tokenizer: Tokenizer, config: dict[str, Any]) -> Tokenizer:
+    """Return the tokenizer with or without a prefix of `bos_token`, as the config says."""
+    match config:
+        case {"add_bos_token": bool(add_bos), "bos_token": str(token) | {"content": str(token)}}:
             pass
         case _:
             return tokenizer
     if not isinstance(tokenizer, SubwordTokenizer) or token not in tokenizer.special_tokens:
         return tokenizer
-    if wanted == (tokenizer.prefix == [tokenizer.special_tokens[token]]):
+    if add_bos == (tokenizer.prefix == [tokenizer.special_tokens[token]]):
         return tokenizer
-    return tokenizer.with_prefix(token if wanted else None)
+    return tokenizer.with_prefix(token if add_bos else None)
 
 
-def normaliser(told: dict[str, Any]) -> dict[str, bool]:
-    """How BERT's tokenizer treats case, accents and ideographs, if a file beside it says so."""
+def normalizer_options(config: dict[str, Any]) -> dict[str, bool]:
+    """Return the options of BERT's tokenizer for case, accents and ideographs that are set."""
     names = {
         "do_lower_case": "lower",
         "strip_accents": "strip",
         "tokenize_chinese_chars": "ideographs",
     }
-    found = {ours: told[theirs] for theirs, ours in names.items() if told.get(theirs) is not None}
-    if not all(isinstance(value, bool) for value in found.values()):
+    options = {ours: config[name] for name, ours in names.items() if config.get(name) is not None}
+    if not all(isinstance(value, bool) for value in options.values()):
         raise GlassError(f"tokenizer_config.json: {', '.join(names)} must be true or false")
-    return found
+    return options
 
 
 def exportable_models() -> list[str]:
-    """The models that such a folder can hold."""
+    """Return the names of the models that this format can hold."""
     return [name for family in FAMILIES.values() for name in family.ours]
 
 
@@ -137,13 +139,14 @@ def save(
     task: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a folder that Hugging Face's library loads; of a task it holds the ids that end a text,
-    `eos`."""
+    """Write a folder that `transformers` can load, atomically; of `task` only `eos` is written."""
     name, eos = registry.model_name(network), (task or {}).get("eos", ())
     family = next((family for family in FAMILIES.values() if name in family.ours), None)
     if family is None:
-        known = ", ".join(exportable_models())
-        raise GlassError(f"Hugging Face has no {name} as it is here; it has {known}")
+        raise GlassError(
+            f"cannot export {name} to Hugging Face: expected one of "
+            f"{', '.join(exportable_models())}"
+        )
     architecture = family.architecture(network.config)
     theirs = {
         "architectures": [architecture],
@@ -159,10 +162,10 @@ def save(
         weights.write(tensors, folder / weights.FILE)
         if isinstance(tokenizer, SubwordTokenizer):
             (folder / TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
-            kind = {"tokenizer_class": "PreTrainedTokenizerFast"}
-            (folder / "tokenizer_config.json").write_text(json.dumps(kind), encoding="utf-8")
+            config = {"tokenizer_class": "PreTrainedTokenizerFast"}
+            (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
         elif tokenizer is not None:
             warnings.warn(
-                f"Hugging Face has no tokenizer of the kind {tokenizer.kind!r}: none was written",
+                f"cannot export a tokenizer of kind {tokenizer.kind!r} to Hugging Face: left out",
                 stacklevel=3,
             )

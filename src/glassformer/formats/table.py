@@ -1,4 +1,4 @@
-"""Another library's names beside ours: tables of settings and tensors, read in both directions."""
+"""Tables that map another library's settings and tensors to ours, used in both directions."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -14,32 +14,32 @@ from glassformer.weights import State, list_some
 
 @dataclass(frozen=True)
 class Setting:
-    """One of their settings is one of ours; `default` is what they mean by leaving it out."""
+    """Maps one of their settings to one of ours; `default` is their value if it is absent."""
 
     theirs: str
     ours: str
     default: Any
-    values: dict[str, str] | None = None  # where the two use different words
+    values: dict[str, str] | None = None  # their value -> ours, if they differ
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One of their tensors is one of ours, or several of ours joined; {} is the layer."""
+    """Maps one of their tensors to one of ours, or to several concatenated; {} is the layer."""
 
     theirs: str
     ours: tuple[str, ...]
     transposed: bool = False
-    only: str = ""  # the class of theirs that has it, where another has the same under another name
+    only: str = ""  # their class, if another class has a different name for our tensor
 
     def layers(self, state: State) -> list[str]:
-        """The layers in which `state` has their name; [""] if the name has no layer."""
+        """Return the layers for which `state` has their tensor; [""] if the name has no layer."""
         pattern = re.compile(re.escape(self.theirs).replace(r"\{\}", r"(\d+)"))
-        found = filter(None, map(pattern.fullmatch, state))
-        return [match[1] if match.re.groups else "" for match in found]
+        matches = filter(None, map(pattern.fullmatch, state))
+        return [match[1] if match.re.groups else "" for match in matches]
 
 
-def both(theirs: str, *ours: str, linear: bool = False, only: str = "") -> list[Rule]:
-    """The weight and the bias of one layer."""
+def weight_and_bias(theirs: str, *ours: str, linear: bool = False, only: str = "") -> list[Rule]:
+    """Return the rules for the weight and bias of a module; `linear` weights are transposed."""
     return [
         Rule(
             f"{theirs}.{part}",
@@ -53,28 +53,30 @@ def both(theirs: str, *ours: str, linear: bool = False, only: str = "") -> list[
 
 @dataclass(frozen=True)
 class Family:
-    """How Hugging Face's library writes one of our models."""
+    """How `transformers` stores one family of models."""
 
-    model: str  # their name for it
-    ours: tuple[str, ...]  # our models that it holds
-    architecture: Callable[[Any], str]  # their class for one of our configs
+    model: str  # their model_type
+    ours: tuple[str, ...]  # our models of the family
+    architecture: Callable[[Any], str]  # our config -> their class
     settings: Sequence[Setting]
     rules: Sequence[Rule]
-    architectures: frozenset[str]  # their classes that hold no more than ours
-    fixed: dict[str, Any]  # settings that have one value here: any other would change numbers
-    prefix: str  # before the names of the body, where a head stands beside it
-    harmless: frozenset[str] = frozenset()  # settings that change no number
-    copies: dict[str, str] = field(default_factory=dict)  # their tensors that repeat another
-    ignored: tuple[str, ...] = ()  # patterns of tensors that are constants, not weights
-    tidy: Callable[[dict[str, Any]], dict[str, Any]] = dict  # their settings, made flat
-    finish: Callable[[dict[str, Any], Any], None] = lambda _theirs, _config: None  # and back
-    find_model: Callable[[State], tuple[str, dict[str, Any]]] | None = None  # told by our tensors
+    architectures: frozenset[str]  # their classes that we can load
+    fixed: dict[str, Any]  # settings that we support with one value only
+    prefix: str  # of the body's tensors in classes with a head
+    without_effect: frozenset[str] = frozenset()  # settings that do not change the output
+    copies: dict[str, str] = field(
+        default_factory=dict
+    )  # duplicate -> original, among their tensors
+    ignored: tuple[str, ...] = ()  # patterns of constant tensors
+    flatten: Callable[[dict[str, Any]], dict[str, Any]] = dict  # their settings, before mapping
+    finish: Callable[[dict[str, Any], Any], None] = lambda _theirs, _config: None  # after export
+    find_model: Callable[[State], tuple[str, dict[str, Any]]] | None = None  # from our tensors
 
     def rules_for(self, architecture: str) -> list[Rule]:
         return [rule for rule in self.rules if rule.only in ("", architecture)]
 
 
-GELU = {
+ACTIVATIONS = {  # theirs -> ours; the first name with our value is written
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu": "gelu",
@@ -83,7 +85,7 @@ GELU = {
     "swish": "silu",
 }
 
-GENERAL = frozenset(  # of every configuration file there: bookkeeping, training, generation
+GENERAL = frozenset(  # settings of all models: bookkeeping, training, generation
     """_attn_implementation_autoset _name_or_path _num_labels architectures
     attn_implementation bad_words_ids begin_suppress_tokens bos_token_id
     chunk_size_feed_forward decoder_start_token_id diversity_penalty do_sample dtype
@@ -100,39 +102,47 @@ GENERAL = frozenset(  # of every configuration file there: bookkeeping, training
 
 
 def our_settings(
-    family: Family, config: dict[str, Any], where: object, ignore: Iterable[str] = ()
+    family: Family, config: dict[str, Any], source: object, ignore: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Their configuration in our words; a setting that may change numbers is refused by name."""
+    """Return their config as our settings; refuse any setting that may change the output.
+
+    `source` is the file named in errors; `ignore` has patterns of settings to skip.
+    """
     classes = config.get("architectures") or []
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise GlassError(f"{where}: architectures must be a list of names, not {classes!r}")
+        raise GlassError(f"{source}: expected architectures to be a list of names, got {classes!r}")
     if any(fnmatchcase("architectures", pattern) for pattern in ignore):
         classes = []
     for name in classes:
         if name not in family.architectures:
-            choice = ", ".join(sorted(family.architectures))
-            raise GlassError(f"{where} is a {name}, which has another head; known are {choice}")
-    config = family.tidy(config)
-    known = {s.theirs for s in family.settings} | GENERAL | family.harmless | family.fixed.keys()
+            choices = ", ".join(sorted(family.architectures))
+            raise GlassError(
+                f"{source}: unsupported architecture {name}: expected one of {choices}"
+            )
+    config = family.flatten(config)
+    known = {s.theirs for s in family.settings} | family.fixed.keys()
+    known |= GENERAL | family.without_effect
     for name, value in config.items():
         if any(fnmatchcase(name, pattern) for pattern in ignore):
             continue
         if name not in known and value:
             raise GlassError(
-                f"{where} sets {name} = {value!r}, which Glassformer does not know and which may "
-                f"change the numbers; if it does not, load with ignore=[{name!r}]"
+                f"{source}: unknown setting {name} = {value!r}, which may change the output; if it "
+                f"does not, load with ignore=[{name!r}]"
             )
         if name in family.fixed and value is not None and value != family.fixed[name]:
-            wanted = family.fixed[name]
-            raise GlassError(f"{where} sets {name} = {value!r}; Glassformer has only {wanted!r}")
-    ours: dict[str, Any] = {}  # of several settings that are one of ours, the first counts
+            expected = family.fixed[name]
+            raise GlassError(f"{source}: unsupported {name} = {value!r}: expected {expected!r}")
+    ours: dict[str, Any] = {}  # if several settings map to one of ours, the first is used
     for setting in family.settings:
         value = config.get(setting.theirs)
         value = setting.default if value is None else value
         if setting.values is not None:
             if not isinstance(value, str) or value not in setting.values:
-                choice = ", ".join(setting.values)
-                raise GlassError(f"{where} sets {setting.theirs} = {value!r}; known are {choice}")
+                raise GlassError(
+                    f"{source}: unsupported {setting.theirs} = {value!r}: expected one of "
+                    f"{', '.join(setting.values)}"
+                )
             value = setting.values[value]
         if value is not None:
             ours.setdefault(setting.ours, value)
@@ -140,67 +150,67 @@ def our_settings(
 
 
 def their_settings(family: Family, config: Any) -> dict[str, Any]:
-    """One of our configs in their words."""
+    """Return one of our configs as their settings."""
     theirs: dict[str, Any] = dict(family.fixed)
     for setting in family.settings:
         value = getattr(config, setting.ours)
         if setting.values is not None:
-            value = next(word for word, ours in setting.values.items() if ours == value)
+            value = next(name for name, ours in setting.values.items() if ours == value)
         theirs[setting.theirs] = value
     family.finish(theirs, config)
     return theirs
 
 
 def our_tensors(
-    family: Family, state: State, where: object, *, tied: bool = True, ignore: Iterable[str] = ()
+    family: Family, state: State, source: object, *, tied: bool = True, ignore: Iterable[str] = ()
 ) -> State:
-    """Their tensors under our names, cut and turned as ours are."""
-    dropped = (*family.ignored, *ignore)
+    """Return their tensors under our names, split and transposed as ours are.
+
+    If `tied`, copies of another tensor are dropped. `ignore` has patterns of tensors to skip.
+    """
+    skipped = (*family.ignored, *ignore)
     theirs = {
-        full_name(family, name): value
+        normalize_name(family, name): value
         for name, value in state.items()
-        if not any(fnmatchcase(name, pattern) for pattern in dropped)
+        if not any(fnmatchcase(name, pattern) for pattern in skipped)
     }
     for copy, original in family.copies.items() if tied else ():
         if copy in theirs and original in theirs:
             if not torch.equal(theirs[copy], theirs[original]):
-                raise GlassError(f"{where}: {copy} differs from {original}, of which it is a copy")
+                raise GlassError(f"{source}: {copy} differs from {original}: expected a copy")
             del theirs[copy]
     ours: State = {}
     for rule in family.rules:
         for layer in rule.layers(theirs):
             name = rule.theirs.format(layer)
-            whole = theirs.pop(name)
-            if whole.ndim not in (1, 2) or whole.shape[-1 if rule.transposed else 0] % len(
-                rule.ours
-            ):
-                raise GlassError(f"{where}: {name} has the odd shape {tuple(whole.shape)}")
-            whole = whole.T if rule.transposed else whole
-            parts = whole.chunk(len(rule.ours))
-            for mine, part in zip(rule.ours, parts, strict=True):
-                ours[mine.format(layer)] = part.contiguous()
+            tensor = theirs.pop(name)
+            split_dim = -1 if rule.transposed else 0
+            if tensor.ndim not in (1, 2) or tensor.shape[split_dim] % len(rule.ours):
+                raise GlassError(f"{source}: {name} has the invalid shape {tuple(tensor.shape)}")
+            tensor = tensor.T if rule.transposed else tensor
+            for our_name, part in zip(rule.ours, tensor.chunk(len(rule.ours)), strict=True):
+                ours[our_name.format(layer)] = part.contiguous()
     if theirs:
-        unknown = list_some(theirs)
-        raise GlassError(f"{where} holds tensors that Glassformer does not know: {unknown}")
+        raise GlassError(f"{source} has unknown tensors: {list_some(theirs)}")
     return ours
 
 
-def full_name(family: Family, name: str) -> str:
-    """A name as the rules have it: with the body's prefix, and not as TensorFlow had it."""
+def normalize_name(family: Family, name: str) -> str:
+    """Return a name as in the rules: with the body's prefix, without TensorFlow's suffixes."""
     if name.endswith((".gamma", ".beta")):
         name = name.removesuffix(".gamma") + ".weight" if ".gamma" in name else name[:-5] + ".bias"
     with_prefix = family.prefix + name
-    in_any_layer = re.sub(r"(?<=\.)\d+(?=\.)", "{}", with_prefix)
-    return with_prefix if any(rule.theirs == in_any_layer for rule in family.rules) else name
+    template = re.sub(r"(?<=\.)\d+(?=\.)", "{}", with_prefix)
+    return with_prefix if any(rule.theirs == template for rule in family.rules) else name
 
 
 def their_tensors(family: Family, ours: State, architecture: str) -> State:
-    """Our tensors under the names of their class."""
+    """Return our tensors under the names of their class."""
     theirs: State = {}
     for rule in family.rules_for(architecture):
         for layer in Rule(rule.ours[0], ()).layers(ours):
-            whole = torch.cat([ours[name.format(layer)] for name in rule.ours])
+            tensor = torch.cat([ours[name.format(layer)] for name in rule.ours])
             name = rule.theirs.format(layer)
             name = name.removeprefix(family.prefix) if architecture == "BertModel" else name
-            theirs[name] = whole.T if rule.transposed else whole
+            theirs[name] = tensor.T if rule.transposed else tensor
     return theirs

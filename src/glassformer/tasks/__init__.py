@@ -1,4 +1,4 @@
-"""One task, one file, each made of a spec, a dataset, an objective and a codec (task.py)."""
+"""The tasks, one file each: a spec, a dataset, an objective and a codec (see task.py)."""
 
 from glassformer.core.config import did_you_mean
 from glassformer.core.errors import GlassError
@@ -15,5 +15,5 @@ TASKS: dict[str, TaskSpec] = {
 
 def find_task(name: str) -> TaskSpec:
     if name not in TASKS:
-        raise GlassError(f"there is no task {name!r}{did_you_mean(name, TASKS)}")
+        raise GlassError(f"unknown task {name!r}{did_you_mean(name, TASKS)}")
     return TASKS[name]

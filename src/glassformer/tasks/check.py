@@ -1,4 +1,4 @@
-"""A look at data before anything is trained: sizes, lengths, labels, duplicates, bad rows."""
+"""Check data before training: sizes, lengths, labels, duplicates, leaks, bad rows."""
 
 import statistics
 import tempfile
@@ -14,25 +14,26 @@ from glassformer.data.request import DataRequest
 from glassformer.data.split import LeakCounter, fingerprint
 from glassformer.tasks import TASKS
 
-LARGE = 50_000_000  # bytes; more is not read a second time only to see what training would say
+MAX_TRIAL_BYTES = 50_000_000  # larger data is not read again to find out if training refuses it
+MAX_REPORTED_BAD_ROWS = 10
 BARS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass
 class RecordBadRows(BadRowPolicy):
-    """Bad rows are remembered, the first of them with their places."""
+    """Counts bad rows, and records the locations of the first ones."""
 
     first: list[str] = field(default_factory=list)
 
     def __call__(self, location: str, reason: str, content: str = "") -> None:
         self.count += 1
         self.reasons[reason] = self.reasons.get(reason, 0) + 1
-        if len(self.first) < 10:
+        if len(self.first) < MAX_REPORTED_BAD_ROWS:
             self.first.append(f"{location}: {reason}")
 
 
 class RecordingReporter(NullReporter):
-    """Keeps its messages."""
+    """Records its messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,22 +44,25 @@ class RecordingReporter(NullReporter):
 
 
 def check(name: str, request: DataRequest) -> dict[str, Any]:
-    """What is in the data, and what `train` would do with it."""
-    table = TASKS[name].is_table
+    """Return statistics of the data for a task, and why `train` would refuse it, if so.
+
+    The keys are those of `check-data --json`.
+    """
+    is_table = TASKS[name].is_table
     with tempfile.TemporaryDirectory() as scratch:
-        files = save_streams(request.files, Path(scratch), table=table)
-        valid = save_streams(request.valid, Path(scratch), table=table, name="valid")
-        return report(name, replace(request, files=files, valid=valid))
+        files = save_streams(request.files, Path(scratch), table=is_table)
+        valid = save_streams(request.valid, Path(scratch), table=is_table, name="valid")
+        return check_files(name, replace(request, files=files, valid=valid))
 
 
-def report(name: str, request: DataRequest) -> dict[str, Any]:
-    """The same of files that can be read again and again."""
-    on_bad_row, told, overlap = RecordBadRows(), RecordingReporter(), LeakCounter()
+def check_files(name: str, request: DataRequest) -> dict[str, Any]:
+    """Do the same for files that can be read more than once."""
+    on_bad_row, reporter, leaks = RecordBadRows(), RecordingReporter(), LeakCounter()
     labels, lengths, parts = Counter[str](), list[int](), Counter[str]()
-    seen: dict[int, str | None] = {}
-    size = again = conflicts = empty = 0
+    label_by_text: dict[int, str | None] = {}
+    size = duplicates = conflicts = empty = 0
     samples: list[dict[str, Any]] = []
-    for example in TASKS[name].examples(request, on_bad_row, told):
+    for example in TASKS[name].examples(request, on_bad_row, reporter):
         text = ("\t" if example.group else " ").join(example.texts)
         size += len(text.encode("utf-8", "replace"))
         lengths.append(len(text.rstrip("\n")))
@@ -68,38 +72,40 @@ def report(name: str, request: DataRequest) -> dict[str, Any]:
         if not text.strip():
             empty += 1
             continue
-        overlap.add(example.part, example.key)
+        leaks.add(example.part, example.key)
         if example.label is not None:
             labels[example.label] += 1
-        mark = fingerprint(text)
-        if mark in seen:
-            again += 1
-            conflicts += seen[mark] != example.label
-        seen.setdefault(mark, example.label)
-    found: dict[str, Any] = {
+        key = fingerprint(text)
+        if key in label_by_text:
+            duplicates += 1
+            conflicts += label_by_text[key] != example.label
+        label_by_text.setdefault(key, example.label)
+    result: dict[str, Any] = {
         "task": name,
         "examples": len(lengths),
         "bytes": size,
-        "lengths": describe(lengths),
+        "lengths": summarize_lengths(lengths),
         "empty": empty,
-        "duplicates": again,
+        "duplicates": duplicates,
         "split": dict(parts),
-        "leaks": overlap.count(),
+        "leaks": leaks.count(),
         "bad_rows": on_bad_row.count,
         "bad_reasons": on_bad_row.reasons,
         "first_bad": on_bad_row.first,
-        "read_as": told.lines,
+        "read_as": reporter.lines,
         "model": TASKS[name].models[0],
         "samples": samples,
-        "refused": refused(name, request) if size < LARGE and not on_bad_row.count else None,
+        "refused": None,
     }
+    if size < MAX_TRIAL_BYTES and not on_bad_row.count:
+        result["refused"] = find_refusal(name, request)
     if labels:
-        found |= {"labels": dict(labels.most_common()), "same_text_other_label": conflicts}
-    return found
+        result |= {"labels": dict(labels.most_common()), "same_text_other_label": conflicts}
+    return result
 
 
-def refused(name: str, request: DataRequest) -> str | None:
-    """Why `train` would not learn from the data, found by letting it read them."""
+def find_refusal(name: str, request: DataRequest) -> str | None:
+    """Return the error with which `train` would refuse the data, or None; reads all of it."""
     spec = TASKS[name]
     with tempfile.TemporaryDirectory() as scratch:
         try:
@@ -111,8 +117,8 @@ def refused(name: str, request: DataRequest) -> str | None:
     return None
 
 
-def describe(lengths: list[int], bins: int = 24) -> dict[str, Any]:
-    """Smallest, middle and largest length in characters, and how they are spread."""
+def summarize_lengths(lengths: list[int], bins: int = 24) -> dict[str, Any]:
+    """Return the minimum, median, 99th percentile and maximum, and a histogram as text."""
     if not lengths:
         return {}
     ordered = sorted(lengths)

@@ -1,4 +1,4 @@
-"""Classify: which label a text, or a pair of texts, has."""
+"""Classify: predict the label of a text or of a pair of texts. Shapes: b batch, c classes."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,14 +28,21 @@ from glassformer.data.request import DataRequest
 from glassformer.data.sample import passages
 from glassformer.data.store import Store, read_array
 from glassformer.models.network import Network
-from glassformer.tasks.table_rows import Read, report_sizes, survey, write_stores, writers
+from glassformer.tasks.table_rows import (
+    ExampleReader,
+    open_writers,
+    report_sizes,
+    summarize_examples,
+    write_stores,
+)
 from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
 from glassformer.text.tokenizer import Tokenizer
 
 SEPARATOR = "<sep>"  # between the two texts of a pair
-FIRST, LAST = "[CLS]", "[SEP]"  # BERT's marks: before a text, and after each
-EVAL_TOKENS = 16_384  # of an evaluation's batch
-ANY = 10**9  # tokens: the context of a network that can read any number
+CLS, SEP = "[CLS]", "[SEP]"  # BERT's special tokens: before the first text, and after each text
+EVAL_BATCH_TOKENS = 16_384
+UNLIMITED = 10**9  # tokens; stands for a context of None
+DEFAULT_VOCAB = 20_000
 
 Ids = NDArray[np.int64]
 
@@ -44,35 +51,36 @@ Ids = NDArray[np.int64]
 
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
-    read, columns = reader(request, reporter)
-    found = survey(read(request.on_bad_row))
-    labels = list(request.labels) or check_labels(found.labels)
-    unknown = [label for label in found.labels if label not in labels]
+    read, columns = make_reader(request, reporter)
+    summary = summarize_examples(read(request.on_bad_row))
+    labels = list(request.labels) or check_labels(summary.labels)
+    unknown = [label for label in summary.labels if label not in labels]
     if unknown:
-        raise GlassError(f"the model does not know the label {unknown[0]!r}; it knows {labels}")
-    tokenizer = make_tokenizer(request, found.sample, reporter)
+        raise GlassError(f"unknown label {unknown[0]!r}: the model was trained with {labels}")
+    tokenizer = make_tokenizer(request, summary.sample, reporter)
     written = write_stores(
         read(IgnoreBadRows()),
         lambda example: [encode_pair(tokenizer, example.texts)],
-        writers(folder, ("",), tokenizer.vocab),
-        bar=ProgressBar(reporter, "encoding", found.count),
+        open_writers(folder, ("",), tokenizer.vocab),
+        bar=ProgressBar(reporter, "encoding", summary.count),
     )
-    for part, those in written.labels.items():
-        numbers = np.array([labels.index(str(label)) for label in those], dtype=np.int64)
-        np.save(folder / f"{part}.labels.npy", numbers)
-        if not those and request.valid_fraction < 1:
-            raise GlassError(f"{found.count} texts are too few: none is left to {part}")
-    common = ", ".join(f"{label} {n:,}" for label, n in found.labels.most_common(5))
+    for part, names in written.labels.items():
+        indices = np.array([labels.index(str(label)) for label in names], dtype=np.int64)
+        np.save(folder / f"{part}.labels.npy", indices)
+        if not names and request.valid_fraction < 1:
+            purpose = "training" if part == "train" else "validation"
+            raise GlassError(f"{summary.count} texts are too few: none is left for {purpose}")
+    common = ", ".join(f"{label} {n:,}" for label, n in summary.labels.most_common(5))
     reporter(f"{len(labels)} labels ({common}{' ...' if len(labels) > 5 else ''})")
     report_sizes(written, "texts", reporter, "texts")
     return Artifacts({**columns, "labels": labels}, tokenizer)
 
 
-def reader(request: DataRequest, reporter: Reporter) -> tuple[Read, dict[str, Any]]:
-    """The examples, readable again and again, and what is to be remembered of the columns."""
+def make_reader(request: DataRequest, reporter: Reporter) -> tuple[ExampleReader, dict[str, Any]]:
+    """Return a function that reads the examples, and the metadata of the columns."""
     if not request.files:
         reporter(
-            "no data given: which package of Python's standard library do some lines come from?"
+            "no data given: using source code of Python's standard library, labeled by its package"
         )
         return lambda _: (
             Example("", (text,), request.assign_part(file), label)
@@ -89,7 +97,7 @@ def reader(request: DataRequest, reporter: Reporter) -> tuple[Read, dict[str, An
             for row in read_table_rows(files, on_bad_row, request.separator):
                 missing = [name for name in needed if name not in row.values]
                 if missing:
-                    on_bad_row(row.location, f"there is no {missing[0]!r}", str(row.values))
+                    on_bad_row(row.location, f"there is no column {missing[0]!r}", str(row.values))
                 elif not row.values[columns.label].strip():
                     on_bad_row(row.location, "the label is empty", str(row.values))
                 elif not any(row.values[name].strip() for name in columns.text):
@@ -103,71 +111,76 @@ def reader(request: DataRequest, reporter: Reporter) -> tuple[Read, dict[str, An
     return rows, {"text": list(columns.text), "label": columns.label}
 
 
-def examples(
+def read_examples(
     request: DataRequest, on_bad_row: BadRowPolicy, reporter: Reporter
 ) -> Iterator[Example]:
-    """The rows of the data, for a look at them."""
-    read, _ = reader(request, reporter)
+    """Yield the rows of the data for `check-data`."""
+    read, _ = make_reader(request, reporter)
     yield from read(on_bad_row)
 
 
 def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) -> Tokenizer:
-    """Words, or for BERT its word pieces; whatever it is, it has the marks that are needed."""
+    """Reuse or train a tokenizer: by default words, or WordPiece for BERT.
+
+    A new tokenizer has the special tokens that the model needs.
+    """
     if request.base_tokenizer:
         return reuse_tokenizer(
             request.base_tokenizer, sample, extend=request.extend, reporter=reporter
         )
-    bert = request.model == "bert_classifier"
-    kind = request.tokenizer or ("wordpiece" if bert else "words")
-    marks = () if kind == "wordpiece" else (FIRST, LAST) if bert else (SEPARATOR,)
-    vocab = None if kind in ("characters", "bytes") else request.vocab or 20_000
-    return train_tokenizer(kind, sample, vocab=vocab, special_tokens=marks)
+    is_bert = request.model == "bert_classifier"
+    kind = request.tokenizer or ("wordpiece" if is_bert else "words")
+    special_tokens = () if kind == "wordpiece" else (CLS, SEP) if is_bert else (SEPARATOR,)
+    vocab = None if kind in ("characters", "bytes") else request.vocab or DEFAULT_VOCAB
+    return train_tokenizer(kind, sample, vocab=vocab, special_tokens=special_tokens)
 
 
 # --- texts to ids ---------------------------------------------------------------------------------
 
 
 def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
-    """The ids of a text, or of two: [CLS] one [SEP] two [SEP], or one <sep> two."""
-    marks, (first, *second) = tokenizer.special_tokens, map(tokenizer.encode, texts)
-    if FIRST in marks:
-        ids = [marks[FIRST], *first, marks[LAST]]
-        return ids + [i for rest in second for i in (*rest, marks[LAST])]
-    mark = separator(tokenizer)
-    if second and mark < 0:
-        raise GlassError("the tokenizer has no mark to put between two texts")
-    return first + [i for rest in second for i in (mark, *rest)]
+    """Return the ids of one or two texts: [CLS] one [SEP] two [SEP], or one <sep> two."""
+    special, (first, *second) = tokenizer.special_tokens, map(tokenizer.encode, texts)
+    if CLS in special:
+        ids = [special[CLS], *first, special[SEP]]
+        return ids + [i for rest in second for i in (*rest, special[SEP])]
+    separator = find_separator(tokenizer)
+    if second and separator < 0:
+        raise GlassError(
+            f"the tokenizer has no special token to separate two texts ({SEP} or {SEPARATOR})"
+        )
+    return first + [i for rest in second for i in (separator, *rest)]
 
 
-def separator(tokenizer: Tokenizer) -> int:
-    """The id of the mark between two texts."""
-    marks = (LAST, SEPARATOR, "<|endoftext|>")
-    return next((tokenizer.special_tokens[m] for m in marks if m in tokenizer.special_tokens), -1)
+def find_separator(tokenizer: Tokenizer) -> int:
+    """Return the id of the special token that separates two texts, or -1."""
+    special = tokenizer.special_tokens
+    return next((special[t] for t in (SEP, SEPARATOR, "<|endoftext|>") if t in special), -1)
 
 
-def shortened(ids: Ids, limit: int, mark: int) -> Ids:
-    """A text cut to so many ids; of a pair the longer one is cut, and a closing mark stays."""
+def truncate(ids: Ids, limit: int, separator: int) -> Ids:
+    """Cut to at most `limit` ids: in a pair the longer text is cut; a final separator is kept."""
     if len(ids) <= limit:
         return ids
-    closing = ids[-1:] if ids[-1] == mark else ids[:0]
+    closing = ids[-1:] if ids[-1] == separator else ids[:0]
     ids, limit = ids[: len(ids) - len(closing)], limit - len(closing)
-    between = np.flatnonzero(ids == mark)
-    middle = int(between[0]) if len(between) else len(ids)
+    separators = np.flatnonzero(ids == separator)
+    middle = int(separators[0]) if len(separators) else len(ids)
     second = min(len(ids) - middle, max(limit // 2, limit - middle))
     return np.concatenate((ids[:middle][: limit - second], ids[middle:][:second], closing))
 
 
 def collate(tokenizer: Tokenizer, rows: Sequence[Ids], context: int | None) -> Batch:
-    """Rows of ids, cut to a context, as one batch; an empty text is one unknown token.
+    """Return rows of ids, truncated to the context, as one batch; an empty text becomes id 0.
 
-    Where [SEP] ends the first of two texts, segments tell it from the second.
+    If the tokenizer has [SEP], segments are 0 up to the first one and 1 after it.
     """
-    mark, empty = separator(tokenizer), np.zeros(1, dtype=np.int64)
-    cut = [shortened(row, context or ANY, mark) for row in rows]
-    ids, keep = pad_rows([row if len(row) else empty for row in cut])
+    separator, empty = find_separator(tokenizer), np.zeros(1, dtype=np.int64)
+    truncated = [truncate(row, context or UNLIMITED, separator) for row in rows]
+    ids, keep = pad_rows([row if len(row) else empty for row in truncated])
     batch = {"ids": ids, "keep": keep}
-    if LAST in tokenizer.special_tokens:
-        ends = (ids == tokenizer.special_tokens[LAST]).long()
+    if SEP in tokenizer.special_tokens:
+        ends = (ids == tokenizer.special_tokens[SEP]).long()
         batch["segments"] = (ends.cumsum(dim=1) - ends).clamp(max=1)
     return batch
 
@@ -176,15 +189,16 @@ def collate(tokenizer: Tokenizer, rows: Sequence[Ids], context: int | None) -> B
 
 
 class TextBatches:
-    """Texts of like length together."""
+    """Batches of texts of similar length."""
 
     def __init__(
         self, dataset: "ClassifyDataset", batch_tokens: int, context: int | None, seed: int
     ) -> None:
         self.dataset, self.context = dataset, context
         lengths = dataset.texts["train"].lengths
-        self.truncated = int((lengths > (context or ANY)).sum())
-        self.buckets = Buckets(np.minimum(lengths, context or ANY).clip(min=1), batch_tokens, seed)
+        self.truncated = int((lengths > (context or UNLIMITED)).sum())
+        lengths = np.minimum(lengths, context or UNLIMITED).clip(min=1)
+        self.buckets = Buckets(lengths, batch_tokens, seed)
         self.per_epoch = len(self.buckets)
 
     def at(self, step: int) -> Batch:
@@ -196,17 +210,17 @@ class ClassifyDataset:
         self.artifacts, self.labels = artifacts, list(artifacts.metadata["labels"])
         vocab = artifacts.text_tokenizer.vocab
         self.texts = {part: Store(folder / f"{part}.ids", vocab) for part in ("train", "valid")}
-        self.targets = {part: self.read_answers(folder, part) for part in self.texts}
+        self.targets = {part: self.read_targets(folder, part) for part in self.texts}
         self.eval_size = len(self.texts["valid"])
         self.size, self.predictions = self.texts["train"].size, len(self.texts["train"])
 
-    def read_answers(self, folder: Path, part: str) -> Ids:
-        """The numbers of the labels of one part."""
+    def read_targets(self, folder: Path, part: str) -> Ids:
+        """Return the label indices of one part."""
         file = folder / f"{part}.labels.npy"
         targets = read_array(file)
-        known = (targets >= 0) & (targets < len(self.labels))
-        if len(targets) != len(self.texts[part]) or not known.all():
-            raise GlassError(f"{file} is damaged: it does not hold a label for each text")
+        is_label = (targets >= 0) & (targets < len(self.labels))
+        if len(targets) != len(self.texts[part]) or not is_label.all():
+            raise GlassError(f"{file} is corrupted: expected one valid label for each text")
         return targets
 
     def sizes(self) -> dict[str, int]:
@@ -223,18 +237,18 @@ class ClassifyDataset:
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
-        context = network.context  # a table's texts are read as far as a network can
+        context = network.context  # an override applies only to running text
         chosen = choose_examples(len(self.texts["valid"]), limit)
-        lengths = np.minimum(self.texts["valid"].lengths[chosen], context or ANY).clip(min=1)
-        for rows in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, EVAL_TOKENS):
+        lengths = np.minimum(self.texts["valid"].lengths[chosen], context or UNLIMITED).clip(min=1)
+        for rows in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, EVAL_BATCH_TOKENS):
             yield self.gather("valid", chosen[rows], context)
 
     def preview_batch(self, context: int | None) -> Batch:
         return self.gather("valid", np.arange(min(3, len(self.texts["valid"]))), context)
 
-    def fit(self, network: Network, share: float) -> float:
+    def fit(self, network: Network, fraction: float) -> float:
         texts, targets = self.texts["train"], self.targets["train"]
-        rows = choose_examples(len(texts), max(round(len(texts) * share), 1))
+        rows = choose_examples(len(texts), max(round(len(texts) * fraction), 1))
         network.fit(concatenate_texts(texts, rows), torch.from_numpy(targets[rows]))  # type: ignore[operator]
         return len(rows) / len(texts)
 
@@ -242,8 +256,8 @@ class ClassifyDataset:
 # --- losses and metrics ---------------------------------------------------------------------------
 
 
-class LabelOfText:
-    """One label for each text."""
+class TextLabel:
+    """Predicts one label for each text."""
 
     groups = (None,)
 
@@ -264,16 +278,16 @@ class LabelOfText:
     def scores(self, network: Network, batch: Batch) -> Scores:
         logits = network(**network.select_inputs(batch)).float().cpu()
         targets, size = batch["targets"].cpu(), len(self.labels)
-        pairs = (targets * size + logits.argmax(dim=-1)).numpy()
+        cells = (targets * size + logits.argmax(dim=-1)).numpy()
         return Scores(
             {
                 "nats": float(F.cross_entropy(logits, targets, reduction="sum")),
-                "confusion": np.bincount(pairs, minlength=size**2).reshape(size, size),
+                "confusion": np.bincount(cells, minlength=size**2).reshape(size, size),
             }
         )
 
     def metrics(self, scores: Scores) -> dict[str, Any]:
-        confusion = scores.sums["confusion"]  # true, predicted
+        confusion = scores.sums["confusion"]  # true x predicted
         examples = int(confusion.sum())
         return {
             "loss": scores.sums["nats"] / examples,
@@ -284,24 +298,24 @@ class LabelOfText:
 
 
 def macro_f1(confusion: NDArray[np.int64]) -> float:
-    """The mean over labels of 2 right / (predicted + true), without labels that never occur."""
-    both = confusion.sum(axis=0) + confusion.sum(axis=1)
-    return float((2 * np.diag(confusion)[both > 0] / both[both > 0]).mean())
+    """Return the mean over labels of 2 correct / (predicted + true); absent labels are left out."""
+    totals = confusion.sum(axis=0) + confusion.sum(axis=1)
+    return float((2 * np.diag(confusion)[totals > 0] / totals[totals > 0]).mean())
 
 
 def plot_confusion(scores: Scores, artifacts: Artifacts, file: Path) -> None:
-    """Which label was predicted for which, in percent of each true label."""
+    """Draw the confusion matrix, in percent of each true label."""
     counts, labels = scores.sums["confusion"], artifacts.metadata["labels"]
-    share = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
+    fractions = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
     side = min(max(3.5, 0.55 * len(labels) + 2), 20)
     chart, axes = subplots(figsize=(side, side))
     axes.tick_params(labelsize=min(10, 60 * side / len(labels)))
-    axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    axes.imshow(fractions, cmap="Blues", vmin=0, vmax=1)
     axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
     axes.set_yticks(range(len(labels)), labels)
-    axes.set_xlabel("said")
+    axes.set_xlabel("predicted")
     axes.set_ylabel("true")
-    for true, row in enumerate(share):
+    for true, row in enumerate(fractions):
         for predicted, value in enumerate(row):
             color = "white" if value > 0.5 else "black"
             if counts[true, predicted] and len(labels) <= 50:
@@ -310,11 +324,11 @@ def plot_confusion(scores: Scores, artifacts: Artifacts, file: Path) -> None:
     chart.savefig(file, dpi=110)
 
 
-# --- in use ---------------------------------------------------------------------------------------
+# --- prediction -----------------------------------------------------------------------------------
 
 
 class ClassifyCodec:
-    """A text, or a pair of texts, in; labels with their probabilities out, likeliest first."""
+    """From texts, or pairs of texts, to the probabilities of the labels, highest first."""
 
     batch_size = 32
 
@@ -331,7 +345,7 @@ class ClassifyCodec:
 
     @torch.inference_mode()
     def run(self, network: Network, batch: Batch) -> Tensor:
-        """Probabilities, b c."""
+        """Return probabilities: b c."""
         logits: Tensor = network(**network.select_inputs(batch))
         return logits.float().softmax(dim=-1)
 
@@ -342,12 +356,12 @@ class ClassifyCodec:
 
     def preview(self, network: Network, batch: Batch) -> str:
         lines = []
-        targets = self.decode(self.run(network, batch))
-        for ids, probs, answer in zip(batch["ids"], targets, batch["targets"], strict=True):
+        predictions = self.decode(self.run(network, batch))
+        for ids, probs, target in zip(batch["ids"], predictions, batch["targets"], strict=True):
             best, prob = next(iter(probs.items()))
             text = self.tokenizer.decode(ids[:12].tolist())
-            line = f"{best} ({prob:.0%})"
-            lines.append(f"{line:<24} is {self.labels[int(answer)]:<16} {text} ...")
+            prediction = f"{best} ({prob:.0%})"
+            lines.append(f"{prediction:<24} true: {self.labels[int(target)]:<16} {text} ...")
         return "\n".join(lines)
 
 
@@ -368,11 +382,11 @@ CLASSIFY = TaskSpec(
     unit="texts",
     eval_limit=1_000,
     prepare=prepare,
-    examples=examples,
+    examples=read_examples,
     dataset=ClassifyDataset,
-    objective=LabelOfText,
+    objective=TextLabel,
     codec=ClassifyCodec,
     baseline_model="nb_svm",
-    baseline_name="weighing phrases (NB-SVM)",
+    baseline_name="NB-SVM (nb_svm)",
     plots={"confusion": plot_confusion},
 )

@@ -1,4 +1,4 @@
-"""Generate: predict the next token of a text."""
+"""Generate: predict the next token of a text. Shapes: b batch, t tokens."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -25,32 +25,37 @@ from glassformer.tasks.running_text import (
     EVAL_LIMIT,
     FINAL_EVAL_LIMIT,
     RunningText,
-    examples,
     prepare_corpus,
+    read_examples,
 )  # fmt: skip
 from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
 from glassformer.text.plain import UNKNOWN
 
-LONG = 1024  # tokens of a window, for a network that can read any number
-EVAL_BATCH = 2048  # tokens, of several windows
-FITTED_WINDOW, LEFT = 200_000, 100  # tokens that a fitted model reads at once; and before them
-ENDS = ("<|endoftext|>", "</s>", "<s>")  # marks after which a text is at its end
-IGNORED = -100  # in place of an answer that is not asked for
+DEFAULT_WINDOW = 1024  # tokens, for a network with unlimited context
+EVAL_BATCH_TOKENS = 2048
+FITTED_WINDOW, FITTED_OVERLAP = 200_000, 100  # tokens, for models fitted in one pass
+EOS_TOKENS = ("<|endoftext|>", "</s>", "<s>")
+IGNORE_INDEX = -100  # marks positions without a target
+MAX_CHARACTER_ALPHABET, MAX_CHARACTER_BYTES = 256, 5_000_000  # for a tokenizer of characters
 
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
-    def kind(extent: corpus.CorpusSummary) -> str:
-        alphabet = len(set().union(*map(set, extent.sample)))
-        return "characters" if alphabet <= 256 and extent.bytes < 5_000_000 else "bpe"
+    def choose_tokenizer(summary: corpus.CorpusSummary) -> str:
+        alphabet = len(set().union(*map(set, summary.sample)))
+        is_small = alphabet <= MAX_CHARACTER_ALPHABET and summary.bytes < MAX_CHARACTER_BYTES
+        return "characters" if is_small else "bpe"
 
     if request.tokenizer in ("words", "wordpiece"):
-        raise GlassError(f"{request.tokenizer} lose the spaces of a text: take bpe to write with")
-    return prepare_corpus(request, folder, reporter, kind)
+        raise GlassError(
+            f"the tokenizer {request.tokenizer!r} does not preserve spaces, so it cannot generate "
+            "text: use bpe"
+        )
+    return prepare_corpus(request, folder, reporter, choose_tokenizer)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Random windows of a text, each with the token that follows it."""
+    """Random windows of a text; the targets are shifted by one token."""
 
     store: Store
     batch_size: int
@@ -71,49 +76,51 @@ class GenerateDataset(RunningText):
     def __init__(self, artifacts: Artifacts, folder: Path) -> None:
         super().__init__(artifacts, folder)
         if not self.valid.size:
-            raise GlassError("there is no text to validate on")
+            raise GlassError("there is no text for validation")
         for name in ("valid_bytes", "valid_tokens"):
             if not isinstance(artifacts.metadata.get(name), int):
-                raise GlassError(f"the task does not say how much text there is ({name})")
+                raise GlassError(f"the task metadata lacks a valid {name!r}")
 
     def train_batches(self, batch: int, context: int | None, seed: int) -> Windows:
-        return Windows(self.train, batch, context or LONG, seed)
+        return Windows(self.train, batch, context or DEFAULT_WINDOW, seed)
 
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
-        """The text in windows of a context, one after the other; the first token, which nothing
-        predicts, comes first. What is fitted reads longer windows, each with what stands before."""
+        """Yield the first token, which cannot be predicted, then consecutive windows of a context.
+
+        Fitted models get longer windows, each preceded by the tokens before it as context.
+        """
         flat = self.valid.flat if limit is None else self.valid.flat[: limit + 1]
         yield {"unpredicted": torch.from_numpy(flat[:1].astype(np.int64))}
-        fitted = network.has(Trait.FITTED)
-        length = FITTED_WINDOW if fitted else context or network.context or LONG
-        rows = 1 if fitted else max(EVAL_BATCH // length, 1)
+        is_fitted = network.has(Trait.FITTED)
+        length = FITTED_WINDOW if is_fitted else context or network.context or DEFAULT_WINDOW
+        rows = 1 if is_fitted else max(EVAL_BATCH_TOKENS // length, 1)
         for start in range(0, len(flat) - 1, rows * length):
-            left = min(start, LEFT) if fitted else 0
-            piece = torch.from_numpy(
-                flat[start - left : start + rows * length + 1].astype(np.int64)
+            overlap = min(start, FITTED_OVERLAP) if is_fitted else 0
+            span = torch.from_numpy(
+                flat[start - overlap : start + rows * length + 1].astype(np.int64)
             )
-            ids, targets = piece[:-1], piece[1:].clone()
-            targets[:left] = IGNORED
-            if fitted:
+            ids, targets = span[:-1], span[1:].clone()
+            targets[:overlap] = IGNORE_INDEX
+            if is_fitted:
                 yield {"ids": ids[None], "targets": targets[None]}
                 continue
-            whole = len(ids) // length * length
-            if whole:
+            full = len(ids) // length * length  # tokens in windows of full length
+            if full:
                 yield {
-                    "ids": ids[:whole].reshape(-1, length),
-                    "targets": targets[:whole].reshape(-1, length),
+                    "ids": ids[:full].reshape(-1, length),
+                    "targets": targets[:full].reshape(-1, length),
                 }
-            if whole < len(ids):
-                yield {"ids": ids[None, whole:], "targets": targets[None, whole:]}
+            if full < len(ids):
+                yield {"ids": ids[None, full:], "targets": targets[None, full:]}
 
     def preview_batch(self, context: int | None) -> Batch:
         return {"ids": torch.from_numpy(self.valid.read(0, 8))[None]}
 
 
 class NextToken:
-    """Each token is predicted from those before it."""
+    """Predicts each token from the tokens before it."""
 
     groups = (None,)
 
@@ -129,16 +136,16 @@ class NextToken:
         yield token_loss(network, batch, label_smoothing)
 
     def scores(self, network: Network, batch: Batch) -> Scores:
-        """Nats and tokens; a token that the tokenizer does not know is spelled out."""
+        """Return nats and tokens; an unknown token also costs one of all Unicode characters."""
         if "unpredicted" in batch:
             targets = batch["unpredicted"]
-            nats = math.log(network.config.vocab) * len(targets)  # a guess among all tokens
+            nats = math.log(network.config.vocab) * len(targets)  # uniform
         else:
-            targets = batch["targets"][batch["targets"] != IGNORED]
+            targets = batch["targets"][batch["targets"] != IGNORE_INDEX]
             nats = token_nats(network, batch["ids"], batch["targets"])
         unknown = self.artifacts.text_tokenizer.special_tokens.get(UNKNOWN, -1)
-        spelled = int((targets == unknown).sum()) * math.log(0x110000)  # one of all characters
-        return Scores({"nats": nats + spelled, "tokens": len(targets)})
+        unknown_nats = int((targets == unknown).sum()) * math.log(0x110000)
+        return Scores({"nats": nats + unknown_nats, "tokens": len(targets)})
 
     def metrics(self, scores: Scores) -> dict[str, Any]:
         metadata, tokens = self.artifacts.metadata, scores.sums["tokens"]
@@ -147,18 +154,18 @@ class NextToken:
 
 
 def token_loss(network: Network, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
-    """The sum of the cross-entropies of the answers, b t, that are not ignored."""
+    """Return the summed cross-entropy of the targets, b t, that are not ignored."""
     logits = network(**network.select_inputs(batch)).flatten(0, 1).float()
     targets = batch["targets"].flatten()
     return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
 
 
 def token_nats(network: Network, ids: Tensor, targets: Tensor) -> float:
-    """The negative log-likelihood of answers, b t, in all; some may be ignored."""
+    """Return the total negative log-likelihood of the targets, b t, that are not ignored."""
     if network.has(Trait.FITTED):
         text = torch.cat((ids[0], targets[0, -1:]))
         probs: Tensor = network.target_probs(text)  # type: ignore[operator]
-        return -float(probs[targets[0] != IGNORED].double().log().sum())
+        return -float(probs[targets[0] != IGNORE_INDEX].double().log().sum())
     return float(token_loss(network, {"ids": ids, "targets": targets}))
 
 
@@ -174,19 +181,20 @@ def text_metrics(nats: float, tokens: int, size: float) -> dict[str, float]:
 
 
 class GenerateCodec:
-    """A prompt in, its continuation out; each text is continued alone, with a seed of its own."""
+    """From a prompt to its continuation, one text per batch so that each has its own seed."""
 
     batch_size = 1
 
     def __init__(self, artifacts: Artifacts) -> None:
-        self.tokenizer = words = artifacts.text_tokenizer
-        ends = [words.special_tokens[mark] for mark in ENDS if mark in words.special_tokens]
-        self.eos = frozenset(artifacts.metadata.get("eos") or ends)
+        self.tokenizer = artifacts.text_tokenizer
+        special = self.tokenizer.special_tokens
+        eos = [special[token] for token in EOS_TOKENS if token in special]
+        self.eos = frozenset(artifacts.metadata.get("eos") or eos)
 
     def encode(self, examples: Sequence[str], context: int | None = None) -> Batch:
-        """The ids of a text, after the token that the model expects before every text."""
-        (prompt,), words = examples, self.tokenizer
-        ids = words.prefix + words.encode(prompt) or words.encode("\n") or [0]
+        """Return the ids of one prompt, after the tokenizer's prefix."""
+        (prompt,), tokenizer = examples, self.tokenizer
+        ids = tokenizer.prefix + tokenizer.encode(prompt) or tokenizer.encode("\n") or [0]
         return {"ids": torch.tensor([ids])}
 
     def stream(
@@ -198,7 +206,7 @@ class GenerateCodec:
         sampling: Sampling | None = None,
         seed: int | None = None,
     ) -> Iterator[int]:
-        """New ids, one at a time, up to one that ends a text."""
+        """Yield generated ids one at a time, up to but not including an end-of-text token."""
         tokens = map(
             int,
             generate_tokens(network, batch["ids"], max_new_tokens, sampling=sampling, seed=seed),
@@ -212,10 +220,9 @@ class GenerateCodec:
         return [self.tokenizer.decode(ids) for ids in output]
 
     def preview(self, network: Network, batch: Batch) -> str:
-        start = batch["ids"]
-        ids = [*start[0].tolist()]
-        ids += [int(t) for t in generate_tokens(network, start, 80, sampling=Sampling(0.8), seed=0)]
-        return self.tokenizer.decode(ids)
+        prompt = batch["ids"]
+        generated = generate_tokens(network, prompt, 80, sampling=Sampling(0.8), seed=0)
+        return self.tokenizer.decode([*prompt[0].tolist(), *map(int, generated)])
 
 
 GENERATE = TaskSpec(
@@ -229,10 +236,10 @@ GENERATE = TaskSpec(
     final_eval_limit=FINAL_EVAL_LIMIT,
     is_table=False,
     prepare=prepare,
-    examples=examples,
+    examples=read_examples,
     dataset=GenerateDataset,
     objective=NextToken,
     codec=GenerateCodec,
     baseline_model="markov",
-    baseline_name="counting n-grams",
+    baseline_name="n-gram counts (markov)",
 )

@@ -1,4 +1,4 @@
-"""What tasks on running text share: one long row of tokens, whose end validates."""
+"""Shared by the tasks on running text: one long sequence of tokens, its end held out."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +18,11 @@ from glassformer.tasks.task import Artifacts
 
 EVAL_LIMIT, FINAL_EVAL_LIMIT = 20_000, 400_000  # tokens
 
-Read = Callable[[tuple[Path, ...], BadRowPolicy], Iterator[str]]
+TextReader = Callable[[tuple[Path, ...], BadRowPolicy], Iterator[str]]
 
 
 class RunningText:
-    """The part of a dataset that only knows its tokens."""
+    """The part of a dataset that does not depend on the task: its tokens."""
 
     def __init__(self, artifacts: Artifacts, folder: Path) -> None:
         self.artifacts, tokenizer = artifacts, artifacts.text_tokenizer
@@ -34,47 +34,50 @@ class RunningText:
     def sizes(self) -> dict[str, int]:
         return {"vocab": self.artifacts.text_tokenizer.vocab}
 
-    def fit(self, network: Network, share: float) -> float:
-        ids = torch.from_numpy(self.train.read(0, round(self.size * share)))
+    def fit(self, network: Network, fraction: float) -> float:
+        ids = torch.from_numpy(self.train.read(0, round(self.size * fraction)))
         network.fit(ids[None])  # type: ignore[operator]
-        return share
+        return fraction
 
 
 def prepare_corpus(
     request: DataRequest,
     folder: Path,
     reporter: Reporter,
-    choose_kind: Callable[[corpus.CorpusSummary], str],
+    choose_tokenizer: Callable[[corpus.CorpusSummary], str],
 ) -> Artifacts:
-    """Read the text twice: to train a tokenizer, and to write its ids."""
-    read = reader(request, reporter)
-    extent = corpus.summarize_corpus(read(request.files, request.on_bad_row))
-    reporter(f"{extent.bytes:,} bytes of text")
+    """Read the text twice: first to train or reuse a tokenizer, then to write the ids to `folder`.
+
+    `choose_tokenizer` returns the kind of tokenizer if the request names none.
+    """
+    read = make_reader(request, reporter)
+    summary = corpus.summarize_corpus(read(request.files, request.on_bad_row))
+    reporter(f"{summary.bytes:,} bytes of text")
     if request.base_tokenizer is not None:
         tokenizer = corpus.reuse_tokenizer(
-            request.base_tokenizer, extent.sample, extend=request.extend, reporter=reporter
+            request.base_tokenizer, summary.sample, extend=request.extend, reporter=reporter
         )
     else:
-        name = request.tokenizer or choose_kind(extent)
-        vocab = request.vocab or corpus.default_vocab(name, extent.bytes)
-        tokenizer = corpus.train_tokenizer(name, extent.sample, vocab=vocab)
-    pieces = split_text(
-        request, read, extent.bytes, request.on_bad_row if request.valid else IgnoreBadRows()
+        kind = request.tokenizer or choose_tokenizer(summary)
+        vocab = request.vocab or corpus.default_vocab(kind, summary.bytes)
+        tokenizer = corpus.train_tokenizer(kind, summary.sample, vocab=vocab)
+    chunks = split_text(
+        request, read, summary.bytes, request.on_bad_row if request.valid else IgnoreBadRows()
     )
-    bar = ProgressBar(reporter, "encoding", extent.bytes)
-    metadata: dict[str, Any] = corpus.encode_corpus(pieces, tokenizer, folder, bar)
-    what = "from other files" if request.valid else f"the last {request.valid_fraction:.0%}"
+    bar = ProgressBar(reporter, "encoding", summary.bytes)
+    metadata: dict[str, Any] = corpus.encode_corpus(chunks, tokenizer, folder, bar)
+    origin = "from other files" if request.valid else f"the last {request.valid_fraction:.0%}"
     reporter(
-        f"{tokenizer.vocab:,} kinds of token; {metadata['train_tokens']:,} tokens to learn from, "
-        f"{metadata['valid_tokens']:,} ({what}) to validate on"
+        f"vocabulary of {tokenizer.vocab:,}; {metadata['train_tokens']:,} tokens for training, "
+        f"{metadata['valid_tokens']:,} for validation ({origin})"
     )
     return Artifacts(metadata, tokenizer)
 
 
-def reader(request: DataRequest, reporter: Reporter) -> Read:
-    """The text of files, in pieces, readable again and again; without files, that of a sample."""
+def make_reader(request: DataRequest, reporter: Reporter) -> TextReader:
+    """Return a function that yields the text of files in chunks; without files, a sample text."""
     if not request.files:
-        reporter("no data given: the documentation that Python carries")
+        reporter("no data given: using the documentation that comes with Python")
         return lambda _files, _bad: documentation()
     column = request.text[0] if request.text else corpus.guess_column(request.files)
     if column is not None:
@@ -82,32 +85,30 @@ def reader(request: DataRequest, reporter: Reporter) -> Read:
     return lambda files, on_bad_row: corpus.texts(files, on_bad_row, column)
 
 
-def examples(
+def read_examples(
     request: DataRequest, on_bad_row: BadRowPolicy, reporter: Reporter
 ) -> Iterator[Example]:
-    """The lines of the text, for a look at them."""
-    content = reader(request, reporter)
-    total = sum(
-        len(piece.encode("utf-8", "replace")) for piece in content(request.files, on_bad_row)
-    )
-    read = 0
-    for files, fixed in request.split_files():
-        for piece in content(files, on_bad_row if fixed == "valid" else IgnoreBadRows()):
-            for line in piece.splitlines(keepends=True):
-                side = "train" if read < total * (1 - request.valid_fraction) else "valid"
-                read += len(line.encode("utf-8", "replace"))
-                yield Example("", (line,), fixed or side)
+    """Yield the lines of the text for `check-data`."""
+    read = make_reader(request, reporter)
+    total = sum(len(chunk.encode("utf-8", "replace")) for chunk in read(request.files, on_bad_row))
+    position = 0  # in bytes
+    for files, part in request.split_files():
+        for chunk in read(files, on_bad_row if part == "valid" else IgnoreBadRows()):
+            for line in chunk.splitlines(keepends=True):
+                side = "train" if position < total * (1 - request.valid_fraction) else "valid"
+                position += len(line.encode("utf-8", "replace"))
+                yield Example("", (line,), part or side)
 
 
 def split_text(
-    request: DataRequest, read: Read, total: int, on_bad_row: BadRowPolicy
+    request: DataRequest, read: TextReader, total: int, on_bad_row: BadRowPolicy
 ) -> Iterator[tuple[str, str]]:
-    """Pieces of text with the part that they are for: of one text, its end validates."""
+    """Yield (part, chunk); without validation files, the end of the text is held out."""
     for files, part in request.split_files():
         if part is None:
             yield from corpus.split_at_byte(
                 read(files, on_bad_row), round(total * (1 - request.valid_fraction))
             )
         else:
-            again = IgnoreBadRows() if part == "train" else on_bad_row
-            yield from ((part, piece) for piece in read(files, again))
+            policy = IgnoreBadRows() if part == "train" else on_bad_row  # train was read before
+            yield from ((part, chunk) for chunk in read(files, policy))

@@ -1,4 +1,4 @@
-"""What tasks on rows of a table share: texts that are read twice and written to stores."""
+"""Shared by the tasks on tables: rows are read twice, and their ids are written to stores."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -14,38 +14,37 @@ from glassformer.data.store import StoreWriter
 
 PARTS = ("train", "valid")
 
-
-Read = Callable[[BadRowPolicy], Iterable[Example]]  # readable again and again
+ExampleReader = Callable[[BadRowPolicy], Iterable[Example]]  # may be called more than once
 
 
 @dataclass
-class Survey:
-    """What a first pass finds: how many examples there are, and texts to train a tokenizer on."""
+class ExampleSummary:
+    """The result of a first pass: counts, and texts to train a tokenizer on."""
 
     count: int = 0
     labels: Counter[str] = field(default_factory=Counter)
     sample: list[str] = field(default_factory=list)
 
 
-def survey(examples: Iterable[Example]) -> Survey:
-    found, size = Survey(), 0
+def summarize_examples(examples: Iterable[Example]) -> ExampleSummary:
+    summary, size = ExampleSummary(), 0  # characters
     for example in examples:
-        found.count += 1
+        summary.count += 1
         if example.label is not None:
-            found.labels[example.label] += 1
+            summary.labels[example.label] += 1
         size += sum(map(len, example.texts))
         if size < MAX_TOKENIZER_CHARACTERS:
-            found.sample.extend(example.texts)
-    return found
+            summary.sample.extend(example.texts)
+    return summary
 
 
 @dataclass
-class Written:
-    """What a second pass wrote: how many examples of each part, with which labels."""
+class WriteSummary:
+    """The result of a second pass: the number of examples in each part, and their labels."""
 
     counts: Counter[str] = field(default_factory=Counter)
     labels: dict[str, list[str | None]] = field(default_factory=lambda: {p: [] for p in PARTS})
-    overlap: int = 0  # validation texts that stand in the training part too
+    leaks: int = 0  # validation texts that are also in the training part
 
 
 def write_stores(
@@ -53,38 +52,43 @@ def write_stores(
     encode: Callable[[Example], list[list[int]] | None],
     stores: dict[str, list[StoreWriter]],
     bar: ProgressBar,
-) -> Written:
-    """Write the ids of each example to the stores of its part; None leaves an example out."""
-    written, overlap = Written(), LeakCounter()
+) -> WriteSummary:
+    """Write the ids of each example to the stores of its part, one row per store.
+
+    Examples for which `encode` returns None are left out.
+    """
+    summary, leaks = WriteSummary(), LeakCounter()
     for example in examples:
         rows = encode(example)
         if rows is None:
             continue
         for store, ids in zip(stores[example.part], rows, strict=True):
             store.add(ids)
-        written.counts[example.part] += 1
-        written.labels[example.part].append(example.label)
-        overlap.add(example.part, example.key)
+        summary.counts[example.part] += 1
+        summary.labels[example.part].append(example.label)
+        leaks.add(example.part, example.key)
         bar.add(1)
     for writers in stores.values():
         for writer in writers:
             writer.close()
-    written.overlap = overlap.count()
-    return written
+    summary.leaks = leaks.count()
+    return summary
 
 
-def report_sizes(written: Written, what: str, reporter: Reporter, leaked: str) -> None:
-    train, valid = (f"{written.counts[part]:,}" for part in PARTS)
-    reporter(f"{train} {what} to learn from, {valid} to validate on")
-    if written.overlap:
+def report_sizes(summary: WriteSummary, unit: str, reporter: Reporter, leak_unit: str) -> None:
+    train, valid = (f"{summary.counts[part]:,}" for part in PARTS)
+    reporter(f"{train} {unit} for training, {valid} for validation")
+    if summary.leaks:
         reporter(
-            f"{written.overlap:,} of the validation {leaked} are among those to learn from: "
-            "too easy"
+            f"data leak: {summary.leaks:,} of the validation {leak_unit} also appear in the "
+            "training data; the score will be optimistic"
         )
 
 
-def writers(folder: Path, suffixes: tuple[str, ...], vocab: int) -> dict[str, list[StoreWriter]]:
-    """A writer for each part and suffix: train.source.ids, ..."""
+def open_writers(
+    folder: Path, suffixes: tuple[str, ...], vocab: int
+) -> dict[str, list[StoreWriter]]:
+    """Return a writer for each part and suffix: train.source.ids, ..."""
     return {
         part: [StoreWriter(folder / f"{part}{suffix}.ids", vocab) for suffix in suffixes]
         for part in PARTS

@@ -1,11 +1,11 @@
-"""A task is four small things: a spec, a dataset, an objective and a codec.
+"""The protocols that make a task: a spec, a dataset, an objective and a codec.
 
-    spec       its name, its models, what suits them, its metrics, its baseline: plain data
-    dataset    batches to train on, pure functions of (seed, step), and batches to evaluate on
-    objective  from a network and a batch to losses and scores, as sums with their counts
-    codec      from what a user gives to tensors, and from what a network returns to an answer
+    spec       names, default settings, metric and baseline: plain data
+    dataset    training batches, each a pure function of (seed, step), and validation batches
+    objective  losses and scores of a network on a batch, as sums with their counts
+    codec      from a user's examples to tensors, and from a network's output to predictions
 
-The trainer, `evaluate`, `predict` and the commands know a task only by these.
+The trainer, `evaluate`, `predict` and the commands use a task only through these.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,23 +51,23 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Artifacts:
-    """What a trained model needs beside its weights to be used; saved in its folder."""
+    """What a trained model needs besides its weights; saved in the model's folder."""
 
-    metadata: dict[str, Any] = field(default_factory=dict)  # labels, columns, sizes of the data
+    metadata: dict[str, Any] = field(default_factory=dict)  # labels, columns, data sizes
     tokenizer: Tokenizer | None = None
 
     @property
     def text_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise TypeError("this task reads text: its artifacts have a tokenizer")
+            raise TypeError("the artifacts of a text task must include a tokenizer")
         return self.tokenizer
 
 
 @dataclass
 class Scores:
-    """Sums over examples, and one row for each example where a metric needs them."""
+    """Sums over examples, and one row per example for metrics that need them, such as BLEU."""
 
-    sums: dict[str, Any] = field(default_factory=dict)  # numbers or arrays that add up
+    sums: dict[str, Any] = field(default_factory=dict)  # numbers or arrays
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, other: "Scores") -> None:
@@ -77,141 +77,167 @@ class Scores:
 
 
 class Batches(Protocol):
-    """Batches to train on."""
+    """Training batches."""
 
     @property
     def per_epoch(self) -> int:
-        """How many batches are one pass over the data."""
+        """Number of batches in one pass over the training data."""
         ...
 
     @property
     def truncated(self) -> int:
-        """How many examples are longer than the context."""
+        """Number of training examples that are longer than the context."""
         ...
 
     def at(self, step: int) -> Batch:
-        """The batch of a step: a pure function of the seed and the step."""
+        """Return the batch for a step, a pure function of the seed and the step."""
         ...
 
 
 class Dataset(Protocol):
-    """The examples of a task, split into a part to train on and one to validate on."""
+    """The examples of a task, split into a training part and a validation part.
+
+    It reads only what `TaskSpec.prepare` wrote to `folder`; the split never changes.
+    """
 
     artifacts: Artifacts
-    size: int  # tokens, pixels or ratings to train on
-    predictions: int  # that one pass over the training part asks for
-    eval_size: int  # tokens or examples to validate on
+    size: int  # training tokens, pixels or ratings
+    predictions: int  # predictions in one pass over the training part
+    eval_size: int  # validation tokens or examples
 
     def __init__(self, artifacts: Artifacts, folder: Path) -> None: ...
 
     def sizes(self) -> dict[str, int]:
-        """Settings of a model that the data decides, such as `vocab`."""
+        """Return the model settings that the data determines, such as `vocab`."""
         ...
 
     def train_batches(self, batch: int, context: int | None, seed: int) -> Batches:
-        """Batches of `batch` examples, or of about `batch` tokens for a task whose train settings
-        have `batch_tokens`."""
+        """Return the training batches.
+
+        `batch` counts examples, or tokens (approximately) if the task's train settings include
+        `batch_tokens`. `context` is the maximum sequence length; None means unlimited.
+        """
         ...
 
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
-        """The validation part, or always the same `limit` of its tokens or examples, in batches
-        that suit the network; `context` overrides how much of a running text it reads at once."""
+        """Yield the validation part in batches that suit the network.
+
+        With `limit`, yield a fixed subset of that many tokens or examples. `context` overrides the
+        window length on running text. No randomness: equal arguments give equal batches.
+        """
         ...
 
     def preview_batch(self, context: int | None) -> Batch:
-        """A few examples of the validation part, to show while a network trains."""
+        """Return a few validation examples to show during training."""
         ...
 
-    def fit(self, network: Network, share: float) -> float:
-        """Fit a model by counting about this share of the training part: returns which share."""
+    def fit(self, network: Network, fraction: float) -> float:
+        """Fit a baseline in one pass over about this fraction of the training part.
+
+        Returns the fraction actually used, which may be smaller to save memory.
+        """
         ...
 
 
 class Objective(Protocol):
-    """What a network is trained for, and how it is measured."""
+    """How a network is trained and evaluated on batches of the dataset."""
 
     def __init__(self, artifacts: Artifacts) -> None: ...
 
     @property
     def groups(self) -> tuple[str | None, ...]:
-        """Prefixes of the names of parameters that are updated in turn; None: all."""
+        """Parameter-name prefixes of the groups that are updated in turn; None means all."""
         ...
 
     def count(self, batch: Batch) -> int:
-        """How many predictions a batch asks for: its losses are divided by it."""
+        """Return the number of predictions in a batch, by which its losses are divided."""
         ...
 
     def losses(
         self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
     ) -> Iterator[Tensor]:
-        """The sum of the losses over a batch, for each of `groups`: its parameters are updated
-        before the next one is asked for."""
+        """Yield one scalar per entry of `groups`: the loss summed over the batch.
+
+        The parameters of a group are updated before the next loss is computed.
+        """
         ...
 
-    def scores(self, network: Network, batch: Batch) -> Scores: ...
+    def scores(self, network: Network, batch: Batch) -> Scores:
+        """Return the scores of one batch; the scores of a dataset are the sum over its batches."""
+        ...
 
-    def metrics(self, scores: Scores) -> dict[str, Any]: ...
+    def metrics(self, scores: Scores) -> dict[str, Any]:
+        """Return metrics by name from the summed scores, including `TaskSpec.metric`."""
+        ...
 
 
 class Codec(Protocol):
-    """From a user's examples to tensors, and from what a network returns to answers."""
+    """Converts a user's examples to tensors, and a network's output to predictions.
+
+    `decode(run(network, encode(examples)))` has one prediction per example, in the same order.
+    """
 
     def __init__(self, artifacts: Artifacts) -> None: ...
 
-    batch_size: int  # examples that are answered at once
+    batch_size: int  # maximum number of examples per call of `encode`
 
-    def encode(self, examples: Sequence[Any], context: int | None = None) -> Batch: ...
+    def encode(self, examples: Sequence[Any], context: int | None = None) -> Batch:
+        """Return the examples as one batch, truncated to `context` if the task truncates."""
+        ...
 
     @property
     def run(self) -> Callable[..., Any]:
-        """What a network makes of a batch, given options: probabilities, or ids that it wrote."""
+        """The function (network, batch, **options) that returns probabilities or generated ids."""
         ...
 
     def decode(self, output: Any) -> list[Any]:
-        """One answer for each example."""
+        """Return one prediction per example from the output of `run`."""
         ...
 
     def preview(self, network: Network, batch: Batch) -> str:
-        """Answers to a preview batch, as lines of text."""
+        """Return the predictions for a preview batch as lines of text."""
         ...
 
 
 @dataclass(frozen=True)
 class TaskSpec:
+    """The plain data of a task and the classes of its parts.
+
+    `prepare` reads the user's files, writes the encoded data to a folder and returns the artifacts.
+    `examples` yields the raw examples for `check-data`. Each function in `plots` draws the scores
+    of an evaluation to a file.
+    """
+
     name: str
-    models: tuple[str, ...]  # the architectures that can do it; the first is the default
-    model_settings: Mapping[str, Any]  # that suit the default model
+    models: tuple[str, ...]  # architectures; the first is the default
+    model_settings: Mapping[str, Any]  # defaults of the default model
     train_settings: Mapping[str, Any]
-    metric: Metric  # by which it is compared with its baseline
-    unit: str  # what its speed is counted in
-    eval_limit: int  # tokens or examples of an evaluation during training
-    prepare: Callable[[DataRequest, Path, Reporter], Artifacts]  # reads files, fills a folder
-    examples: Callable[
-        [DataRequest, BadRowPolicy, Reporter], Iterator[Example]
-    ]  # for a look at data
+    metric: Metric  # compared with the baseline's
+    unit: str  # of training speed
+    eval_limit: int  # tokens or examples per evaluation during training
+    prepare: Callable[[DataRequest, Path, Reporter], Artifacts]
+    examples: Callable[[DataRequest, BadRowPolicy, Reporter], Iterator[Example]]
     dataset: type[Dataset]
     objective: type[Objective]
     codec: type[Codec]
-    final_eval_limit: int | None = None
-    is_table: bool = True  # whether its data are rows, not running text
-    task_variants: Mapping[str, str] = field(
-        default_factory=dict
-    )  # what other models become for it
+    final_eval_limit: int | None = None  # tokens or examples; None: all
+    is_table: bool = True  # rows rather than running text
+    task_variants: Mapping[str, str] = field(default_factory=dict)  # base model -> model to train
     baseline_model: str | None = None
-    baseline_name: str = ""  # what that is, in words
+    baseline_name: str = ""  # shown to users
     plots: Mapping[str, Callable[[Scores, Artifacts, Path], None]] = field(default_factory=dict)
 
     def open(self, artifacts: Artifacts, folder: Path) -> "Task":
-        """The task on data that `prepare` has written to a folder."""
+        """Open the data that `prepare` wrote to a folder."""
         dataset = self.dataset(artifacts, folder)
         return Task(self, dataset, self.objective(artifacts), self.codec(artifacts))
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task on its data."""
+    """A task bound to its data."""
 
     spec: TaskSpec
     dataset: Dataset
@@ -228,14 +254,14 @@ class Task:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What a folder of a model says of its task."""
+        """The task table in the config of a saved model."""
         return {"name": self.name, **self.artifacts.metadata}
 
     @torch.inference_mode()
     def evaluate(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> tuple[dict[str, Any], Scores]:
-        """The metrics of a network on the validation part, or on some of it, and their scores."""
+        """Return the metrics on the validation part, or on a subset, and the summed scores."""
         total = Scores()
         for batch in self.dataset.eval_batches(network, limit, context):
             total.add(self.objective.scores(network, on_device(batch, network)))
