@@ -362,8 +362,8 @@ def test_commands_list_runs_models_and_figures(home):
     figures = json.loads(command("evaluate", home / "classify", home / "reviews.csv", "--json"))
     assert figures.keys() >= {"task", "model", "examples", "loss", "accuracy", "f1", "seconds"}
     assert "perplexity" in command("evaluate", home / "generate")
-    assert "is no run" in command("evaluate", home, code=1)
-    assert "only running text" in command("evaluate", home / "classify", "--context", 9, code=1)
+    assert "is not a run folder" in command("evaluate", home, code=1)
+    assert "context is for tasks on running text" in command("evaluate", home / "classify", "--context", 9, code=1)
     longer = command("evaluate", home / "generate", "--context", 64, code=1)
     assert "64 tokens do not fit into a context of 32" in longer
 
@@ -447,9 +447,9 @@ def test_a_recipe_is_a_file(home, tmp_path):
     model = load(tmp_path / "r")
     assert (model.name, model.config.dim, model.tokenizer.kind) == ("llama", 32, "bytes")
     for wrong, message in (
-        ('task = "fly"', "there is no task 'fly'"),
+        ('task = "fly"', "unknown task 'fly'"),
         ('task = "generate"\n[data]\nfoo = 1', "no setting 'data.foo'"),
-        ('task = "generate"\n[modle]\ndim = 1', "no 'modle' in a recipe; did you mean 'model'"),
+        ('task = "generate"\n[modle]\ndim = 1', "unknown entry 'modle' in a recipe; did you mean 'model'"),
         ("steps = ", "is not TOML"),
     ):
         recipe.write_text(wrong)

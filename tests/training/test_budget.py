@@ -7,7 +7,7 @@ from glassformer import GlassError
 from glassformer.core.reporter import NullReporter
 from glassformer.training import budget as budgets
 from glassformer.training import train as training
-from glassformer.training.budget import OVERHEAD, Deadline, StepBudget
+from glassformer.training.budget import OVERHEAD_SECONDS, Deadline, StepBudget
 from glassformer.training.settings import TrainingSettings, lr_at
 from glassformer.training.trainer import Trainer
 
@@ -58,7 +58,7 @@ def test_time_for_setting_up_is_part_of_the_budget(tmp_path):
     assert budget.left == pytest.approx(60.0)
     assert budget.begin(0).position == 0
     clock.now += 30
-    assert budget.begin(1).position / budgets.UNITS == pytest.approx(30 / (60 - OVERHEAD))
+    assert budget.begin(1).position / budgets.SCHEDULE_UNITS == pytest.approx(30 / (60 - OVERHEAD_SECONDS))
     clock.now += 30
     assert budget.is_spent(2)
     assert deadline(tmp_path, Clock(), spent=500.0).left == 0
@@ -67,7 +67,7 @@ def test_time_for_setting_up_is_part_of_the_budget(tmp_path):
 def test_at_least_one_step_is_taken(tmp_path):
     budget = deadline(tmp_path, Clock(), spent=500.0)
     assert not budget.is_spent(0)
-    assert budget.begin(0).position == budgets.UNITS
+    assert budget.begin(0).position == budgets.SCHEDULE_UNITS
     assert budget.is_spent(1)
 
 
@@ -77,7 +77,7 @@ def test_time_left_only_falls(tmp_path):
     for step, seconds in enumerate([1, 30, 0.1, 0.1, 7]):
         budget.begin(step)
         clock.now += seconds
-        budget.add_evaluation(seconds, 3 * seconds)
+        budget.record_evaluation(seconds, 3 * seconds)
         left.append(budget.seconds_left(step + 1, pace=seconds))
     assert left == sorted(left, reverse=True)
     assert left[0] < 100
@@ -86,7 +86,7 @@ def test_time_left_only_falls(tmp_path):
 def test_evaluations_take_a_small_part_of_the_time(tmp_path):
     clock = Clock()
     budget, evaluated, step = deadline(tmp_path, clock, seconds=1000.0), 0.0, 0
-    budget.plan_end(evaluation=12.0, final=100.0)
+    budget.reserve_time(evaluation=12.0, final=100.0)
     while not budget.is_spent(step):
         moment = budget.begin(step)
         clock.now += 1.0
@@ -94,9 +94,9 @@ def test_evaluations_take_a_small_part_of_the_time(tmp_path):
         if moment.should_evaluate:
             clock.now += 12.0
             evaluated += 12.0
-            budget.add_evaluation(12.0, 100.0)
+            budget.record_evaluation(12.0, 100.0)
     assert 0 < evaluated <= 0.075 * (clock.now - 100)
-    assert budget.reserve == pytest.approx(12 + 75 + OVERHEAD)  # the final one is cut to its share
+    assert budget.reserve == pytest.approx(12 + 75 + OVERHEAD_SECONDS)  # the final one is cut to its share
     assert clock.now - 100 + budget.reserve == pytest.approx(1000, abs=14)
 
 
@@ -151,7 +151,7 @@ def format_duration(monkeypatch):
 
 
 def train(book, run, **options):
-    given = {"minutes": 0.5, "tell": NullReporter(), **EXACT, **options}
+    given = {"minutes": 0.5, "reporter": NullReporter(), **EXACT, **options}
     return training.train("generate", book, run=run, settings=TINY, **given)
 
 
@@ -160,15 +160,15 @@ def test_a_run_ends_at_its_deadline(tmp_path, book, clock, seconds):
     clock.step = seconds
     start_time = clock.now
     result = train(book, tmp_path / "run")
-    assert clock.now - start_time == pytest.approx(30 - OVERHEAD, abs=seconds)
-    assert result["steps"] == pytest.approx((30 - OVERHEAD) / seconds, abs=1)
+    assert clock.now - start_time == pytest.approx(30 - OVERHEAD_SECONDS, abs=seconds)
+    assert result["steps"] == pytest.approx((30 - OVERHEAD_SECONDS) / seconds, abs=1)
     assert "minutes = 0.5" in (tmp_path / "run" / "config.toml").read_text()
     lines = (tmp_path / "run" / "schedule.log").read_text().splitlines()
     assert len(lines) == result["steps"]
     start_time = clock.now
     more = training.resume(tmp_path / "run", NullReporter(), minutes=0.25)
     assert more["steps"] > result["steps"]
-    assert clock.now - start_time == pytest.approx(15 - OVERHEAD, abs=2 * seconds)
+    assert clock.now - start_time == pytest.approx(15 - OVERHEAD_SECONDS, abs=2 * seconds)
 
 
 def test_a_run_that_was_killed_comes_to_the_same_weights(tmp_path, book, clock, monkeypatch):
@@ -212,4 +212,4 @@ def test_a_resumed_run_has_the_rest_of_its_time(tmp_path, book, clock, monkeypat
     clock.now += 10_000  # a night in between
     start_time = clock.now
     training.resume(tmp_path / "run", NullReporter())
-    assert clock.now - start_time == pytest.approx(30 - OVERHEAD - 10 * clock.step, abs=1)
+    assert clock.now - start_time == pytest.approx(30 - OVERHEAD_SECONDS - 10 * clock.step, abs=1)

@@ -22,7 +22,7 @@ from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
 from glassformer.training.compare import Contender, compare
 from glassformer.training.evaluate import evaluate
-from glassformer.training.setup import of_size
+from glassformer.training.setup import scale_to_parameters
 from glassformer.training.train import resume, train
 
 TINY = ["model.dim=32", "model.depth=1", "model.context=32", "train.batch_size=4"]
@@ -48,12 +48,12 @@ def test_models_are_compared_under_one_budget_and_nothing_is_done_twice(book, tm
     assert (tmp_path / "both" / "compare.png").stat().st_size > 5000
     assert load(tmp_path / "both" / "gpt2-heads=2").config.heads == 2
 
-    previous_ids = (
+    before = (
         (tmp_path / "both" / "recurrent" / "best" / "model.safetensors").stat().st_mtime_ns
     )
     assert both(book, tmp_path / "both", *names)[1] == rows
     after = (tmp_path / "both" / "recurrent" / "best" / "model.safetensors").stat().st_mtime_ns
-    assert previous_ids == after
+    assert before == after
     with pytest.raises(GlassError, match="holds another comparison"):
         both(book, tmp_path / "both", *names, seed=3)
 
@@ -84,7 +84,7 @@ def test_a_contender_has_a_name_that_a_folder_can_have():
 def test_a_width_is_found_for_a_number_of_parameters(name):
     kind = MODELS[name]
     settings = {"heads": 4} if "heads" in kind.Config.__dataclass_fields__ else {}
-    shape = of_size(name, kind.Config(vocab=100, depth=2, **settings), 400_000)
+    shape = scale_to_parameters(name, kind.Config(vocab=100, depth=2, **settings), 400_000)
     size = sum(p.numel() for p in kind(shape).parameters())
     assert abs(size - 400_000) < 40_000
 
@@ -170,10 +170,10 @@ def test_a_comparison_that_was_stopped_goes_on(book, tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     requests = {"task": "generate", "seed": 3}
-    assert module.folder_for(requests, Path("runs")) == Path("runs/compare-1")
-    module.begun(Path("runs/compare-1"), requests)
-    assert module.folder_for(requests, Path("runs")) == Path("runs/compare-1")
-    assert module.folder_for({**requests, "seed": 4}, Path("runs")) == Path("runs/compare-2")
+    assert module.find_folder(requests, Path("runs")) == Path("runs/compare-1")
+    module.open_comparison(Path("runs/compare-1"), requests)
+    assert module.find_folder(requests, Path("runs")) == Path("runs/compare-1")
+    assert module.find_folder({**requests, "seed": 4}, Path("runs")) == Path("runs/compare-2")
 
 
 def test_a_models_own_settings_win_over_common_ones(tmp_path, monkeypatch):
@@ -188,7 +188,7 @@ def test_a_models_own_settings_win_over_common_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "in_a_process", answer)
     (tmp_path / "one").mkdir()
     common = {"task": "generate", "data": [], "settings": ["model.depth=9", "train.batch_size=4"]}
-    module.contend(Contender("gpt2:depth=2"), tmp_path / "one", common)
+    module.train_contender(Contender("gpt2:depth=2"), tmp_path / "one", common)
     assert requests[0]["settings"] == [
         "model.depth=9",
         "train.batch_size=4",

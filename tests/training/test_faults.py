@@ -38,7 +38,7 @@ EXACT = {"device": "cpu", "precision": "float32", "threads": 1}
 
 
 def train(book, run, **options):
-    usual = {"steps": 12, "save_every": 3, "evaluate_every": 4, "tell": NullReporter(), **EXACT}
+    usual = {"steps": 12, "save_every": 3, "evaluate_every": 4, "reporter": NullReporter(), **EXACT}
     return training.train("generate", book, run=run, settings=TINY, **{**usual, **options})
 
 
@@ -295,14 +295,14 @@ def test_what_is_not_finite_changes_no_weight_and_is_named(tmp_path, book, injec
             trainer.take_step(trainer.budget.begin(trainer.state.step))
         inject(trainer)
         (optimizer,) = trainer.step.optimizers.values()
-        previous_ids = {n: v.clone() for n, v in trainer.network.state_dict().items()}
+        before = {n: v.clone() for n, v in trainer.network.state_dict().items()}
         moments = [v.clone() for s in optimizer.state.values() for v in s.values()]
         for _ in range(2):
             result = trainer.take_step(trainer.budget.begin(trainer.state.step))
-            recovery.skip_step(trainer, result.not_finite)
+            recovery.skip_step(trainer, result.non_finite)
         after = trainer.network.state_dict()
         assert all(
-            torch.equal(previous_ids[n], after[n]) or "norm.weight" in n for n in previous_ids
+            torch.equal(before[n], after[n]) or "norm.weight" in n for n in before
         )
         now = [v for s in optimizer.state.values() for v in s.values()]
         assert all(torch.equal(a, b) for a, b in zip(moments, now, strict=True))
@@ -434,15 +434,15 @@ def test_a_context_that_is_too_long_is_named_or_made_shorter(tmp_path, book, mon
 def test_an_old_run_stays_until_the_new_one_has_begun(tmp_path, book):
     run = tmp_path / "run"
     train(book, run)
-    previous_ids = hashes(run)
+    before = hashes(run)
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(GlassError, match="the files are empty"):
         train(tmp_path / "empty.txt", run, overwrite=True)
-    assert hashes(run) == previous_ids
+    assert hashes(run) == before
     with pytest.raises(GlassError, match="would take its place"):
         train(book, run, overwrite=True, base=run)
     train(book, run, overwrite=True, seed=1)
-    assert hashes(run) != previous_ids
+    assert hashes(run) != before
     assert {p.name for p in tmp_path.iterdir()} == {"run", "book.txt", "empty.txt"}
     (tmp_path / "work" / "cache").mkdir(parents=True)
     with pytest.raises(GlassError, match="is no run"):
@@ -575,7 +575,7 @@ def test_sizes_that_no_machine_has_are_refused_at_once(
     tmp_path, book, monkeypatch, setting, message
 ):
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    previous_ids = torch.get_num_threads()
+    before = torch.get_num_threads()
     with pytest.raises(GlassError, match=message):
         training.train(
             "generate",
@@ -586,12 +586,12 @@ def test_sizes_that_no_machine_has_are_refused_at_once(
             reporter=NullReporter(),
         )
     assert not (tmp_path / "run").exists()
-    assert torch.get_num_threads() == previous_ids
+    assert torch.get_num_threads() == before
 
 
 def test_a_wide_and_deep_network_is_refused_before_it_is_allocated(tmp_path, book):
     settings = ["model.dim=16384", "model.depth=1000", "model.heads=16"]
-    previous_ids = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(GlassError, match=r"3,2.* parameters need about .* GB"):
         training.train(
             "generate",
@@ -601,7 +601,7 @@ def test_a_wide_and_deep_network_is_refused_before_it_is_allocated(tmp_path, boo
             steps=3,
             reporter=NullReporter(),
         )
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - previous_ids < 500_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
 
 
 def test_weights_that_do_not_learn_need_no_room_for_it(monkeypatch):
@@ -634,7 +634,7 @@ def test_a_run_in_which_some_weights_get_no_gradient_goes_on(tmp_path, book):
 def test_a_number_of_parameters_is_met_as_nearly_as_a_width_can(parameters):
     kind = MODELS["gpt2"]
     shape = kind.Config(vocab=50, context=16, depth=2, heads=4)
-    found = setup.of_size("gpt2", shape, parameters)
+    found = setup.scale_to_parameters("gpt2", shape, parameters)
     off = {
         dim: abs(setup.count_parameters("gpt2", replace(shape, dim=dim)) - parameters)
         for dim in range(8, 400, 8)

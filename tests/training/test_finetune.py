@@ -16,7 +16,7 @@ from glassformer.tasks.check import RecordingReporter
 from glassformer.text.plain import Characters, Words
 from glassformer.training import train as training
 from glassformer.training.optimizers import adamw, layers_after
-from glassformer.training.request import GENTLE, Request
+from glassformer.training.request import FINETUNE_LR_FACTOR, Request
 from glassformer.training.run import Run
 from glassformer.training.settings import TrainingSettings
 
@@ -26,7 +26,7 @@ SMALL = [*TINY, "model.context=32", "train.batch_size=4"]
 
 
 def go(task, *data, **options):
-    return training.train(task, *data, **{"steps": 20, "tell": NullReporter(), **EXACT, **options})
+    return training.train(task, *data, **{"steps": 20, "reporter": NullReporter(), **EXACT, **options})
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +60,9 @@ def test_an_adapter_in_the_weights_gives_what_it_gave_beside_them(name):
     network.load_state_dict(case.network.state_dict())
     text = ids()
     read = (text, source(len(text))) if name == "translator" else (text,)
-    previous_ids = network(*read)
+    before = network(*read)
     add_lora(network, network.stacks, 4)
-    torch.testing.assert_close(network(*read), previous_ids)
+    torch.testing.assert_close(network(*read), before)
     learns = {n for n, p in network.named_parameters() if p.requires_grad}
     assert learns
     assert all(n.endswith((".up", ".down")) for n in learns)
@@ -71,7 +71,7 @@ def test_an_adapter_in_the_weights_gives_what_it_gave_beside_them(name):
             if isinstance(module, LoRA):
                 module.up.normal_(std=0.1)
     beside = network(*read)
-    assert not torch.allclose(beside, previous_ids)
+    assert not torch.allclose(beside, before)
     merge_lora(network)
     assert not any(isinstance(m, LoRA) for m in network.modules())
     torch.testing.assert_close(network(*read), beside, atol=1e-5, rtol=1e-5)
@@ -142,19 +142,19 @@ def test_what_read_text_learns_to_sort_it(home, tmp_path, base, model, kept):
     assert torch.equal(
         ours.network.state_dict()["body.token.weight"], theirs.network.state_dict()[kept]
     )
-    anew = next(line for line in told.lines if line.startswith("starts from"))
-    assert "head.weight" in anew
-    assert "blocks" not in anew
+    from_scratch = next(line for line in told.lines if line.startswith("starts from"))
+    assert "head.weight" in from_scratch
+    assert "blocks" not in from_scratch
 
 
 def test_what_has_learnt_already_learns_gently_and_nothing_else_does():
-    def rate(*, anew):
-        return Request.of("classify", (), None, (), {}, anew=anew).learning.lr
+    def rate(*, from_scratch):
+        return Request.of("classify", (), None, (), {}, from_scratch=from_scratch).learning.lr
 
     usual = TASKS["classify"].train_settings["lr"]
     for _ in range(2):
-        assert rate(anew=True) == usual
-        assert rate(anew=False) == pytest.approx(GENTLE * usual)
+        assert rate(from_scratch=True) == usual
+        assert rate(from_scratch=False) == pytest.approx(FINETUNE_LR_FACTOR * usual)
 
 
 def test_labels_that_are_the_same_keep_their_head(home, tmp_path):

@@ -137,11 +137,11 @@ def test_a_run_goes_on_in_float32_where_its_precision_cannot_run(files, tmp_path
 def test_a_gradient_that_overflows_lowers_the_scale_and_the_step_is_taken(tmp_path, book):
     trainer = small_trainer(tmp_path, book, precision="float16", ema_decay=0.9)
     average = trainer.step.ema.network
-    previous_ids, mean = weights_of(trainer.network).clone(), weights_of(average).clone()
+    before, mean = weights_of(trainer.network).clone(), weights_of(average).clone()
     trainer.step.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)  # far above what fits
     take_step(trainer)
     assert trainer.step.scaler.get_scale() < 2.0**40
-    assert not torch.equal(weights_of(trainer.network), previous_ids)
+    assert not torch.equal(weights_of(trainer.network), before)
     assert not torch.equal(weights_of(average), mean)
     assert (trainer.state.step, trainer.state.skipped) == (1, 0)
 
@@ -151,12 +151,12 @@ def test_a_gradient_that_is_infinite_at_any_scale_is_a_step_that_is_not_taken(tm
     weight = trainer.network.blocks[0].attention.query.weight
     weight.register_hook(lambda gradient: gradient * float("inf"))
     average = trainer.step.ema.network
-    previous_ids, mean = weights_of(trainer.network).clone(), weights_of(average).clone()
+    before, mean = weights_of(trainer.network).clone(), weights_of(average).clone()
     results = [take_step(trainer) for _ in range(PATIENCE)]
-    assert torch.equal(weights_of(trainer.network), previous_ids)
+    assert torch.equal(weights_of(trainer.network), before)
     assert torch.equal(weights_of(average), mean)
     assert trainer.state.skipped == PATIENCE
-    assert all("query.weight" in result.not_finite for result in results)
+    assert all("query.weight" in result.non_finite for result in results)
 
 
 def test_a_norm_that_overflows_though_no_gradient_does_is_a_step_that_is_not_taken(tmp_path, book):
@@ -196,11 +196,11 @@ def test_the_scale_of_the_loss_changes_neither_the_norm_nor_the_update(tmp_path,
 def test_clipping_makes_the_norm_of_the_gradient_as_large_as_it_may_be(tmp_path, book):
     """With plain gradient descent the update shows it: rate times clip."""
     trainer = small_trainer(tmp_path, book, clip=0.05)
-    previous_ids = weights_of(trainer.network).clone()
+    before = weights_of(trainer.network).clone()
     tables = [{"params": list(trainer.network.parameters()), "scale": 1.0}]
     trainer.step.optimizers[None] = torch.optim.SGD(tables, lr=0.1)
     result = take_step(trainer)
     rate = result.lr
     assert result.norm > 0.05
-    moved = weights_of(trainer.network) - previous_ids
+    moved = weights_of(trainer.network) - before
     assert float(moved.norm()) == pytest.approx(rate * 0.05, rel=1e-3)

@@ -31,7 +31,7 @@ from glassformer.training.autotune import Autotune
 from glassformer.training.budget import StepBudget
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.optimizers import EMA, adamw
-from glassformer.training.plots import spikes
+from glassformer.training.plots import find_spikes
 from glassformer.training.run import Run, next_run
 from glassformer.training.settings import TrainingSettings, lr_at
 from glassformer.training.step import Step
@@ -43,7 +43,7 @@ TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "t
 
 def small_trainer(tmp_path, book, **settings):
     run = Run.create(tmp_path / f"run{len(list(tmp_path.iterdir()))}")
-    task = task_on("generate", DataRequest(files=(book,)), run.cache)
+    task = open_task("generate", DataRequest(files=(book,)), run.cache)
     options = TrainingSettings(**{"steps": 20, "device": "cpu", "precision": "float32", **settings})
     torch.manual_seed(0)
     kind, vocab = MODELS["gpt2"], task.artifacts.tokenizer.vocab
@@ -51,7 +51,7 @@ def small_trainer(tmp_path, book, **settings):
     return trainer_for(kind(shape), task, options, run)
 
 
-def task_on(name, request, folder, reporter=None):
+def open_task(name, request, folder, reporter=None):
     spec = TASKS[name]
     return spec.open(spec.prepare(request, folder, reporter or NullReporter()), folder)
 
@@ -93,7 +93,7 @@ def test_pieces_count_by_their_predictions(tmp_path):
     kind = MODELS["translator"]
     for pieces in (1, 3):
         run = Run.create(tmp_path / f"run{pieces}")
-        task = task_on("translate", DataRequest(files=(file,)), run.cache)
+        task = open_task("translate", DataRequest(files=(file,)), run.cache)
         torch.manual_seed(0)
         vocab = task.artifacts.tokenizer.vocab
         shape = kind.Config(vocab=vocab, dim=16, depth=1, heads=2, hidden=16, dropout=0.0)
@@ -121,19 +121,19 @@ def test_blocks_that_are_computed_again_give_the_same(tmp_path, book):
 
 def test_adamw_is_torchs_and_only_matrices_decay(tmp_path, book):
     network = copy.deepcopy(CASES["gpt2"].network)
-    optimiser = adamw(network, TrainingSettings(weight_decay=0.3), None)
-    decays = {id(p): g["weight_decay"] for g in optimiser.param_groups for p in g["params"]}
+    optimizer = adamw(network, TrainingSettings(weight_decay=0.3), None)
+    decays = {id(p): g["weight_decay"] for g in optimizer.param_groups for p in g["params"]}
     for name, parameter in network.named_parameters():
         assert decays[id(parameter)] == (0.3 if parameter.ndim >= 2 else 0.0), name
-    assert optimiser.defaults["fused"]
+    assert optimizer.defaults["fused"]
 
 
 def test_adamw_is_what_its_paper_says():
-    """Five steps of the optimiser against the formulas, written out."""
+    """Five steps of the optimizer against the formulas, written out."""
     network = Network(None)
     network.add_module("layer", torch.nn.Linear(3, 2))
     settings = TrainingSettings(lr=0.1, weight_decay=0.2, beta2=0.95)
-    optimiser = adamw(network, settings, None)
+    optimizer = adamw(network, settings, None)
     mine = {name: p.detach().double().clone() for name, p in network.named_parameters()}
     first = {name: torch.zeros_like(value) for name, value in mine.items()}
     second = {name: torch.zeros_like(value) for name, value in mine.items()}
@@ -148,7 +148,7 @@ def test_adamw_is_what_its_paper_says():
             second[name] = 0.95 * second[name] + 0.05 * g**2
             mean, square = first[name] / (1 - 0.9**step), second[name] / (1 - 0.95**step)
             mine[name] -= 0.1 * (decay * mine[name] + mean / (square.sqrt() + 1e-8))
-        optimiser.step()
+        optimizer.step()
     for name, p in network.named_parameters():
         torch.testing.assert_close(p.double(), mine[name], atol=1e-6, rtol=1e-5)
 
@@ -173,23 +173,23 @@ def test_the_gradient_is_clipped(tmp_path, book):
 def test_averaged_weights_follow_slowly():
     network = copy.deepcopy(CASES["gpt2"].network)
     average = EMA(network, 0.9)
-    previous_ids = weights_of(network)
+    before = weights_of(network)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(1.0)
     average.update(network, 1000)
-    torch.testing.assert_close(weights_of(average.network), previous_ids + 0.1)
+    torch.testing.assert_close(weights_of(average.network), before + 0.1)
 
 
 def test_averaged_weights_follow_quickly_at_first():
     """After so few steps that the mean would be of what a network started as."""
     network = copy.deepcopy(CASES["gpt2"].network)
-    average, previous_ids = EMA(network, 0.999), weights_of(network)
+    average, before = EMA(network, 0.999), weights_of(network)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(1.0)
     average.update(network, 1)
-    torch.testing.assert_close(weights_of(average.network), previous_ids + 1 - 2 / 11)
+    torch.testing.assert_close(weights_of(average.network), before + 1 - 2 / 11)
 
 
 def test_going_back_keeps_what_was_found_and_spent(tmp_path, book):
@@ -263,11 +263,11 @@ def test_trial_steps_leave_no_trace(tmp_path, book):
 )
 def test_schedules_are_those_of_torch(schedule, theirs):
     settings = TrainingSettings(lr=2.0, warmup=0.0, schedule=schedule, min_lr_ratio=0.1)
-    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
-    reference = theirs(optimiser)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
+    reference = theirs(optimizer)
     for step in range(100):
-        assert lr_at(step, 100, settings) == pytest.approx(optimiser.param_groups[0]["lr"])
-        optimiser.step()
+        assert lr_at(step, 100, settings) == pytest.approx(optimizer.param_groups[0]["lr"])
+        optimizer.step()
         reference.step()
 
 
@@ -300,9 +300,9 @@ def test_wrong_settings_are_named(settings, message):
 def test_leaps_of_the_loss_are_found():
     noise = [math.sin(i * 7.0) * 0.05 for i in range(200)]
     falling = [3 * 0.99**i + n for i, n in enumerate(noise)]
-    assert spikes(falling) == []
+    assert find_spikes(falling) == []
     falling[120] += 1.5
-    assert spikes(falling) == [120]
+    assert find_spikes(falling) == [120]
 
 
 def test_times_are_read_by_people():
@@ -381,7 +381,7 @@ def test_a_run_in_pieces_equals_one_run(tmp_path, book, more, monkeypatch):
 def test_the_best_weights_are_those_of_the_metric_that_was_asked_for(tmp_path):
     """By default the loss; a metric that the task lacks is named before anything is trained."""
     file, small = labelled(tmp_path), ["model.dim=16", "model.heads=1", "model.depth=1"]
-    options = {"steps": 30, "evaluate_every": 3, "device": "cpu", "tell": NullReporter()}
+    options = {"steps": 30, "evaluate_every": 3, "device": "cpu", "reporter": NullReporter()}
     for metric, sign in (("loss", -1), ("accuracy", 1)):
         run = tmp_path / metric
         train(
@@ -459,7 +459,7 @@ def paired(tmp_path):
 def test_a_pass_asks_for_as_many_predictions_as_are_said(tmp_path):
     for name, file in (("classify", labelled(tmp_path)), ("translate", paired(tmp_path))):
         (tmp_path / name).mkdir()
-        task = task_on(name, DataRequest(files=(file,)), tmp_path / name)
+        task = open_task(name, DataRequest(files=(file,)), tmp_path / name)
         batches = task.dataset.train_batches(1, None, 0)
         counts = [task.objective.count(batches.at(step)) for step in range(batches.per_epoch)]
         assert sum(counts) == task.dataset.predictions
@@ -468,7 +468,7 @@ def test_a_pass_asks_for_as_many_predictions_as_are_said(tmp_path):
 @torch.no_grad()
 def test_a_text_is_read_in_windows_of_a_context(tmp_path, book):
     network = CASES["gpt2"].network
-    task = task_on("generate", DataRequest(files=(book,)), tmp_path)
+    task = open_task("generate", DataRequest(files=(book,)), tmp_path)
     text = torch.from_numpy(task.dataset.valid.read(0, task.dataset.valid.size))
     last = len(text) - 1
     nats = [math.log(network.config.vocab)]  # for the first
@@ -486,7 +486,7 @@ def test_what_is_fitted_reads_a_text_as_one(tmp_path, book, monkeypatch):
     """Its long windows overlap by more than it looks back, so that no token lacks its context."""
     monkeypatch.setattr("glassformer.tasks.generate.FITTED_WINDOW", 50)
     network = CASES["markov"].network
-    task = task_on("generate", DataRequest(files=(book,)), tmp_path)
+    task = open_task("generate", DataRequest(files=(book,)), tmp_path)
     text = torch.from_numpy(task.dataset.valid.read(0, task.dataset.valid.size))
     nats = math.log(network.config.vocab) - float(network.target_probs(text).double().log().sum())
     assert task.evaluate(network)[1].sums["nats"] == pytest.approx(nats, rel=1e-6)
@@ -499,7 +499,7 @@ def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):
     file.write_text("ab" * 900 + "aZ" * 100)  # the Z stands only in the last tenth
     fresh = DataRequest(files=(file,), base_tokenizer=Characters.train(["ab"]), valid_fraction=1.0)
     (tmp_path / "fresh").mkdir()
-    task = task_on("generate", fresh, tmp_path / "fresh")
+    task = open_task("generate", fresh, tmp_path / "fresh")
 
     class Uniform(Network):
         def __init__(self):
@@ -509,7 +509,7 @@ def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):
         def forward(self, ids):
             return torch.zeros(*ids.shape, 50)
 
-    known, _ = task_on("generate", DataRequest(files=(file,)), tmp_path).evaluate(Uniform())
+    known, _ = open_task("generate", DataRequest(files=(file,)), tmp_path).evaluate(Uniform())
     assert known["loss"] == pytest.approx(math.log(50), rel=1e-5)  # it knows every character
     figures, _ = task.evaluate(Uniform())
     nats = 2000 * math.log(50) + 100 * math.log(0x110000)
@@ -566,7 +566,7 @@ def test_bert_learns_which_halves_belong_together(tmp_path):
 
 
 def test_halves_follow_or_come_from_elsewhere(tmp_path, book):
-    dataset = task_on("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
+    dataset = open_task("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
     batches, task = dataset.train_batches(64, 32, 0), dataset.mask
     is_next = torch.cat([batches.at(step)["is_next"] for step in range(60)])
     assert is_next.float().mean() == pytest.approx(0.5, abs=0.02)
@@ -584,7 +584,7 @@ def test_halves_follow_or_come_from_elsewhere(tmp_path, book):
 
 
 def test_tokens_are_hidden_as_bert_hides_them(tmp_path, book):
-    dataset = task_on("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
+    dataset = open_task("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
     batches, task = dataset.train_batches(64, 32, 0), dataset.mask
     shown, answers = [], []
     for step in range(60):
@@ -604,7 +604,7 @@ def test_tokens_are_hidden_as_bert_hides_them(tmp_path, book):
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_a_sample_that_needs_no_data(name, tmp_path):
     told = RecordingReporter()
-    task = task_on(name, DataRequest(), tmp_path, told)
+    task = open_task(name, DataRequest(), tmp_path, told)
     assert told.lines
     batches = task.dataset.train_batches(2, 64, 0)
     assert task.objective.count(batches.at(0)) > 0

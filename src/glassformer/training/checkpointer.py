@@ -53,7 +53,7 @@ class Checkpointer:
                 task=self.task.metadata, overwrite=True, adapter=adapter, **more,
             )  # fmt: skip
         except (OSError, GlassError) as error:
-            raise GlassError(f"could not save: {error}; {self.what_is_left()}") from None
+            raise GlassError(f"could not save: {error}; {self.describe_checkpoint()}") from None
 
     def restore(self, step: Step) -> State:
         """Take up the state in `last/`, whose weights the network already has."""
@@ -64,7 +64,7 @@ class Checkpointer:
             state = from_dict(State, values, "state.")
         with wrap_read_errors(folder / TENSORS):
             restore_tensors(step, tensors)
-        self.run.forget_after(state.step)
+        self.run.drop_metrics_after(state.step)
         return state
 
     def reload(self, step: Step) -> State:
@@ -74,7 +74,7 @@ class Checkpointer:
         step.network.load_state_dict(saved, strict=self.adapter is None)
         return self.restore(step)
 
-    def what_is_left(self) -> str:
+    def describe_checkpoint(self) -> str:
         """What there is when a run cannot go on."""
         file = self.run.path / LAST / STATE
         if not file.exists():

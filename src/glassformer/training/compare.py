@@ -21,11 +21,11 @@ from glassformer.core.folder import read_json, write_file
 from glassformer.core.reporter import Reporter, format_value
 from glassformer.tasks import find_task
 from glassformer.tasks.task import TaskSpec
-from glassformer.training.plots import evaluations
+from glassformer.training.plots import select_evaluations
 from glassformer.training.run import Run, next_run
 from glassformer.training.setup import make_config, resolve
 
-ASKED, RESULT, REPORT, PICTURE = "compare.json", "result.json", "README.md", "compare.png"
+ARGUMENTS_FILE, RESULT, REPORT, PICTURE = "compare.json", "result.json", "README.md", "compare.png"
 ALONE = """
 import json, sys
 from pathlib import Path
@@ -81,12 +81,12 @@ def compare(
         raise GlassError("name at least two different models")
     arguments = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
     arguments["models"] = [one.name for one in contenders]
-    run = run or folder_for(arguments, Path("runs"))
-    begun(run, arguments)
+    run = run or find_folder(arguments, Path("runs"))
+    open_comparison(run, arguments)
     rows = []
     for number, one in enumerate(contenders, start=1):
         reporter(f"--- {one.name} ({number} of {len(contenders)})")
-        result = contend(one, run / one.folder, arguments)
+        result = train_contender(one, run / one.folder, arguments)
         rows.append({"name": one.name, **result})
     sign = -1 if spec.metric.higher_is_better else 1
     rows.sort(key=lambda row: sign * row[spec.metric.name])
@@ -96,9 +96,9 @@ def compare(
     return run, rows
 
 
-def folder_for(arguments: dict[str, Any], runs: Path) -> Path:
+def find_folder(arguments: dict[str, Any], runs: Path) -> Path:
     """Where the same comparison was begun and not ended, or else the next free folder."""
-    for file in sorted(runs.glob(f"compare-*/{ASKED}")):
+    for file in sorted(runs.glob(f"compare-*/{ARGUMENTS_FILE}")):
         if not (file.parent / REPORT).exists() and read_json(file) == json.loads(
             json.dumps(arguments)
         ):
@@ -106,9 +106,9 @@ def folder_for(arguments: dict[str, Any], runs: Path) -> Path:
     return next_run(runs, "compare")
 
 
-def begun(run: Path, arguments: dict[str, Any]) -> None:
+def open_comparison(run: Path, arguments: dict[str, Any]) -> None:
     """A folder for this comparison: a new one, or one where the same was begun."""
-    file = run / ASKED
+    file = run / ARGUMENTS_FILE
     if file.exists():
         if read_json(file) != json.loads(json.dumps(arguments)):
             raise GlassError(f"{run} holds another comparison: choose another --run")
@@ -119,7 +119,7 @@ def begun(run: Path, arguments: dict[str, Any]) -> None:
         write_file(file, json.dumps(arguments))
 
 
-def contend(one: Contender, path: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+def train_contender(one: Contender, path: Path, arguments: dict[str, Any]) -> dict[str, Any]:
     """What came of one model: found in its folder, or trained, or trained on, alone."""
     if (path / RESULT).exists():
         found: dict[str, Any] = read_json(path / RESULT)
@@ -133,7 +133,7 @@ def contend(one: Contender, path: Path, arguments: dict[str, Any]) -> dict[str, 
     request |= {"baseline": False, "overwrite": path.exists()}
     if (path / CONFIG).exists():
         request = {"resume": str(path)}
-    code, said = in_a_process(json.dumps(request))
+    code, said = run_in_process(json.dumps(request))
     result: dict[str, Any] = json.loads(said) if code == 0 else {}
     if code not in (0, 130):
         raise GlassError(f"{one.name} could not be trained")
@@ -144,7 +144,7 @@ def contend(one: Contender, path: Path, arguments: dict[str, Any]) -> dict[str, 
     return result
 
 
-def in_a_process(request: str) -> tuple[int, str]:
+def run_in_process(request: str) -> tuple[int, str]:
     """Train in a process of its own, which hears Ctrl-C too and is given time to save."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", ALONE], **pipes) as child:  # type: ignore[call-overload]
@@ -194,7 +194,7 @@ def draw(
     """Quality against time, a line for each model; level for one that learns in one go."""
     chart, axes = subplots(figsize=(8, 4.8))
     figure, ends = spec.metric.label, [row[spec.metric.name] for row in rows]
-    lines = [evaluations(Run(paths[row["name"]]).metrics(), spec.metric.name) for row in rows]
+    lines = [select_evaluations(Run(paths[row["name"]]).metrics(), spec.metric.name) for row in rows]
     if all(len(line) < 2 for line in lines):
         bars = axes.barh([row["name"] for row in rows], ends, color="C0")
         axes.bar_label(bars, [f"{end:.4g}" for end in ends], padding=3)

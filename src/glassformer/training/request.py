@@ -18,7 +18,7 @@ from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.settings import TrainingSettings
 
 BUDGETS = ("steps", "epochs", "minutes")
-GENTLE = 0.2  # of the rate, for weights that have learnt already
+FINETUNE_LR_FACTOR = 0.2  # of the rate, for weights that have learnt already
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Request:
     @classmethod
     def of(
         cls, task: str | None, data: Iterable[str | Path], config: str | Path | None,
-        settings: Iterable[str], options: dict[str, Any], *, anew: bool = True,
+        settings: Iterable[str], options: dict[str, Any], *, from_scratch: bool = True,
     ) -> "Request":  # fmt: skip
         """`options` are `valid`, `extend` and any setting of the data or of training.
 
@@ -48,38 +48,38 @@ class Request:
             raise GlassError(f"{config} is a recipe for {recipe.task}, not for {task}")
         spec = find_task(recipe.task)
         valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
-        anew = anew or any(setting.startswith("train.lora=") for setting in settings)
-        told = chosen(settings, "train.")
+        from_scratch = from_scratch or any(setting.startswith("train.lora=") for setting in settings)
+        told = select_settings(settings, "train.")
         if any(setting.partition("=")[0] in BUDGETS for setting in told):
             options = {n: v for n, v in options.items() if n not in BUDGETS}
             kept = {n: v for n, v in recipe.train.items() if n not in BUDGETS}
             recipe = replace(recipe, train=kept)  # one budget takes the place of another
-        learning, reading = sort_options(spec, recipe, options, anew=anew)
+        learning, reading = sort_options(spec, recipe, options, from_scratch=from_scratch)
         learning = override(learning, *told)
         check_batch_unit(spec, learning)
         find_optimizer(learning.optimizer)  # a wrong name is found before anything is read
         learning = replace(learning, device=find_device(learning.device))
-        if (learning.threads or 1) > most_threads():
+        if (learning.threads or 1) > max_threads():
             raise GlassError(
-                f"threads must be at most {most_threads()} on this machine, which has "
+                f"threads must be at most {max_threads()} on this machine, which has "
                 f"{os.cpu_count()} cores, not {learning.threads}"
             )
         request = DataRequest(
-            **vars(reading), files=existing(files), valid=existing(valid), extend=extend,
+            **vars(reading), files=check_paths(files), valid=check_paths(valid), extend=extend,
             seed=learning.seed,
         )  # fmt: skip
-        return cls(spec, request, learning, dict(recipe.model), chosen(settings, "model."))
+        return cls(spec, request, learning, dict(recipe.model), select_settings(settings, "model."))
 
-    def check(self, *, anew: bool) -> None:
+    def check(self, *, from_scratch: bool) -> None:
         """Refuse what would otherwise be passed over in silence."""
         given, name = self.data, self.spec.name
-        if given.extend and anew:
+        if given.extend and from_scratch:
             raise GlassError(
                 "extend adds to the tokenizer of a model to start from: name it, --from"
             )
         if given.extend and self.learning.lora:
             raise GlassError("lora leaves the table of tokens as it is: new ones cannot be learnt")
-        if not anew and (given.tokenizer or given.vocab):
+        if not from_scratch and (given.tokenizer or given.vocab):
             raise GlassError("a model to start from has a tokenizer: no --tokenizer and no --vocab")
         if given.group and name != "classify":
             raise GlassError(f"{name} has no groups of rows: leave out --group")
@@ -88,7 +88,7 @@ class Request:
 
 
 def sort_options(
-    spec: TaskSpec, recipe: Recipe, options: dict[str, Any], *, anew: bool = True
+    spec: TaskSpec, recipe: Recipe, options: dict[str, Any], *, from_scratch: bool = True
 ) -> tuple[TrainingSettings, DataOptions]:
     """What was asked for, over what the recipe says, over what suits the task."""
     names = (TrainingSettings.__dataclass_fields__, DataOptions.__dataclass_fields__)
@@ -100,8 +100,8 @@ def sort_options(
     given = {name: value for name, value in options.items() if value is not None}
     mine, told = ({n: v for n, v in given.items() if n in those} for those in names)
     suits, lora = dict(spec.train_settings), mine.get("lora") or recipe.train.get("lora")
-    if not anew and not lora:
-        suits["lr"] *= GENTLE
+    if not from_scratch and not lora:
+        suits["lr"] *= FINETUNE_LR_FACTOR
     said = {**suits, **recipe.train}
     if any(name in mine for name in BUDGETS):
         said = {n: v for n, v in said.items() if n not in BUDGETS}
@@ -119,7 +119,7 @@ def check_batch_unit(spec: TaskSpec, settings: TrainingSettings) -> None:
         raise GlassError(f"{spec.name} counts a batch in {what}: set train.{unit}, not {other}")
 
 
-def existing(names: Iterable[str | Path]) -> tuple[Path, ...]:
+def check_paths(names: Iterable[str | Path]) -> tuple[Path, ...]:
     """Names as paths that there are; - is standard input."""
     paths = tuple(map(Path, [names] if isinstance(names, str | Path) else names))
     for path in paths:
@@ -128,7 +128,7 @@ def existing(names: Iterable[str | Path]) -> tuple[Path, ...]:
     return paths
 
 
-def chosen(settings: Iterable[str], prefix: str) -> list[str]:
+def select_settings(settings: Iterable[str], prefix: str) -> list[str]:
     """The settings of one table, without its name."""
     for setting in settings:
         if not setting.startswith(("model.", "train.")):
@@ -136,7 +136,7 @@ def chosen(settings: Iterable[str], prefix: str) -> list[str]:
     return [s.removeprefix(prefix) for s in settings if s.startswith(prefix)]
 
 
-def most_threads() -> int:
+def max_threads() -> int:
     """Far more threads than cores only wait for each other, and at last the process dies."""
     return max(64, 4 * (os.cpu_count() or 1))
 

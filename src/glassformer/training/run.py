@@ -74,7 +74,7 @@ class Run:
         """Where a run that is to be replaced waits until the new one has begun."""
         return self.path.with_name(f".{self.path.name}.old")
 
-    def give_up(self) -> None:
+    def discard(self) -> None:
         """Nothing was learnt: take the folder away, and put back what it was to replace."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self.aside.exists():
@@ -121,7 +121,7 @@ class Run:
                     self.board.add_scalar(f"{part}/{name}", value, step)
             self.board.flush()
 
-    def open_board(self) -> None:
+    def open_tensorboard(self) -> None:
         """Write every figure for TensorBoard too, from here on."""
         try:
             from torch.utils.tensorboard import SummaryWriter
@@ -146,7 +146,7 @@ class Run:
                     raise GlassError(f"{file}:{number} is damaged: it says no step")
         return found
 
-    def forget_after(self, step: int) -> None:
+    def drop_metrics_after(self, step: int) -> None:
         """Take back the figures of steps that will be gone through again."""
         kept = [figures for figures in self.metrics() if figures.get("step", 0) <= step]
         write_file(self.path / METRICS, "".join(json.dumps(figures) + "\n" for figures in kept))
@@ -199,12 +199,12 @@ class Run:
             if is_outside(self.path, file):
                 found.append(f"{self.path / CHECKSUMS} is damaged: {name!r} leads out of the run")
                 continue
-            if wrong := changed_file(file, name, size, sha256):
+            if wrong := check_file(file, name, size, sha256):
                 found.append(wrong)
         return found
 
 
-def changed_file(file: Path, name: str, size: int, sha256: str) -> str | None:
+def check_file(file: Path, name: str, size: int, sha256: str) -> str | None:
     """What is wrong with a file that was noted; one that grows is compared up to its old end."""
     grows = name in GROWING or name.startswith("tensorboard/")
     try:

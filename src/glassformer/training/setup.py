@@ -23,7 +23,7 @@ from glassformer.training.baseline import fit, fit_baseline
 from glassformer.training.budget import Budget, Deadline, StepBudget
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluator
-from glassformer.training.memory import TooLongError, total_memory
+from glassformer.training.memory import ContextTooLongError, total_memory
 from glassformer.training.request import Request
 from glassformer.training.run import SCHEDULE, Run
 from glassformer.training.settings import TrainingSettings
@@ -77,12 +77,12 @@ class Start:
             return network
         same = self.metadata.get("labels") == task.artifacts.metadata.get("labels")
         head = () if same else network.heads
-        anew = checkpoint.load_matching(network, self.network.state_dict(), but=head)
-        reporter(f"starts from {self.base}" + (f"; anew: {', '.join(anew)}" if anew else ""))
+        from_scratch = checkpoint.load_matching(network, self.network.state_dict(), but=head)
+        reporter(f"starts from {self.base}" + (f"; anew: {', '.join(from_scratch)}" if from_scratch else ""))
         if settings.lora:
             add_lora(network, network.stacks, settings.lora)
             for name, parameter in network.named_parameters():
-                parameter.requires_grad_(parameter.requires_grad or name in anew)
+                parameter.requires_grad_(parameter.requires_grad or name in from_scratch)
         return network
 
     def adapter(self, settings: TrainingSettings) -> Adapter | None:
@@ -108,18 +108,18 @@ def set_up(
     """
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    start = replace(start, config=with_sizes(start.config, task))
+    start = replace(start, config=add_data_sizes(start.config, task))
     if settings.parameters and start.base is None:
-        config = of_size(start.architecture, start.config, settings.parameters)
+        config = scale_to_parameters(start.architecture, start.config, settings.parameters)
         start = replace(start, config=config)
     checkpointer = Checkpointer(run, task, start.adapter(settings))
     network = start.build(task, settings, reporter)
     if "eos" in start.metadata and task.name == "generate":  # how a text ends stays as it was
         task.artifacts.metadata["eos"] = start.metadata["eos"]
     if network.has(Trait.FITTED):
-        trainer = fitted_trainer(network, task, settings, checkpointer, reporter)
+        trainer = make_fitted_trainer(network, task, settings, checkpointer, reporter)
     else:
-        batches = first_batches(network, task, settings, reporter)
+        batches = make_batches(network, task, settings, reporter)
         check_metric(network, task, settings)
         baseline: dict[str, Any] = {}
         if settings.baseline and task.spec.baseline_model:
@@ -129,7 +129,7 @@ def set_up(
         state.setup = time.monotonic() - start_time
         budget = make_budget(network, settings, run, state)
         trainer = Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
-    write_down(start, trainer)
+    save_setup(start, trainer)
     return trainer
 
 
@@ -151,7 +151,7 @@ def make_budget(network: Network, settings: TrainingSettings, run: Run, state: S
     return deadline
 
 
-def first_batches(
+def make_batches(
     network: Network, task: Task, settings: TrainingSettings, reporter: Reporter
 ) -> Batches:
     """The batches of a run; what cannot be trained on is found before anything is written."""
@@ -171,10 +171,10 @@ def check_metric(network: Network, task: Task, settings: TrainingSettings) -> No
     """Refuse a metric that the task does not have, before anything is trained by it."""
     if settings.best_metric != "loss":
         metrics, _ = task.evaluate(network.eval(), task.spec.eval_limit)
-        Evaluator(task, settings).value_of(metrics)
+        Evaluator(task, settings).metric_value(metrics)
 
 
-def fitted_trainer(
+def make_fitted_trainer(
     network: Network,
     task: Task,
     settings: TrainingSettings,
@@ -204,7 +204,7 @@ def tune(
         shorter = 0
         try:
             decided = Autotune(network, task, batches, reporter).decide(settings)
-        except TooLongError as error:
+        except ContextTooLongError as error:
             if not settings.shrink_on_oom or not error.fits:
                 raise
             shorter = error.fits  # built below, when the error is gone and what it kept alive
@@ -217,7 +217,7 @@ def tune(
         batches = task.dataset.train_batches(settings.batch, shorter, settings.seed)
 
 
-def write_down(start: Start, trainer: Trainer) -> None:
+def save_setup(start: Start, trainer: Trainer) -> None:
     """Save what was decided, before the first step, and report it."""
     run, network, settings, task = trainer.run, trainer.network, trainer.settings, trainer.task
     trainer.save()
@@ -229,7 +229,7 @@ def write_down(start: Start, trainer: Trainer) -> None:
     run.describe(tables, task.artifacts.tokenizer)
     run.seal()
     if settings.tensorboard:
-        run.open_board()
+        run.open_tensorboard()
     size = sum(p.numel() for p in network.parameters())
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
     part = "" if trained in (0, size) else f", of which {trained:,} learn"
@@ -246,13 +246,13 @@ def resolve(architecture: str, spec: TaskSpec) -> str:
     return spec.task_variants.get(architecture, architecture)
 
 
-def with_sizes(config: Any, task: Task) -> Any:
+def add_data_sizes(config: Any, task: Task) -> Any:
     """The settings of a model, with those that the data decides."""
     known, sizes = config.__dataclass_fields__, task.dataset.sizes()
     return replace(config, **{name: value for name, value in sizes.items() if name in known})
 
 
-def of_size(architecture: str, config: Any, parameters: int) -> Any:
+def scale_to_parameters(architecture: str, config: Any, parameters: int) -> Any:
     """The settings whose width brings a model nearest to so many parameters."""
     known = config.__dataclass_fields__
     if "dim" not in known:

@@ -53,7 +53,7 @@ class StepResult:
     norm: float  # of the gradient
     count: int  # predictions
     lr: float
-    not_finite: str | None = None  # what is not finite: then the weights stay as they are
+    non_finite: str | None = None  # what is not finite: then the weights stay as they are
 
 
 class Step:
@@ -89,14 +89,14 @@ class Step:
             for table in optimizer.param_groups:
                 table["lr"] = lr * table["scale"]
             loss, norm, count = self.backward(batch, pieces, optimizer)
-            while overflows(loss, norm) and self.lower_loss_scale(optimizer):
+            while has_overflow(loss, norm) and self.lower_loss_scale(optimizer):
                 pieces = self.pieces(batch)
                 loss, norm, count = self.backward(batch, pieces, optimizer)
-            if wrong := self.not_finite(loss, norm):
+            if wrong := self.non_finite(loss, norm):
                 self.scaler.update()
                 self.network.zero_grad(set_to_none=True)
                 return StepResult(loss, norm, count, lr, wrong)
-            trained = self.with_gradients(optimizer)
+            trained = self.parameters_with_gradients(optimizer)
             nn.utils.clip_grads_with_norm_(trained, self.settings.clip, torch.tensor(norm))
             self.scaler.step(optimizer)
             self.scaler.update()
@@ -145,10 +145,10 @@ class Step:
             if optimizer is [*self.optimizers.values()][-1]:
                 piece.close()  # and with it lets go of what it computed
         self.scaler.unscale_(optimizer)
-        gradients = [p.grad for p in self.with_gradients(optimizer) if p.grad is not None]
+        gradients = [p.grad for p in self.parameters_with_gradients(optimizer) if p.grad is not None]
         return total / count, float(nn.utils.get_total_norm(gradients)), count
 
-    def with_gradients(self, optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    def parameters_with_gradients(self, optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
         """The parameters of an optimizer that have a gradient, in the order of the network."""
         ours = {id(p) for table in optimizer.param_groups for p in table["params"]}
         return [p for p in self.network.parameters() if id(p) in ours and p.grad is not None]
@@ -165,7 +165,7 @@ class Step:
         self.network.zero_grad(set_to_none=True)
         return True
 
-    def not_finite(self, loss: float, norm: float) -> str | None:
+    def non_finite(self, loss: float, norm: float) -> str | None:
         """What is infinite or not a number, if anything is: where it began."""
         if math.isfinite(loss) and math.isfinite(norm):
             return None
@@ -195,5 +195,5 @@ class Step:
         return True
 
 
-def overflows(loss: float, norm: float) -> bool:
+def has_overflow(loss: float, norm: float) -> bool:
     return math.isfinite(loss) and not math.isfinite(norm)

@@ -21,8 +21,8 @@ from glassformer.data.request import DataRequest
 from glassformer.models.network import Trait
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Artifacts, Task, TaskSpec
-from glassformer.training.autotune import Autotune, CannotRunError
-from glassformer.training.baseline import beats, known_baseline, sentence
+from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
+from glassformer.training.baseline import beats_baseline, load_baseline_metrics, sentence
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluation
 from glassformer.training.memory import peak_memory
@@ -32,7 +32,7 @@ from glassformer.training.request import (
     Request,
     find_device,
     has_device,
-    most_threads,
+    max_threads,
 )  # fmt: skip
 from glassformer.training.run import METRICS, REQUEST, Run, next_run
 from glassformer.training.settings import TrainingSettings
@@ -62,7 +62,7 @@ def train(
     training. A budget in minutes counts from `began`, by the monotonic clock, or else from now.
     """
     start_time, reporter = start_time or time.monotonic(), reporter or Reporter()
-    request = Request.of(task, data, config, settings, options, anew=base is None)
+    request = Request.of(task, data, config, settings, options, from_scratch=base is None)
     start = Start.of(request, base, model)
     path = Path(run) if run else next_run(Path("runs"), request.spec.name)
     given = replace(
@@ -80,7 +80,7 @@ def train(
     for needed in (*given.files, *given.valid, *([Path(base)] if base else [])):
         if needed.resolve().is_relative_to(path.resolve()):
             raise GlassError(f"{needed} is needed, and {path} would take its place")
-    request.check(anew=base is None)
+    request.check(from_scratch=base is None)
     folder = Run.create(path, overwrite=overwrite)
     with folder.held():
         write_file(path / REQUEST, json.dumps(arguments))
@@ -88,7 +88,7 @@ def train(
             ready = prepare(request.spec, given, folder, reporter)
             trainer = set_up(start, ready, request.learning, folder, reporter, start_time)
         except BaseException:
-            folder.give_up()
+            folder.discard()
             raise
         shutil.rmtree(folder.aside, ignore_errors=True)
         return finish(trainer, reporter)
@@ -130,7 +130,7 @@ def resume(
         return again(path, reporter, steps, minutes)
     with run.held():
         with wrap_read_errors(path):
-            trainer = continued(run, reporter)
+            trainer = load_trainer(run, reporter)
         if steps or minutes:
             extend(trainer, steps, minutes)
         steps, done = trainer.settings.steps, trainer.state.step
@@ -140,7 +140,7 @@ def resume(
         return finish(trainer, reporter)
 
 
-def continued(run: Run, reporter: Reporter) -> Trainer:
+def load_trainer(run: Run, reporter: Reporter) -> Trainer:
     """The trainer of a run as it was at its last checkpoint."""
     run.require(checkpoint.CONFIG, checkpoint.TOKENIZER, METRICS, "cache/")
     tables = read_toml(run.path / checkpoint.CONFIG)
@@ -149,7 +149,7 @@ def continued(run: Run, reporter: Reporter) -> Trainer:
         reporter(f"device was {settings.device}: the last bits of the numbers may differ")
         settings = replace(settings, device=find_device("auto"))
     if settings.threads:
-        torch.set_num_threads(min(settings.threads, most_threads()))
+        torch.set_num_threads(min(settings.threads, max_threads()))
     for name, value in run.changed():
         reporter(f"{name} was {value}: the last bits of the numbers may differ")
     last = find_subfolder(run.path, LAST)
@@ -162,11 +162,11 @@ def continued(run: Run, reporter: Reporter) -> Trainer:
     task = spec.open(Artifacts(metadata, tokenizer), run.cache)
     batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
     if settings.tensorboard:
-        run.open_board()
+        run.open_tensorboard()
     if settings.precision != "float32":
         try:
             Autotune(network, task, batches, NullReporter()).pace(settings, rounds=1)
-        except CannotRunError as error:
+        except UnsupportedPrecisionError as error:
             reporter(f"{error}; it goes on in float32")
             settings = replace(settings, precision="float32")
     step = Step(network, task.objective, settings)
@@ -174,7 +174,7 @@ def continued(run: Run, reporter: Reporter) -> Trainer:
     state = checkpointer.restore(step)
     step.settings = from_dict(TrainingSettings, {**vars(settings), **state.changed}, "train.")
     budget = make_budget(network, step.settings, run, state)
-    baseline = known_baseline(run, task)
+    baseline = load_baseline_metrics(run, task)
     return Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
 
 
@@ -208,7 +208,7 @@ def again(
     task, data = arguments.pop("task"), arguments.pop("data")
     if steps or minutes:
         arguments |= dict.fromkeys(BUDGETS) | {"steps": steps, "minutes": minutes}
-    return train(task, *data, **{**arguments, "run": path, "tell": reporter, "overwrite": True})
+    return train(task, *data, **{**arguments, "run": path, "reporter": reporter, "overwrite": True})
 
 
 def read_request(path: Path) -> dict[str, Any]:
@@ -246,12 +246,12 @@ def finish(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
         **found.metrics,
         **({"baseline": baseline} if baseline else {}),
     }
-    card(trainer, result)
+    write_readme(trainer, result)
     run.seal()
     reporter("  ".join(f"{n} {v:.4g}" for n, v in found.metrics.items() if isinstance(v, float)))
     if baseline:
         reporter(sentence(task, found.metrics, baseline))
-        if not beats(task, found.metrics, baseline) and trainer.state.step:
+        if not beats_baseline(task, found.metrics, baseline) and trainer.state.step:
             passes = trainer.state.step / trainer.batches.per_epoch
             more = f"glass resume {run.path} --minutes 10 goes on"
             reporter(f"it saw its data {passes:.1f} times: {more}")
@@ -273,7 +273,7 @@ def draw_plots(trainer: Trainer, found: Evaluation, reporter: Reporter) -> None:
         reporter(f"the plots could not be drawn: {error}")
 
 
-def card(trainer: Trainer, result: dict[str, Any]) -> None:
+def write_readme(trainer: Trainer, result: dict[str, Any]) -> None:
     """A README.md that says what the folder holds and how it came to be."""
     rows = "\n".join(
         f"| {name} | {format_value(value)} |"

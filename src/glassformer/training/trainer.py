@@ -14,8 +14,8 @@ from glassformer.training import recovery
 from glassformer.training.budget import Budget, Deadline, Moment
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluation, Evaluator
-from glassformer.training.interrupt import interruptible
-from glassformer.training.plots import describe_step
+from glassformer.training.interrupt import stop_on_signal
+from glassformer.training.plots import format_step
 from glassformer.training.run import Run
 from glassformer.training.settings import TrainingSettings, lr_at
 from glassformer.training.step import State, Step, StepResult
@@ -57,10 +57,10 @@ class Trainer:
             with catch_memory_errors():
                 result = self.take_step(moment)
             if result is None:
-                recovery.make_room(self)
+                recovery.shrink_micro_batches(self)
                 continue
-            if result.not_finite:
-                recovery.skip_step(self, result.not_finite)
+            if result.non_finite:
+                recovery.skip_step(self, result.non_finite)
                 continue
             self.report(result)
             if self.is_due(self.settings.evaluate_every, moment.should_evaluate):
@@ -79,18 +79,18 @@ class Trainer:
         result = self.step(self.batches.at(state.step), lr, state.step)
         state.step += 1
         state.seconds = time.monotonic() - self.started
-        state.skipped = state.skipped + 1 if result.not_finite else 0
-        state.predictions += 0 if result.not_finite else result.count
+        state.skipped = state.skipped + 1 if result.non_finite else 0
+        state.predictions += 0 if result.non_finite else result.count
         return result
 
     def train(self) -> Evaluation | None:
         """Train to the end of the budget; the evaluation of the best weights, or None if it was
         stopped before."""
-        with interruptible(self.stop):
+        with stop_on_signal(self.stop):
             try:
                 self.loop()
             except OSError as error:
-                raise GlassError(f"{error}; {self.checkpointer.what_is_left()}") from None
+                raise GlassError(f"{error}; {self.checkpointer.describe_checkpoint()}") from None
         if self.is_stopping:
             self.reporter(f"stopped and saved; go on with: glass resume {self.run.path}")
             return None
@@ -124,7 +124,7 @@ class Trainer:
         found = self.evaluator.evaluate(network, state)
         state.evaluated_at, state.evaluated = state.step, state.evaluated + found.seconds
         if isinstance(self.budget, Deadline):
-            self.budget.add_evaluation(found.seconds, self.final_seconds())
+            self.budget.record_evaluation(found.seconds, self.estimate_final_seconds())
         if found.is_best:
             self.checkpointer.save_best(network)
         seconds = round(state.seconds, 1)
@@ -142,7 +142,7 @@ class Trainer:
     def evaluate_best(self) -> Evaluation:
         """Measure the best weights on all of the validation data, or much of it."""
         if not (self.run.path / BEST).exists():
-            raise GlassError(f"no metric was finite; {self.checkpointer.what_is_left()}")
+            raise GlassError(f"no metric was finite; {self.checkpointer.describe_checkpoint()}")
         network, _, _ = checkpoint.load(self.run.path / BEST)
         left = self.budget.left - 1 if isinstance(self.budget, Deadline) else None
         found = self.evaluator.evaluate_at_end(network.to(self.step.device), left, self.state)
@@ -150,7 +150,7 @@ class Trainer:
         self.run.note("final", step=self.state.step, seconds=seconds, **found.metrics)
         return found
 
-    def final_seconds(self) -> float:
+    def estimate_final_seconds(self) -> float:
         """About how long the evaluation of the best weights will take."""
         pace = self.evaluator.pace(self.state)
         return pace * self.evaluator.units(self.task.spec.final_eval_limit)
@@ -175,7 +175,7 @@ class Trainer:
         steps = self.budget.steps(state.step, pace)
         left = self.budget.seconds_left(state.step, pace)
         speed = f"{result.count / pace:,.0f} {self.task.spec.unit}"
-        self.reporter.line(describe_step(state.step, steps, result, self.standing(), left, speed))
+        self.reporter.line(format_step(state.step, steps, result, self.format_best(), left, speed))
         if state.step % max(steps // 200, 1) == 0:
             values = {
                 "loss": result.loss,
@@ -185,7 +185,7 @@ class Trainer:
             }
             self.run.note("train", step=state.step, **values)
 
-    def standing(self) -> str:
+    def format_best(self) -> str:
         """The best metric so far, beside that of the baseline."""
         metric, compared, beside = self.evaluator.metric, self.task.spec.metric, ""
         if self.baseline:
