@@ -370,16 +370,16 @@ def test_commands_list_runs_models_and_figures(home):
 
 def test_train_says_what_is_wrong_with_exit_code_1_or_2(home):
     wrong = command("train", "generate", home / "book.txt", "--device", "gpu", code=1)
-    assert "there is no device 'gpu' here; there is" in wrong
+    assert "this machine has no device 'gpu'; available:" in wrong
     pair = ("--source", home / "book.txt", "--target", home / "book.txt")
     wrong = command("train", "translate", *pair, "--valid", home / "book.txt", code=1)
     assert "is no table: name two files" in wrong
     wrong = command("train", "classify", home / "reviews.csv", "--model", "clasifier", code=1)
     assert "did you mean 'classifier'" in wrong
-    assert "not by 'gpt2', which does generate" in command(
+    assert "'gpt2' is a model for generate, not for translate" in command(
         "train", "translate", "--model", "gpt2", code=1
     )
-    assert "there is no file" in command("train", "generate", home / "nothing.txt", code=1)
+    assert "does not exist" in command("train", "generate", home / "nothing.txt", code=1)
     assert "go together" in command("train", "translate", "--source", home / "book.txt", code=2)
     assert "one budget" in command("train", "generate", "--steps", 3, "--minutes", 1, code=1)
     error = command("train", "generate", "--run", home / "generate", "--steps", "1", code=1)

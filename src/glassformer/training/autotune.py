@@ -113,7 +113,7 @@ class Autotune:
         return best
 
     def choose_eval_limit(self, settings: TrainingSettings) -> TrainingSettings:
-        """With a deadline, choose how much is evaluated, so that it takes at most 1% of the time."""
+        """With a deadline, limit the size of an evaluation to about 1% of the time."""
         if settings.minutes is None or settings.eval_limit is not None:
             return settings
         full = self.task.spec.eval_limit

@@ -87,6 +87,6 @@ def open_run_task(spec: TaskSpec, artifacts: Artifacts, path: Path) -> Task:
     cache = Run(path).cache
     if not cache.is_dir():
         raise GlassError(f"{path} has no validation data: name the data to evaluate it on")
-    Run(path).require("cache/")
+    Run(path).verify("cache/")
     with wrap_read_errors(path):
         return spec.open(artifacts, cache)

@@ -1,4 +1,4 @@
-"""How much memory the machine has, how much was used, and the error when one sequence needs more."""
+"""The machine's memory, the peak memory of this process, and the error for too long sequences."""
 
 import math
 import os

@@ -122,8 +122,8 @@ def restore_optimizer(
     """
     kind, state = find_optimizer(name), dict[int, dict[str, Tensor]]()
     for key, value in tensors.items():
-        i, _, part = key.partition(".")
-        state.setdefault(int(i), {})[part] = value
+        number, _, part = key.partition(".")
+        state.setdefault(int(number), {})[part] = value
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if not state.keys() <= set(range(len(parameters))):  # fewer: some never had a gradient
         raise ValueError(f"state of {len(state)} tensors, but {len(parameters)} are trained")

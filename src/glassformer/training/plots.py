@@ -16,7 +16,7 @@ def format_step(
     """Format the live line; `best` and `speed` are texts with their labels and units."""
     return (
         f"step {step:,}/{steps:,}  train loss {result.loss:.3f}  {best}lr {result.lr:.1e}  "
-        f"grad norm {result.norm:.2f}  {speed}/s  {peak_memory():.1f} GB  "
+        f"grad norm {result.grad_norm:.2f}  {speed}/s  {peak_memory():.1f} GB  "
         f"ETA {format_duration(seconds_left)}"
     )
 

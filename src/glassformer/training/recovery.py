@@ -32,7 +32,7 @@ def skip_step(trainer: "Trainer", cause: str) -> None:
 
 
 def roll_back(trainer: "Trainer") -> None:
-    """Return to the last checkpoint with a smaller learning rate; raise an error the second time."""
+    """Return to the last checkpoint with a smaller learning rate; the second time, raise."""
     state = trainer.state
     failed, lr = state.step, trainer.settings.lr * state.scale
     if state.scale < 1:
@@ -58,9 +58,7 @@ def shrink_micro_batches(trainer: "Trainer") -> None:
     batch, checkpoint = (
         trainer.batches.at(trainer.state.step), trainer.checkpointer.describe_checkpoint()
     )  # fmt: skip
-    count = find_micro_batch_count(
-        trainer.step, trainer.task, batch, trainer.reporter, checkpoint
-    )
+    count = find_micro_batch_count(trainer.step, trainer.task, batch, trainer.reporter, checkpoint)
     reload_checkpoint(trainer)
     trainer.change_settings(accumulate=count)
     trainer.save()

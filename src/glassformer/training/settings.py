@@ -42,7 +42,7 @@ class TrainingSettings:
     weight_decay: float = 0.1
     # Name patterns (as in "blocks.0.*") of parameters that are not trained; none by default.
     freeze: tuple[str, ...] = ()
-    # Factor on the learning rate for each block further from the output; 1 is the same rate for all.
+    # Factor on the learning rate for each block further from the output; 1 changes nothing.
     layer_lr_decay: float = 1.0
     # Rank of LoRA adapters, trained in place of the weights; 0 trains all weights.
     lora: int = 0
