@@ -55,9 +55,8 @@ def roll_back(trainer: "Trainer") -> None:
 
 def shrink_micro_batches(trainer: "Trainer") -> None:
     """After memory ran out, continue from the last checkpoint with more micro-batches."""
-    batch, checkpoint = (
-        trainer.batches.at(trainer.state.step), trainer.checkpointer.describe_checkpoint()
-    )  # fmt: skip
+    batch = trainer.batches.at(trainer.state.step)
+    checkpoint = trainer.checkpointer.describe_checkpoint()
     count = find_micro_batch_count(trainer.step, trainer.task, batch, trainer.reporter, checkpoint)
     reload_checkpoint(trainer)
     trainer.change_settings(accumulate=count)
