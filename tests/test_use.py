@@ -383,7 +383,7 @@ def test_train_says_what_is_wrong_with_exit_code_1_or_2(home):
     assert "go together" in command("train", "translate", "--source", home / "book.txt", code=2)
     assert "one budget" in command("train", "generate", "--steps", 3, "--minutes", 1, code=1)
     error = command("train", "generate", "--run", home / "generate", "--steps", "1", code=1)
-    assert "exists already" in error
+    assert "already exists" in error
 
 
 def test_data_is_looked_at_before_it_is_trained_on(home, tmp_path):

@@ -63,7 +63,7 @@ def test_a_terminal_that_is_closed_saves_and_stops(home):
     process.send_signal(signal.SIGHUP)  # from the kernel and from the shell
     _, said = process.communicate(timeout=600)
     assert process.returncode == 130
-    assert "stopped and saved; go on with: glass resume run" in said
+    assert "stopped and saved; to continue: glass resume run" in said
     assert saved_step(home / "run") > 0
 
 

@@ -301,9 +301,7 @@ def test_what_is_not_finite_changes_no_weight_and_is_named(tmp_path, book, injec
             result = trainer.take_step(trainer.budget.begin(trainer.state.step))
             recovery.skip_step(trainer, result.non_finite)
         after = trainer.network.state_dict()
-        assert all(
-            torch.equal(before[n], after[n]) or "norm.weight" in n for n in before
-        )
+        assert all(torch.equal(before[n], after[n]) or "norm.weight" in n for n in before)
         now = [v for s in optimizer.state.values() for v in s.values()]
         assert all(torch.equal(a, b) for a, b in zip(moments, now, strict=True))
         seen.append(trainer.state.skipped)

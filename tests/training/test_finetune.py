@@ -26,7 +26,9 @@ SMALL = [*TINY, "model.context=32", "train.batch_size=4"]
 
 
 def go(task, *data, **options):
-    return training.train(task, *data, **{"steps": 20, "reporter": NullReporter(), **EXACT, **options})
+    return training.train(
+        task, *data, **{"steps": 20, "reporter": NullReporter(), **EXACT, **options}
+    )
 
 
 @pytest.fixture(scope="module")
