@@ -25,7 +25,7 @@ from glassformer.data.sample import documentation
 from glassformer.training.train import train
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from faults import full_at_every, killed_until_done
+from faults import fill_disk_at_every_write, kill_until_done
 
 GLASS = [sys.executable, "-c", "from glassformer.cli import main; main()"]
 

@@ -319,9 +319,15 @@ def frequency_loss(ids):
 
 
 def test_a_run_folder_holds_all_that_happened(tmp_path, book):
-    told = RecordingReporter()
+    reporter = RecordingReporter()
     result = train(
-        "generate", book, run=tmp_path / "run", settings=TINY, steps=30, device="cpu", reporter=told
+        "generate",
+        book,
+        run=tmp_path / "run",
+        settings=TINY,
+        steps=30,
+        device="cpu",
+        reporter=reporter,
     )
     run = tmp_path / "run"
     names = {p.name for p in run.iterdir()}
@@ -338,7 +344,7 @@ def test_a_run_folder_holds_all_that_happened(tmp_path, book):
     assert model.tokenizer.decode(model.tokenizer.encode("the cat")) == "the cat"
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps[-1]["step"] == 30
-    assert any("NOT better than counting n-grams" in line for line in told.lines)
+    assert any("NOT better than counting n-grams" in line for line in reporter.lines)
 
 
 def test_a_run_is_not_overwritten_and_nothing_else_is(tmp_path, book):
@@ -603,9 +609,9 @@ def test_tokens_are_hidden_as_bert_hides_them(tmp_path, book):
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_a_sample_that_needs_no_data(name, tmp_path):
-    told = RecordingReporter()
-    task = open_task(name, DataRequest(), tmp_path, told)
-    assert told.lines
+    reporter = RecordingReporter()
+    task = open_task(name, DataRequest(), tmp_path, reporter)
+    assert reporter.lines
     batches = task.dataset.train_batches(2, 64, 0)
     assert task.objective.count(batches.at(0)) > 0
     assert batches.per_epoch > 1
@@ -621,13 +627,13 @@ def test_bad_rows_are_skipped_counted_and_noted(tmp_path):
     file.write_text("text,label\n" + "\n".join(rows))
     with pytest.raises(GlassError, match=r"a.csv:12: 1 columns where there should be 2"):
         train("classify", file, run=tmp_path / "strict")
-    told = RecordingReporter()
+    reporter = RecordingReporter()
     train(
         "classify",
         file,
         run=tmp_path / "run",
         skip_bad=True,
-        reporter=told,
+        reporter=reporter,
         settings=["model.dim=8", "model.heads=1", "model.depth=1"],
         steps=2,
         device="cpu",
@@ -635,7 +641,7 @@ def test_bad_rows_are_skipped_counted_and_noted(tmp_path):
     noted = (tmp_path / "run" / "skipped.jsonl").read_text().splitlines()
     reasons = [json.loads(line)["reason"] for line in noted]
     assert reasons == ["1 columns where there should be 2", "the label is empty"]
-    assert any("2 bad rows were skipped" in line for line in told.lines)
+    assert any("2 bad rows were skipped" in line for line in reporter.lines)
 
 
 def test_what_cannot_be_learnt_is_said(tmp_path):
@@ -677,25 +683,27 @@ def test_files_to_validate_on_are_named(tmp_path):
     file, other = labelled(tmp_path), tmp_path / "other.csv"
     text = file.read_text().splitlines()
     other.write_text("\n".join([text[0], *text[1:11], *(f"new {line}" for line in text[1:31])]))
-    told = RecordingReporter()
+    reporter = RecordingReporter()
     result = train(
-        "classify", file, valid=[other], run=tmp_path / "run", steps=2, device="cpu", reporter=told,
+        "classify", file, valid=[other], run=tmp_path / "run", steps=2, device="cpu", reporter=reporter,
         settings=["model.dim=8", "model.heads=1", "model.depth=1"],
     )  # fmt: skip
     assert result["examples"] == 40
-    assert "200 texts to learn from, 40 to validate on" in told.lines
-    assert any(line.startswith("10 of the validation texts are among") for line in told.lines)
+    assert "200 texts to learn from, 40 to validate on" in reporter.lines
+    assert any(line.startswith("10 of the validation texts are among") for line in reporter.lines)
     pairs = tmp_path / "p.tsv"
     pairs.write_text(paired(tmp_path).read_text())
     small = ["model.dim=8", "model.heads=1", "model.depth=1", "model.hidden=8"]
     result = train("translate", pairs, valid=[pairs], run=tmp_path / "t", steps=1, settings=small,
-                   device="cpu", reporter=told)  # fmt: skip
+                   device="cpu", reporter=reporter)  # fmt: skip
     assert result["examples"] == 625
-    assert any(line.startswith("625 of the validation sources are among") for line in told.lines)
+    assert any(
+        line.startswith("625 of the validation sources are among") for line in reporter.lines
+    )
     text = tmp_path / "b.txt"
     text.write_text("other words are here to be read\n" * 9)
     book = tmp_path / "book.txt"
     book.write_text("the cat sat on the mat. " * 100)
     result = train("generate", book, valid=text, run=tmp_path / "g", steps=1, settings=TINY,
-                   device="cpu", reporter=told)  # fmt: skip
+                   device="cpu", reporter=reporter)  # fmt: skip
     assert result["bytes"] == text.stat().st_size
