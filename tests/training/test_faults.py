@@ -627,7 +627,6 @@ def test_frozen_weights_need_no_memory_for_gradients(monkeypatch):
 
 
 def test_a_run_with_weights_that_get_no_gradient_can_be_resumed(tmp_path, book):
-    """Without next_sentence, the pooler and its head get no gradient."""
     settings = [*TINY, "model.next_sentence=false"]
     training.train(
         "fill-mask",
