@@ -101,7 +101,7 @@ def test_micro_batches_are_weighted_by_their_predictions(tmp_path):
         vocab = task.artifacts.tokenizer.vocab
         config = kind.Config(vocab=vocab, dim=16, depth=1, heads=2, hidden=16, dropout=0.0)
         settings = TrainingSettings(
-            steps=9, device="cpu", precision="float32", accumulate=count, batch_size=1
+            steps=9, device="cpu", precision="float32", accumulate=count, batch_tokens=1024
         )
         trainer = make_trainer(kind(config), task, settings, run)
         batch, (optimizer,) = trainer.batches.at(0), trainer.step.optimizers.values()
@@ -485,7 +485,7 @@ def test_predictions_of_an_epoch_are_counted_exactly(tmp_path):
     for name, file in (("classify", write_reviews(tmp_path)), ("translate", write_pairs(tmp_path))):
         (tmp_path / name).mkdir()
         task = open_task(name, DataRequest(files=(file,)), tmp_path / name)
-        batches = task.dataset.train_batches(1, None, 0)
+        batches = task.dataset.train_batches(1024, None, 0)
         counts = [task.objective.count(batches.at(step)) for step in range(batches.per_epoch)]
         assert sum(counts) == task.dataset.predictions
 
