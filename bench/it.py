@@ -40,7 +40,7 @@ BEINGS = (
 ).split()
 PLACES = (
     "street river road bridge field valley garden forest tunnel lake square canal path yard desert "
-    "harbor meadow ditch hill cave"
+    "harbour meadow ditch hill cave"
 ).split()
 FEELINGS = (
     "tired hungry scared sleepy lazy angry nervous thirsty ill sad bored shy careless proud blind"
