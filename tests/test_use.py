@@ -363,7 +363,9 @@ def test_commands_list_runs_models_and_figures(home):
     assert figures.keys() >= {"task", "model", "examples", "loss", "accuracy", "f1", "seconds"}
     assert "perplexity" in command("evaluate", home / "generate")
     assert "is not a run folder" in command("evaluate", home, code=1)
-    assert "context is for tasks on running text" in command("evaluate", home / "classify", "--context", 9, code=1)
+    assert "is for tasks on running text" in command(
+        "evaluate", home / "classify", "--context", 9, code=1
+    )
     longer = command("evaluate", home / "generate", "--context", 64, code=1)
     assert "64 tokens do not fit into a context of 32" in longer
 
@@ -449,7 +451,7 @@ def test_a_recipe_is_a_file(home, tmp_path):
     for wrong, message in (
         ('task = "fly"', "unknown task 'fly'"),
         ('task = "generate"\n[data]\nfoo = 1', "no setting 'data.foo'"),
-        ('task = "generate"\n[modle]\ndim = 1', "unknown entry 'modle' in a recipe; did you mean 'model'"),
+        ('task = "generate"\n[modle]\ndim = 1', "entry 'modle' in a recipe; did you mean 'model'"),
         ("steps = ", "is not TOML"),
     ):
         recipe.write_text(wrong)
