@@ -1,12 +1,11 @@
-"""How well `--minutes` is kept: the wall clock of whole commands beside what was asked for.
+"""How exactly `--minutes` is kept: the wall-clock time of commands compared with their budget.
 
     python bench/budget.py            # on an idle machine
-    python bench/budget.py --busy     # beside a process for each core
+    python bench/budget.py --busy     # with a busy process on each core
 
-Twelve commands on all tasks and several models, each in a process of its own, started as a user
-starts it. The clock runs from the start of the command to its end: imports, loading, counting,
-choosing a precision, training, the final evaluation and the plots. Stopping early is turned off: a
-run that gets no better may end sooner.
+Runs twelve commands on all tasks and several models, each in a process of its own. The time is
+that of the entire command: imports, loading, the baseline, choosing a precision, training, the
+final evaluation and the plots. Early stopping is off, because it may end a run sooner.
 """
 
 import argparse
@@ -19,7 +18,7 @@ import time
 from pathlib import Path
 
 GLASS = [sys.executable, "-c", "from glassformer.cli import main; main()"]
-SPIN = "while True: sum(range(10**6))"
+BUSY_LOOP = "while True: sum(range(10**6))"
 COMMANDS = [
     ("generate", 0.5, []),
     ("generate", 1.0, []),
@@ -38,31 +37,31 @@ COMMANDS = [
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--busy", action="store_true", help="beside a busy process for each core")
+    parser.add_argument("--busy", action="store_true", help="keep each core busy meanwhile")
     parser.add_argument("--out", type=Path, help="append a line of JSON for each command")
     args = parser.parse_args()
     count = (os.cpu_count() or 1) if args.busy else 0
-    spinning = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(count)]
+    busy_processes = [subprocess.Popen([sys.executable, "-c", BUSY_LOOP]) for _ in range(count)]
     try:
-        for row in map(measure, COMMANDS):
+        for row in map(time_command, COMMANDS):
             row["busy"] = args.busy
-            off = row["seconds"] - row["asked"]
-            kept = abs(off) <= max(5.0, 0.05 * row["asked"])
-            times = f"{row['asked']:4.0f} s asked, {row['seconds']:6.1f} s taken, {off:+5.1f} s"
-            verdict = "" if kept else "  NOT KEPT"
+            excess = row["seconds"] - row["asked"]
+            is_kept = abs(excess) <= max(5.0, 0.05 * row["asked"])
+            times = f"budget {row['asked']:4.0f} s, took {row['seconds']:6.1f} s ({excess:+5.1f} s)"
+            verdict = "" if is_kept else "  NOT KEPT"
             print(f"{row['command']:<64} {times}, {row['steps']:5} steps{verdict}", flush=True)
             if args.out:
                 with args.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
     finally:
-        for process in spinning:
+        for process in busy_processes:
             process.kill()
 
 
-def measure(command: tuple[str, float, list[str]]) -> dict[str, object]:
-    """One command, run to its end in an empty folder."""
-    task, minutes, more = command
-    line = ["train", task, "--minutes", str(minutes), *more, "--run", "run"]
+def time_command(command: tuple[str, float, list[str]]) -> dict[str, object]:
+    """Run one command in an empty folder; return its budget, its time and its steps."""
+    task, minutes, options = command
+    line = ["train", task, "--minutes", str(minutes), *options, "--run", "run"]
     line += ["--set", "train.patience=0"]
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()

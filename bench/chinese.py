@@ -1,11 +1,11 @@
-"""Pairs of sentences, English and Chinese, split so that no sentence stands on both sides.
+"""Split English-Chinese sentence pairs so that no sentence is in two parts.
 
     python bench/chinese.py cmn.txt[.gz] FOLDER
 
-Reads lines of English, Chinese and (left alone) where they come from, as Tatoeba's pairs are given
-away; writes train.tsv, valid.tsv and test.tsv, each of Chinese and English. Sentences that
-translate each other, directly or through others, stay together: one of 28 such groups is for
-validation, one for the test, chosen by a hash of the group.
+Reads tab-separated lines of English, Chinese and attribution (ignored), the format of Tatoeba's
+sentence pairs; writes train.tsv, valid.tsv and test.tsv with Chinese and English. Sentences that
+are linked by translations, directly or through others, form a group and stay in one part: 1/28 of
+the groups for validation and 1/28 for testing, chosen by a hash of the group.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import random
 import sys
 from pathlib import Path
 
-PARTS = 28
+BUCKETS = 28  # of groups: one for validation, one for testing
 
 
-def read(file: Path) -> list[tuple[str, str]]:
-    """Chinese and English, each pair once, shuffled."""
+def read_pairs(file: Path) -> list[tuple[str, str]]:
+    """Read distinct pairs of Chinese and English, shuffled."""
     with gzip.open(file, "rt") if file.suffix == ".gz" else file.open() as lines:
         rows = [line.rstrip("\n").split("\t") for line in lines]
     pairs = list(dict.fromkeys((chinese, english) for english, chinese, *_ in rows))
@@ -28,34 +28,34 @@ def read(file: Path) -> list[tuple[str, str]]:
     return pairs
 
 
-def groups(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """For each Chinese sentence the name of its group: of all that it is joined to."""
+def find_groups(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Return the group of each Chinese sentence, found by union-find over the translations."""
     parent: dict[str, str] = {}
 
-    def root(name: str) -> str:
+    def find_root(name: str) -> str:
         while parent.setdefault(name, name) != name:
             parent[name] = name = parent[parent[name]]
         return name
 
     for chinese, english in pairs:
-        parent[root(f"z{chinese}")] = root(f"e{english}")
-    return {chinese: root(f"z{chinese}") for chinese, _ in pairs}
+        parent[find_root(f"z{chinese}")] = find_root(f"e{english}")
+    return {chinese: find_root(f"z{chinese}") for chinese, _ in pairs}
 
 
-def part_of(group: str) -> str:
-    number = int.from_bytes(hashlib.sha256(group.encode()).digest()[:4], "big") % PARTS
-    return {0: "test", 1: "valid"}.get(number, "train")
+def choose_part(group: str) -> str:
+    bucket = int.from_bytes(hashlib.sha256(group.encode()).digest()[:4], "big") % BUCKETS
+    return {0: "test", 1: "valid"}.get(bucket, "train")
 
 
 def split(file: Path, folder: Path) -> None:
-    pairs = read(file)
-    group = groups(pairs)
+    pairs = read_pairs(file)
+    groups = find_groups(pairs)
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("train", "valid", "test"):
-        chosen = [pair for pair in pairs if part_of(group[pair[0]]) == part]
-        lines = ["chinese\tenglish", *("\t".join(pair) for pair in chosen)]
+        selected = [pair for pair in pairs if choose_part(groups[pair[0]]) == part]
+        lines = ["chinese\tenglish", *("\t".join(pair) for pair in selected)]
         (folder / f"{part}.tsv").write_text("\n".join(lines) + "\n")
-        print(f"{folder / part}.tsv: {len(chosen):,} pairs")
+        print(f"{folder / part}.tsv: {len(selected):,} pairs")
 
 
 if __name__ == "__main__":

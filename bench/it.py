@@ -1,13 +1,15 @@
-"""What “it” is: a small encoder that learns whom a word means, and the heads that find out.
+"""Coreference of “it”: a small encoder that resolves a pronoun, and the heads that do so.
 
-    python bench/it.py [PICTURE]
+    python bench/it.py [PLOT]
 
-“The animal didn't cross the street because it was too tired”, or “too wide”: 20 beings, 20 places,
-30 reasons, in either order. The answer, read where “it” stands, is which of the two nouns is meant:
-the first or the second. Both orders of a sentence have the same words, so that a bag of words can
-only guess. A fifth of the pairs of nouns is held out. The encoder is also asked for the noun
-itself, without which the answer, an exclusive-or, gives no slope to begin with; and each head pays
-for what it says, so that few are used.
+“The animal didn't cross the street because it was too tired”, or “too wide”: 20 beings, 20 places
+and 30 reasons, with the nouns in either order. The target, predicted at the position of “it”, is
+which of the two nouns is meant: the first or the second. Both orders have the same words, so a bag
+of words can only guess. A fifth of the pairs of nouns is held out. The encoder also predicts the
+noun itself, because the target alone, an exclusive or, has no gradient at first; and a penalty on
+the output weights of each head makes it use few heads.
+
+Shapes: n examples, h heads, s positions.
 """
 
 from __future__ import annotations
@@ -40,49 +42,49 @@ PLACES = (
     "street river road bridge field valley garden forest tunnel lake square canal path yard desert "
     "harbour meadow ditch hill cave"
 ).split()
-FEELS = (
+FEELINGS = (
     "tired hungry scared sleepy lazy angry nervous thirsty ill sad bored shy careless proud blind"
 ).split()
-ATTENTION_TARGETS = (
+PROPERTIES = (
     "wide deep steep icy muddy narrow flooded crowded dark long stony slippery shallow dusty foggy"
 ).split()
-FIRST, SECOND, IT = 1, 5, 7  # where the nouns and “it” stand
-LOOKS_THERE = 0.3  # more of the noun that is meant than of the other
-DIM, DEPTH, HEADS, STEPS, RATE, PRICE = 64, 2, 8, 1500, 2e-3, 1e-2
+FIRST, SECOND, IT = 1, 5, 7  # positions of the nouns and of “it”
+MIN_CONTRAST = 0.3  # attention to the noun that is meant minus attention to the other
+DIM, DEPTH, HEADS, STEPS, LR, PENALTY = 64, 2, 8, 1500, 2e-3, 1e-2
 
 Example = tuple[list[str], int]
 
 
-def sentence(first: str, second: str, reason: str) -> list[str]:
+def make_sentence(first: str, second: str, reason: str) -> list[str]:
     return f"the {first} didn't cross the {second} because it was too {reason}".split()
 
 
-def examples() -> dict[str, list[Example]]:
-    """Sentences with 0 for the first noun and 1 for the second; pairs held out are never learnt."""
+def make_examples() -> dict[str, list[Example]]:
+    """Return sentences with target 0 for the first noun and 1 for the second, split by pairs."""
     parts: dict[str, list[Example]] = {"train": [], "held out": []}
     for being in BEINGS:
         for place in PLACES:
             digest = hashlib.sha256(f"{being} {place}".encode()).digest()
             part = parts["held out" if digest[0] % 5 == 0 else "train"]
-            for reason in (*FEELS, *ATTENTION_TARGETS):
-                feels = reason in FEELS
-                part.append((sentence(being, place, reason), 0 if feels else 1))
-                part.append((sentence(place, being, reason), 1 if feels else 0))
+            for reason in (*FEELINGS, *PROPERTIES):
+                is_feeling = reason in FEELINGS
+                part.append((make_sentence(being, place, reason), 0 if is_feeling else 1))
+                part.append((make_sentence(place, being, reason), 1 if is_feeling else 0))
     for part in parts.values():
         random.Random(0).shuffle(part)
     return parts
 
 
-WORDS = sorted({word for text, _ in examples()["train"] for word in text})
+WORDS = sorted({word for text, _ in make_examples()["train"] for word in text})
 
 
-def encoded(rows: list[Example]) -> tuple[Tensor, Tensor]:
-    ids = [[WORDS.index(word) for word in text] for text, _ in rows]
-    return torch.tensor(ids), torch.tensor([answer for _, answer in rows])
+def encode(examples: list[Example]) -> tuple[Tensor, Tensor]:
+    ids = [[WORDS.index(word) for word in text] for text, _ in examples]
+    return torch.tensor(ids), torch.tensor([target for _, target in examples])
 
 
 class Encoder(nn.Module):
-    """Reads a sentence; what it says of “it” are scores for first or second, and for every word."""
+    """Returns logits at “it”: two for the first or second noun, then one for every word."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,129 +100,136 @@ class Encoder(nn.Module):
         x = self.token(ids) + self.position(layout)
         for block in self.blocks:
             x = block(x, layout)
-        scores: Tensor = self.head(self.norm(x[:, IT]))
-        return scores
+        logits: Tensor = self.head(self.norm(x[:, IT]))
+        return logits
 
-    def price(self) -> Tensor:
-        """How much all heads say: the sizes of their ways out."""
-        ways = [block.attention.out.weight.unflatten(1, (HEADS, -1)) for block in self.blocks]
-        return sum(way.norm(dim=(0, 2)).sum() for way in ways)
-
-
-def meant(ids: Tensor, answers: Tensor) -> Tensor:
-    """The noun that is meant."""
-    return ids.gather(1, torch.where(answers == 0, FIRST, SECOND)[:, None])[:, 0]
+    def penalty(self) -> Tensor:
+        """Return the sum of the norms of all heads' output weights."""
+        weights = [block.attention.out.weight.unflatten(1, (HEADS, -1)) for block in self.blocks]
+        return sum(weight.norm(dim=(0, 2)).sum() for weight in weights)
 
 
-def learn(ids: Tensor, answers: Tensor, seed: int) -> Encoder:
+def select_nouns(ids: Tensor, targets: Tensor) -> Tensor:
+    """Return the id of the noun that is meant."""
+    return ids.gather(1, torch.where(targets == 0, FIRST, SECOND)[:, None])[:, 0]
+
+
+def train(ids: Tensor, targets: Tensor, seed: int) -> Encoder:
     torch.manual_seed(seed)
     network = Encoder()
-    optimiser = torch.optim.AdamW(network.parameters(), lr=RATE)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=LR)
     for step in range(STEPS):
-        for group in optimiser.param_groups:
-            group["lr"] = RATE * min((step + 1) / 50, 1 - 0.9 * step / STEPS)
+        for group in optimizer.param_groups:
+            group["lr"] = LR * min((step + 1) / 50, 1 - 0.9 * step / STEPS)
         rows = torch.randint(0, len(ids), (64,))
-        scores, right = network(ids[rows]), answers[rows]
-        loss = F.cross_entropy(scores[:, :2], right)
-        loss = loss + F.cross_entropy(scores[:, 2:], meant(ids[rows], right))
-        optimiser.zero_grad()
-        (loss + PRICE * network.price()).backward()
-        optimiser.step()
+        logits, batch_targets = network(ids[rows]), targets[rows]
+        loss = F.cross_entropy(logits[:, :2], batch_targets)
+        loss = loss + F.cross_entropy(logits[:, 2:], select_nouns(ids[rows], batch_targets))
+        optimizer.zero_grad()
+        (loss + PENALTY * network.penalty()).backward()
+        optimizer.step()
     return network.eval()
 
 
-def bag_of_words(train: tuple[Tensor, Tensor], held_out: tuple[Tensor, Tensor]) -> float:
-    """The same question to a linear model that sees which words there are, not where."""
+def bag_of_words_accuracy(train: tuple[Tensor, Tensor], held_out: tuple[Tensor, Tensor]) -> float:
+    """Train a linear model on bags of words; return its accuracy on held-out sentences."""
     bags = [F.one_hot(ids, len(WORDS)).sum(dim=1).float() for ids, _ in (train, held_out)]
     layer = nn.Linear(len(WORDS), 2)
-    optimiser = torch.optim.Adam(layer.parameters(), lr=0.05)
+    optimizer = torch.optim.Adam(layer.parameters(), lr=0.05)
     for _ in range(200):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         F.cross_entropy(layer(bags[0]), train[1]).backward()
-        optimiser.step()
-    return share(layer(bags[1]), held_out[1])
+        optimizer.step()
+    return accuracy(layer(bags[1]), held_out[1])
 
 
-def share(scores: Tensor, answers: Tensor) -> float:
-    return float((scores[:, :2].argmax(dim=-1) == answers).float().mean())
+def accuracy(logits: Tensor, targets: Tensor) -> float:
+    return float((logits[:, :2].argmax(dim=-1) == targets).float().mean())
 
 
 @torch.no_grad()
-def heads(network: Encoder, ids: Tensor, answers: Tensor) -> list[tuple[str, int, float, float]]:
-    """For each head: what its silence costs, and how much more it reads of the right noun."""
-    found = []
+def measure_heads(
+    network: Encoder, ids: Tensor, targets: Tensor
+) -> list[tuple[str, int, float, float]]:
+    """Return layer, head, cost of its ablation and contrast of its attention, for each head.
+
+    The contrast is the attention from “it” to the noun that is meant minus that to the other.
+    """
+    heads = []
     with Trace(network, "*.pattern") as trace:
         network(ids)
     rows = torch.arange(len(ids))
     right, wrong = (
-        torch.where(answers == 0, FIRST, SECOND),
-        torch.where(answers == 0, SECOND, FIRST),
+        torch.where(targets == 0, FIRST, SECOND),
+        torch.where(targets == 0, SECOND, FIRST),
     )
     for layer in range(DEPTH):
         name = f"blocks.{layer}.attention"
-        seen = trace[f"{name}.pattern"][:, :, IT]  # n h s
+        pattern = trace[f"{name}.pattern"][:, :, IT]  # n h s
         for head in range(HEADS):
-            lost = cost(network, ids, answers, {(name, head)})
-            contrast = float((seen[rows, head, right] - seen[rows, head, wrong]).mean())
-            found.append((name, head, lost, contrast))
-    return found
+            cost = ablation_cost(network, ids, targets, {(name, head)})
+            contrast = float((pattern[rows, head, right] - pattern[rows, head, wrong]).mean())
+            heads.append((name, head, cost, contrast))
+    return heads
 
 
 @torch.no_grad()
-def cost(network: Encoder, ids: Tensor, answers: Tensor, silent: set[tuple[str, int]]) -> float:
-    """How many fewer answers are right when some heads say nothing."""
-    names = {name for name, _ in silent}
+def ablation_cost(
+    network: Encoder, ids: Tensor, targets: Tensor, ablated: set[tuple[str, int]]
+) -> float:
+    """Return how much accuracy is lost when some heads are ablated."""
+    names = {name for name, _ in ablated}
 
-    def closed(value: Tensor, name: str) -> Tensor:
-        kept = torch.tensor([(name, head) not in silent for head in range(HEADS)])
+    def ablate(value: Tensor, name: str) -> Tensor:
+        kept = torch.tensor([(name, head) not in ablated for head in range(HEADS)])
         return value * kept[:, None, None]
 
-    edits = {f"{name}.head_outputs": partial(closed, name=name) for name in names}
-    whole = share(network(ids), answers)
+    edits = {f"{name}.head_outputs": partial(ablate, name=name) for name in names}
+    before = accuracy(network(ids), targets)
     with Trace(network, edit=edits):
-        return whole - share(network(ids), answers)
+        return before - accuracy(network(ids), targets)
 
 
 @torch.no_grad()
-def picture(network: Encoder, name: str, head: int, file: Path) -> None:
-    """What “it” reads in the two sentences that differ in one word."""
-    chart, axes = subplots(1, 2, figsize=(9, 4.2))
+def plot_attention(network: Encoder, name: str, head: int, file: Path) -> None:
+    """Plot what “it” attends to in two sentences that differ in one word."""
+    figure, axes = subplots(1, 2, figsize=(9, 4.2))
     for ax, reason in zip(axes, ("tired", "wide"), strict=True):
-        text = sentence("animal", "street", reason)
+        text = make_sentence("animal", "street", reason)
         with Trace(network, f"{name}.pattern") as trace:
             network(torch.tensor([[WORDS.index(word) for word in text]]))
         pattern = torch.zeros(len(text), len(text))
         pattern[IT] = trace[f"{name}.pattern"][0, head, IT]
         between(ax, pattern, text, text)
         ax.set_title(f"… because it was too {reason}", fontsize=10)
-    save(chart, file)
+    save(figure, file)
 
 
 def main(file: Path | None) -> None:
-    parts = examples()
-    train, held_out = encoded(parts["train"]), encoded(parts["held out"])
-    print(f"{len(train[0]):,} sentences to learn from, {len(held_out[0]):,} held out")
-    print(f"a bag of words: {bag_of_words(train, held_out):.1%} right")
+    parts = make_examples()
+    training, held_out = encode(parts["train"]), encode(parts["held out"])
+    print(f"{len(training[0]):,} training sentences, {len(held_out[0]):,} held out")
+    print(f"bag of words: accuracy {bag_of_words_accuracy(training, held_out):.1%}")
     for seed in range(3):
-        network = learn(*train, seed)
-        found = heads(network, *held_out)
-        best = max(found, key=lambda head: head[2])
-        others = [head[2] for head in found if head is not best]
-        looker = max(found, key=lambda head: head[3])
-        lookers = {(name, head) for name, head, _, contrast in found if contrast > LOOKS_THERE}
-        right = share(network(held_out[0]), held_out[1])
-        print(f"seed {seed}: {right:.1%} right")
+        network = train(*training, seed)
+        heads = measure_heads(network, *held_out)
+        costliest = max(heads, key=lambda head: head[2])
+        others = [head[2] for head in heads if head is not costliest]
+        clearest = max(heads, key=lambda head: head[3])
+        resolving = {(name, head) for name, head, _, contrast in heads if contrast > MIN_CONTRAST}
+        cost = ablation_cost(network, *held_out, resolving)
+        print(f"seed {seed}: accuracy {accuracy(network(held_out[0]), held_out[1]):.1%}")
         print(
-            f"  without {best[0]} head {best[1]} {100 * best[2]:.0f} points less, without another "
-            f"{100 * sum(others) / len(others):.1f} on average"
+            f"  ablating {costliest[0]} head {costliest[1]} costs {100 * costliest[2]:.0f} "
+            f"percentage points, any other head {100 * sum(others) / len(others):.1f} on average"
         )
         print(
-            f"  {looker[0]} head {looker[1]} reads {looker[3]:.2f} more of the noun that is meant "
-            f"than of the other; without it {100 * looker[2]:.0f} points less, without all "
-            f"{len(lookers)} that look there {100 * cost(network, *held_out, lookers):.0f}"
+            f"  {clearest[0]} head {clearest[1]} attends {clearest[3]:.2f} more to the noun that "
+            f"is meant than to the other; ablating it costs {100 * clearest[2]:.0f} percentage "
+            f"points, ablating all {len(resolving)} such heads {100 * cost:.0f}"
         )
         if file and seed == 0:
-            picture(network, looker[0], looker[1], file)
+            plot_attention(network, clearest[0], clearest[1], file)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
-"""What it costs to see all attention of a GPT-2 small (random weights) on 512 tokens.
+"""The cost of tracing all attention patterns of a GPT-2 small (random weights) on 512 tokens.
 
-    python bench/looking.py              # ours
+    python bench/looking.py              # ours only
     pip install "transformer_lens<3" && python bench/looking.py
 
-A pass without looking, the same with every pattern traced, and, where it is installed, the same by
-TransformerLens (`run_with_cache`), with all of its values and with the patterns alone: seconds (the
-best of several, in turn), megabytes that were kept, and the most memory of a process that does
-nothing else, beyond that of one that does not look.
+Compares a forward pass without tracing, with every pattern traced and with every value traced, and
+the same for TransformerLens (`run_with_cache`) if it is installed: seconds (best of several, taken
+in turn), megabytes of traced values, and the peak memory of a process of its own.
 """
 
 from __future__ import annotations
@@ -24,37 +23,38 @@ from glassformer.trace import tap, watched
 from glassformer.training.memory import peak_memory
 
 TOKENS, ROUNDS = 512, 5
-SHAPE = {"dim": 768, "depth": 12, "heads": 12}
+SIZES = {"dim": 768, "depth": 12, "heads": 12}
 
 
-def peak(name: str) -> float:
-    """Megabytes that a process of its own held at the most, which looked once in this way."""
+def measure_peak(name: str) -> float:
+    """Return the peak memory in MB of a process that runs one method once."""
     line = [sys.executable, __file__, name]
     return float(subprocess.run(line, capture_output=True, text=True, check=True).stdout)
 
 
-def ours() -> dict[str, Callable[[], float]]:
+def our_methods() -> dict[str, Callable[[], float]]:
+    """Return our methods by name; each returns the MB of traced values."""
     kind = MODELS["gpt2"]
-    network = kind(kind.Config(vocab=50_257, context=1024, dropout=0.0, **SHAPE)).eval()
+    network = kind(kind.Config(vocab=50_257, context=1024, dropout=0.0, **SIZES)).eval()
     ids = torch.randint(0, 50_257, (1, TOKENS))
 
-    def blind() -> float:
+    def run_untraced() -> float:
         network(ids)
         return 0.0
 
-    def seeing(*patterns: str) -> float:
+    def run_traced(*patterns: str) -> float:
         with Trace(network, *patterns, megabytes=4000) as trace:
             network(ids)
         return sum(v.nbytes for visits in trace.visits.values() for v in visits) / 1e6
 
     return {
-        "ours, not looking": blind,
-        "ours, every pattern": lambda: seeing("*.pattern"),
-        "ours, every value": lambda: seeing(),
+        "ours, untraced": run_untraced,
+        "ours, every pattern": lambda: run_traced("*.pattern"),
+        "ours, every value": lambda: run_traced(),
     }
 
 
-def theirs() -> dict[str, Callable[[], float]]:
+def their_methods() -> dict[str, Callable[[], float]]:
     from transformer_lens import HookedTransformer, HookedTransformerConfig
 
     config = HookedTransformerConfig(
@@ -64,25 +64,25 @@ def theirs() -> dict[str, Callable[[], float]]:
     network = HookedTransformer(config).eval()
     ids = torch.randint(0, 50_257, (1, TOKENS))
 
-    def blind() -> float:
+    def run_untraced() -> float:
         network(ids)
         return 0.0
 
-    def seeing(**only: object) -> float:
-        _, cache = network.run_with_cache(ids, **only)
+    def run_traced(**options: object) -> float:
+        _, cache = network.run_with_cache(ids, **options)
         return sum(value.nbytes for value in cache.values()) / 1e6
 
     patterns = {"names_filter": lambda name: name.endswith("hook_pattern")}
     return {
-        "TransformerLens, not looking": blind,
-        "TransformerLens, every pattern": lambda: seeing(**patterns),
-        "TransformerLens, every value": lambda: seeing(),
+        "TransformerLens, untraced": run_untraced,
+        "TransformerLens, every pattern": lambda: run_traced(**patterns),
+        "TransformerLens, every value": lambda: run_traced(),
     }
 
 
 @torch.inference_mode()
-def closed_taps() -> float:
-    """What the taps of a GPT-2 cost while no trace is open, as a share of a pass of 128 tokens."""
+def measure_inactive_taps() -> float:
+    """Return the time of a GPT-2's taps without a trace, as a fraction of a 128-token pass."""
     kind = MODELS["gpt2"]
     network = kind(kind.Config(vocab=512, context=128, dim=384, depth=6, heads=6)).eval()
     ids, value = torch.randint(0, 512, (1, 128)), torch.ones(1)
@@ -92,40 +92,41 @@ def closed_taps() -> float:
     watched_calls = 3 * 6 + 1  # attention and two norms in each block, and the last norm
     one_pass = min(timeit.repeat(lambda: network(ids), number=1, repeat=9))
     one_tap = min(timeit.repeat(lambda: tap("x", value), number=10_000, repeat=5)) / 10_000
-    one_ask = min(timeit.repeat(lambda: watched("x"), number=10_000, repeat=5)) / 10_000
-    return (taps * one_tap + watched_calls * one_ask) / one_pass
+    one_check = min(timeit.repeat(lambda: watched("x"), number=10_000, repeat=5)) / 10_000
+    return (taps * one_tap + watched_calls * one_check) / one_pass
 
 
 @torch.inference_mode()
-def once(name: str) -> None:
-    (ours() if name.startswith("ours") else theirs())[name]()
+def run_once(name: str) -> None:
+    """Run one method and print the peak memory of this process in MB."""
+    (our_methods() if name.startswith("ours") else their_methods())[name]()
     print(1e3 * peak_memory())
 
 
 @torch.inference_mode()
 def main() -> None:
-    print(f"taps while no trace is open: {closed_taps():.2%} of a pass")
-    ways = ours()
+    print(f"taps while no trace is open: {measure_inactive_taps():.2%} of a pass")
+    methods = our_methods()
     try:
-        ways |= theirs()
+        methods |= their_methods()
     except ImportError:
-        print("transformer_lens is not installed: ours alone")
-    best = dict.fromkeys(ways, float("inf"))
-    kept = dict.fromkeys(ways, 0.0)
+        print("transformer_lens is not installed: ours only")
+    best = dict.fromkeys(methods, float("inf"))
+    traced = dict.fromkeys(methods, 0.0)
     for _ in range(ROUNDS):
-        for name, run in ways.items():
+        for name, run in methods.items():
             start = time.perf_counter()
-            kept[name] = run()
+            traced[name] = run()
             best[name] = min(best[name], time.perf_counter() - start)
-    peaks = {name: peak(name) for name in ways}
+    peaks = {name: measure_peak(name) for name in methods}
     for name, seconds in best.items():
-        ratio = seconds / best["ours, not looking"]
-        more = peaks[name] - peaks[f"{name.split(',')[0]}, not looking"]
+        ratio = seconds / best["ours, untraced"]
+        extra = peaks[name] - peaks[f"{name.split(',')[0]}, untraced"]
         print(
-            f"{name:<32} {seconds:6.3f} s  {ratio:5.2f} times  {kept[name]:7.1f} MB kept  "
-            f"{peaks[name]:7.0f} MB at the most, {more:6.0f} more than not looking"
+            f"{name:<32} {seconds:6.3f} s  {ratio:5.2f}x  {traced[name]:7.1f} MB traced  "
+            f"peak {peaks[name]:7.0f} MB, {extra:6.0f} MB more than untraced"
         )
 
 
 if __name__ == "__main__":
-    once(sys.argv[1]) if sys.argv[1:] else main()
+    run_once(sys.argv[1]) if sys.argv[1:] else main()

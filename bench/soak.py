@@ -1,11 +1,11 @@
-"""What takes long to show.
+"""Soak tests, which take long.
 
-A text of 1 GB in less than 1 GB of memory; a hundred kills; a disk that is full at every write;
-12,000 damaged folders and files.
+Training on 1 GB of text in less than 1 GB of memory; a hundred kills; a disk that is full at every
+write; 12,000 corrupted folders and files.
 
     make soak
 
-Needs no data: the text is made of the paragraphs of Python's own documentation, in random order.
+Needs no data: the text consists of paragraphs of Python's own documentation in random order.
 """
 
 from __future__ import annotations
@@ -25,50 +25,50 @@ from glassformer.data.sample import documentation
 from glassformer.training.train import train
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from faults import full_at_every, killed_until_done
+from faults import fill_disk_at_every_write, kill_until_done
 
 GLASS = [sys.executable, "-c", "from glassformer.cli import main; main()"]
 
 
-def large_text(path: Path, size: int) -> None:
+def write_large_text(path: Path, size: int) -> None:
     paragraphs = [p for topic in documentation() for p in topic.split("\n\n") if p]
-    choose, written = random.Random(0), 0
+    generator, written = random.Random(0), 0
     with path.open("w", encoding="utf-8") as file:
         while written < size:
-            text = f"{choose.choice(paragraphs)} {choose.randrange(10**6)}\n\n"
+            text = f"{generator.choice(paragraphs)} {generator.randrange(10**6)}\n\n"
             written += len(text.encode())
             file.write(text)
 
 
 def soak_large_text(folder: Path, size: int = 10**9) -> None:
-    """The most memory that training on the text takes, tokenizer, encoding and steps together."""
+    """Training on a large text, tokenizer and encoding included, takes less than 1 GB of memory."""
     file = folder / "large.txt"
-    large_text(file, size)
+    write_large_text(file, size)
     start = time.monotonic()
     command = ["train", "generate", str(file), "--run", str(folder / "run"), "--steps", "300"]
     done = subprocess.run([*GLASS, *command, "--json"], stdout=subprocess.PIPE, check=True)
-    taken = time.monotonic() - start
-    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
-    figure = json.loads(done.stdout)["bits_per_byte"]
+    seconds = time.monotonic() - start
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
+    bits = json.loads(done.stdout)["bits_per_byte"]
     print(
-        f"{size / 1e9:.2f} GB of text, 300 steps: {most:.2f} GB of memory at the most, "
-        f"{taken:.0f} s, {figure:.3f} bits per byte"
+        f"{size / 1e9:.2f} GB of text, 300 steps: peak memory {peak:.2f} GB, {seconds:.0f} s, "
+        f"{bits:.3f} bits per byte"
     )
-    assert most < 1, "more than 1 GB"
+    assert peak < 1, f"peak memory {peak:.2f} GB, expected less than 1 GB"
 
 
 def soak_kills(folder: Path, kills: int = 100) -> None:
-    """A run that is killed again and again ends with the weights of one that was left alone."""
-    hit, same = killed_until_done(folder, kills=kills, seed=1)
-    print(f"{hit} kills at random moments: the weights are {'the same' if same else 'OTHERS'}")
-    assert same
+    """A run that is killed repeatedly ends with the weights of an uninterrupted run."""
+    killed, is_same = kill_until_done(folder, kills=kills, seed=1)
+    print(f"{killed} kills at random moments: weights are {'the same' if is_same else 'DIFFERENT'}")
+    assert is_same
 
 
 def soak_full_disk(folder: Path) -> None:
-    """Whichever write of a run fails, it goes on to the same end."""
+    """Whichever write of a run fails, the resumed run ends with the same weights."""
     text = folder / "book.txt"
     text.write_text("the cat sat on the mat and the dog sat on the log. " * 200)
-    sizes = [
+    settings = [
         "model.dim=32",
         "model.depth=1",
         "model.heads=2",
@@ -76,17 +76,18 @@ def soak_full_disk(folder: Path) -> None:
         "train.batch_size=4",
     ]
 
-    def small(run: Path) -> None:
+    def train_small(run: Path) -> None:
         train(
-            "generate", text, run=run, settings=sizes, steps=12, save_every=3, evaluate_every=4,
+            "generate", text, run=run, settings=settings, steps=12, save_every=3, evaluate_every=4,
             device="cpu", precision="float32", threads=1, reporter=NullReporter(),
         )  # fmt: skip
 
-    print(f"the disk full from each of {full_at_every(folder, small)} writes on: nothing is lost")
+    failures = fill_disk_at_every_write(folder, train_small)
+    print(f"disk full at each of {failures} writes: nothing is lost")
 
 
 def soak_fuzz(folder: Path, cases: int = 12_000, seconds: float = 2.0) -> None:
-    """Damaged folders and files are used or refused, in little time and memory (tests/fuzz.py)."""
+    """Corrupted folders and files are loaded or refused, quickly and in little memory."""
     fuzzer = Path(__file__).parents[1] / "tests" / "fuzz.py"
     command = [sys.executable, str(fuzzer), "--cases", str(cases), "--seconds", str(seconds)]
     done = subprocess.run(
@@ -96,9 +97,10 @@ def soak_fuzz(folder: Path, cases: int = 12_000, seconds: float = 2.0) -> None:
     report = json.loads(done.stdout)
     failures, (slowest, case) = report["failures"], report["slowest"]
     print(
-        f"{report['cases']:,} damaged folders and files: {report['loaded']:,} used, "
-        f"{report['refused']:,} refused, {len(failures)} FAILED; {report['average'] * 1000:.0f} ms "
-        f"each, {slowest:.1f} s at the most (case {case}), {report['peak_mb_growth']:.0f} MB more"
+        f"{report['cases']:,} corrupted folders and files: {report['loaded']:,} loaded, "
+        f"{report['refused']:,} refused, {len(failures)} FAILED; mean "
+        f"{report['average'] * 1000:.0f} ms, slowest {slowest:.1f} s (case {case}), peak memory "
+        f"grew by {report['peak_mb_growth']:.0f} MB"
     )
     assert not failures, json.dumps(failures, indent=1)
 

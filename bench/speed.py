@@ -1,4 +1,4 @@
-"""Our GPT-2 and Llama beside those of `transformers`: same weights, same run, each figure a ratio.
+"""Speed of our GPT-2 and Llama compared with `transformers`, with the same weights.
 
 python bench/speed.py
 """
@@ -23,18 +23,18 @@ logging.disable(logging.WARNING)
 SMALL = {"vocab_size": 8192, "bos_token_id": 0, "eos_token_id": 0}
 
 
-def best(*ways: Callable[[], object], rounds: int = 7) -> list[float]:
-    """The best time of each, taken in turn so that noise meets all alike."""
-    times: list[list[float]] = [[] for _ in ways]
+def time_best(*functions: Callable[[], object], rounds: int = 7) -> list[float]:
+    """Return the best time of each function; they run in turn, so noise affects all alike."""
+    times: list[list[float]] = [[] for _ in functions]
     for _ in range(rounds):
-        for way, taken in zip(ways, times, strict=True):
+        for function, seconds in zip(functions, times, strict=True):
             start = time.perf_counter()
-            way()
-            taken.append(time.perf_counter() - start)
-    return [min(taken) for taken in times]
+            function()
+            seconds.append(time.perf_counter() - start)
+    return [min(seconds) for seconds in times]
 
 
-def pairs() -> dict[str, Any]:
+def make_models() -> dict[str, Any]:
     gpt2 = transformers.GPT2Config(n_positions=256, n_embd=384, n_layer=6, n_head=6, **SMALL)
     llama = transformers.LlamaConfig(
         hidden_size=384,
@@ -63,38 +63,38 @@ def decode_theirs(network: Any, prompt: torch.Tensor, new: int) -> None:
         past, ids = out.past_key_values, out.logits[:, -1:].argmax(dim=-1)
 
 
-def step(network: Any, logits: Callable[[], torch.Tensor], ids: torch.Tensor) -> None:
+def run_backward(network: Any, forward: Callable[[], torch.Tensor], ids: torch.Tensor) -> None:
     network.zero_grad()
-    scores = logits()[:, :-1].flatten(0, 1)
-    torch.nn.functional.cross_entropy(scores, ids[:, 1:].flatten()).backward()
+    logits = forward()[:, :-1].flatten(0, 1)
+    torch.nn.functional.cross_entropy(logits, ids[:, 1:].flatten()).backward()
 
 
 def compare(theirs: Any) -> dict[str, list[float]]:
-    """Seconds of ours and theirs, for each kind of work."""
+    """Return the seconds of our model and theirs for each workload."""
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         ours = load(folder).network
     ids = torch.randint(0, 8192, (4, 256))
 
-    def look() -> None:
+    def trace_patterns() -> None:
         with Trace(ours, "*.pattern"):
             ours(ids)
 
     rows = {}
     with torch.inference_mode():
-        rows["forward, 4 x 256 tokens"] = best(lambda: ours(ids), lambda: theirs(ids))
-        rows["32 new tokens, one at a time"] = best(
+        rows["forward, 4 x 256 tokens"] = time_best(lambda: ours(ids), lambda: theirs(ids))
+        rows["32 new tokens, one at a time"] = time_best(
             lambda: decode_ours(ours, ids[:1, :32], 32),
             lambda: decode_theirs(theirs, ids[:1, :32], 32),
         )
         theirs.set_attn_implementation("eager")
-        rows["forward, all attention seen"] = best(
-            look, lambda: theirs(ids, output_attentions=True)
+        rows["forward, all patterns traced"] = time_best(
+            trace_patterns, lambda: theirs(ids, output_attentions=True)
         )
         theirs.set_attn_implementation("sdpa")
-    rows["forward and backward, 4 x 256"] = best(
-        lambda: step(ours, lambda: ours(ids), ids),
-        lambda: step(theirs, lambda: theirs(ids).logits, ids),
+    rows["forward and backward, 4 x 256"] = time_best(
+        lambda: run_backward(ours, lambda: ours(ids), ids),
+        lambda: run_backward(theirs, lambda: theirs(ids).logits, ids),
     )
     return rows
 
@@ -102,11 +102,11 @@ def compare(theirs: Any) -> dict[str, list[float]]:
 def main() -> None:
     torch.manual_seed(0)
     click.echo(f"torch {torch.__version__}, transformers {transformers.__version__}, ", nl=False)
-    click.echo(f"{torch.get_num_threads()} threads; milliseconds, best of 7, and theirs / ours\n")
-    for name, theirs in pairs().items():
-        for what, (mine, other) in compare(theirs).items():
-            times = f"{mine * 1e3:8.1f} {other * 1e3:8.1f} {other / mine:6.2f}"
-            click.echo(f"{name}  {what:<32} {times}")
+    click.echo(f"{torch.get_num_threads()} threads; best of 7\n")
+    for name, model in make_models().items():
+        for workload, (ours, theirs) in compare(model).items():
+            times = f"ours {ours * 1e3:8.1f} ms  theirs {theirs * 1e3:8.1f} ms"
+            click.echo(f"{name}  {workload:<32} {times}  theirs/ours {theirs / ours:6.2f}")
 
 
 if __name__ == "__main__":

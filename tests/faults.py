@@ -1,4 +1,4 @@
-"""Runs that are killed, or whose disk is full, and must end as if nothing had happened."""
+"""Helpers to kill runs and fill their disk; the runs must end as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -32,70 +32,77 @@ OPTIONS = [
 ]
 
 
-def hashes(run: Path) -> dict[str, str]:
-    """What a run came to: the best and the last weights."""
+def hash_weights(run: Path) -> dict[str, str]:
+    """Return the SHA-256 of the best and the last weights of a run."""
     return {
         name: hashlib.sha256((run / name / "model.safetensors").read_bytes()).hexdigest()
         for name in ("best", "last")
     }
 
 
-def killed_until_done(folder: Path, kills: int, seed: int) -> tuple[int, bool]:
-    """Kill a run so often and go on with it; how often it was hit, and whether the end is equal."""
+def kill_until_done(folder: Path, kills: int, seed: int) -> tuple[int, bool]:
+    """Kill a run at random moments and resume it each time, then let it end.
+
+    Returns the number of kills, and whether the weights are those of a run that was not killed.
+    """
     text, run = folder / "book.txt", folder / "run"
     text.write_text("the cat sat on the mat and the dog sat on the log. " * 400)
-    begin = [*COMMAND, "train", "generate", str(text), *OPTIONS]
+    command = [*COMMAND, "train", "generate", str(text), *OPTIONS]
     start = time.monotonic()
-    patient([*begin, "--run", str(folder / "whole")], folder, None)
-    whole = time.monotonic() - start
-    choose, hit, line = random.Random(seed), 0, [*begin, "--run", str(run)]
-    while hit < kills:
-        if patient(line, folder, choose.uniform(0.2 * whole, whole)):
-            shutil.rmtree(run)  # it was done before: the kills go on with another
+    run_or_kill([*command, "--run", str(folder / "reference")], folder, None)
+    seconds = time.monotonic() - start
+    generator, killed, line = random.Random(seed), 0, [*command, "--run", str(run)]
+    while killed < kills:
+        if run_or_kill(line, folder, generator.uniform(0.2 * seconds, seconds)):
+            shutil.rmtree(run)  # it ended before the kill: continue with a new run
         else:
-            hit += 1
-        line = [*COMMAND, "resume", str(run)] if run.exists() else [*begin, "--run", str(run)]
-    patient(line, folder, None)
-    return hit, hashes(run) == hashes(folder / "whole")
+            killed += 1
+        line = [*COMMAND, "resume", str(run)] if run.exists() else [*command, "--run", str(run)]
+    run_or_kill(line, folder, None)
+    return killed, hash_weights(run) == hash_weights(folder / "reference")
 
 
-def patient(line: list[str], folder: Path, seconds: float | None) -> bool:
-    """Run a command for so long at the most; whether it came to its end, which must be good."""
-    with (folder / "said.txt").open("w+") as said:
-        process = subprocess.Popen(line, stderr=said, stdout=said)
+def run_or_kill(line: list[str], folder: Path, seconds: float | None) -> bool:
+    """Run a command, and kill it after some seconds; return whether it ended by itself.
+
+    Its exit code must be 0 then.
+    """
+    with (folder / "output.txt").open("w+") as output:
+        process = subprocess.Popen(line, stderr=output, stdout=output)
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
             return False
-        said.seek(0)
-        assert process.returncode == 0, said.read()
+        output.seek(0)
+        assert process.returncode == 0, output.read()
     return True
 
 
 def wait_for_steps(run: Path, process: subprocess.Popen) -> None:
-    """Wait until a run has learnt from a step and saved it, however long that takes."""
+    """Wait until a run has saved a checkpoint after at least one step."""
     while saved_step(run) == 0:
         assert process.poll() is None
         time.sleep(0.05)
 
 
 def saved_step(run: Path) -> int:
-    """The step of the last checkpoint; 0 where there is none, or it is being exchanged."""
+    """Return the step of the last checkpoint; 0 if there is none or it is being replaced."""
     with contextlib.suppress(OSError, ValueError):
         return json.loads((run / LAST / "training.json").read_text())["step"]
     return 0
 
 
-# --- a disk that is full --------------------------------------------------------------------------
+# --- full disks -----------------------------------------------------------------------------------
 
 
 class DiskFullError(Exception):
     pass
 
 
-def named(attempt):
+def raise_disk_full(attempt):
+    """Turn the error of a full disk into DiskFullError; the message must name the cause."""
     try:
         attempt()
     except (GlassError, OSError) as error:
@@ -104,66 +111,66 @@ def named(attempt):
         raise
 
 
-class Full:
-    """A disk that is full from the n-th write on, wherever that write is."""
+class FullDisk:
+    """A simulated disk that is full after a number of writes of any kind."""
 
-    def __init__(self, monkeypatch, after):
-        self.left = after
-        self.hit = False
+    def __init__(self, monkeypatch, writes):
+        self.writes_left = writes
+        self.has_failed = False
         for owner, name in (
-            (folder, "sync"), (folder, "exchange"), (Path, "write_text"), (Path, "open"),
-            (Path, "rename"), (Path, "replace"), (Path, "mkdir"), (Run, "note"), (Run, "log"),
+            (folder, "fsync_path"), (folder, "swap_folders"), (Path, "write_text"), (Path, "open"),
+            (Path, "rename"), (Path, "replace"), (Path, "mkdir"), (Run, "log_metrics"),
+            (Run, "log"),
         ):  # fmt: skip
-            monkeypatch.setattr(owner, name, self.counted(getattr(owner, name), name))
+            monkeypatch.setattr(owner, name, self.wrap(getattr(owner, name), name))
         monkeypatch.setattr(
             "glassformer.weights.save_file",
-            self.counted(sys.modules["glassformer.weights"].save_file, "save"),
+            self.wrap(sys.modules["glassformer.weights"].save_file, "save"),
         )
 
-    def counted(self, function, name):
-        def run(*args, **more):
-            reads = (
-                name == "open" and (args[1] if len(args) > 1 else more.get("mode", "r"))[0] == "r"
-            )
-            if not reads:
-                self.left -= 1
-                if self.left < 0:
-                    self.hit = True
+    def wrap(self, function, name):
+        def call_or_fail(*args, **options):
+            mode = args[1] if len(args) > 1 else options.get("mode", "r")
+            if name != "open" or mode[0] != "r":
+                self.writes_left -= 1
+                if self.writes_left < 0:
+                    self.has_failed = True
                     raise OSError(errno.ENOSPC, "No space left on device")
-            return function(*args, **more)
+            return function(*args, **options)
 
-        return run
+        return call_or_fail
 
 
-def full_at_every(home: Path, train: Callable, every: int = 1) -> int:
-    """Let the disk be full from each of a run's writes on; it goes on to the same end each time.
+def fill_disk_at_every_write(home: Path, train: Callable, every: int = 1) -> int:
+    """Train with a disk that is full at the first write, then at a later one, and so on.
 
-    `train` makes a run in a folder. Gives back how many writes failed.
+    Each time the run is resumed and must end with the same weights. `train` creates a run in a
+    folder; `every` is the number of writes between two trials. Returns the number of failures.
     """
-    train(home / "whole")
+    train(home / "reference")
     failures = 0
     while True:
         run, n = home / "run", failures * every
         with pytest.MonkeyPatch.context() as patch:
-            begin, full = training.set_up, []
+            set_up, disks = training.set_up, []
 
-            def filled(*args, patch=patch, begin=begin, full=full, n=n):
-                trainer = begin(*args)
-                full.append(Full(patch, n))
+            def set_up_and_fill(*args, patch=patch, set_up=set_up, disks=disks, n=n):
+                trainer = set_up(*args)
+                disks.append(FullDisk(patch, n))
                 return trainer
 
-            patch.setattr(training, "set_up", filled)
+            patch.setattr(training, "set_up", set_up_and_fill)
             with contextlib.suppress(DiskFullError):
-                named(lambda run=run: train(run))
-        left = {p.name for p in run.iterdir()}
-        assert not {name for name in left if name.startswith(".")}, n
+                raise_disk_full(lambda run=run: train(run))
+        names = {p.name for p in run.iterdir()}
+        assert not {name for name in names if name.startswith(".")}, n
         load(run / LAST)
         if (run / BEST).exists():
             load(run / BEST)
         training.resume(run, NullReporter())
-        assert hashes(run) == hashes(home / "whole"), n
+        assert hash_weights(run) == hash_weights(home / "reference"), n
         assert damage(run) == []
         shutil.rmtree(run)
-        if not full[0].hit:
+        if not disks[0].has_failed:
             return failures
         failures += 1

@@ -203,6 +203,6 @@ def test_every_kind_of_metrics_line_is_described(runs):
         call.args[0].value
         for path in (PACKAGE / "training").glob("*.py")
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("run.note")
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("run.log_metrics")
     ]
     assert set(described) == set(logged)

@@ -131,10 +131,10 @@ def test_a_new_optimizer_is_a_function_and_one_entry(monkeypatch, book, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("adamv", "did you mean 'adamw'"), ("lion", "there are adamw")]
+    ("name", "hint"), [("adamv", "did you mean 'adamw'"), ("lion", "available: adamw")]
 )
 def test_unknown_optimizer_is_refused_before_anything_is_written(name, hint, book, tmp_path):
-    with pytest.raises(GlassError, match=f"there is no optimizer '{name}'; {hint}"):
+    with pytest.raises(GlassError, match=f"unknown optimizer '{name}'; {hint}"):
         train("generate", book, run=tmp_path / "run", settings=[f"train.optimizer={name}"])
     assert not (tmp_path / "run").exists()
 

@@ -363,7 +363,7 @@ def test_runs_models_and_evaluate_report_metrics(home):
     table = command("evaluate", home / "generate")
     assert re.match(r" +model +baseline\n", table)
     assert "perplexity" in table
-    assert "is no run" in command("evaluate", home, code=1)
+    assert "is not a run folder" in command("evaluate", home, code=1)
     assert "only running text" in command("evaluate", home / "classify", "--context", 9, code=1)
     error = command("evaluate", home / "generate", "--context", 64, code=1)
     assert "64 tokens do not fit into a context of 32" in error
@@ -380,12 +380,12 @@ def test_train_reports_errors_with_exit_code_1_or_2(home):
     assert "not by 'gpt2', which does generate" in command(
         "train", "translate", "--model", "gpt2", code=1
     )
-    assert "there is no file" in command("train", "generate", home / "nothing.txt", code=1)
+    assert "does not exist" in command("train", "generate", home / "nothing.txt", code=1)
     error = command("train", "translate", "--source", home / "book.txt", code=2)
     assert "give both --source and --target" in error
     assert "one budget" in command("train", "generate", "--steps", 3, "--minutes", 1, code=1)
     error = command("train", "generate", "--run", home / "generate", "--steps", "1", code=1)
-    assert "exists already" in error
+    assert "already exists" in error
 
 
 def test_check_data_reports_what_training_would_read(home, tmp_path):
@@ -449,9 +449,9 @@ def test_a_recipe_sets_the_task_and_its_settings(home, tmp_path):
     model = load(tmp_path / "r")
     assert (model.name, model.config.dim, model.tokenizer.kind) == ("llama", 32, "bytes")
     for recipe_text, message in (
-        ('task = "fly"', "there is no task 'fly'"),
+        ('task = "fly"', "unknown task 'fly'"),
         ('task = "generate"\n[data]\nfoo = 1', "no setting 'data.foo'"),
-        ('task = "generate"\n[modle]\ndim = 1', "no 'modle' in a recipe; did you mean 'model'"),
+        ('task = "generate"\n[modle]\ndim = 1', "entry 'modle' in a recipe; did you mean 'model'"),
         ("steps = ", "is not TOML"),
     ):
         recipe.write_text(recipe_text)

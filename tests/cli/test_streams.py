@@ -63,7 +63,7 @@ def test_closing_the_terminal_saves_and_stops_training(home):
     process.send_signal(signal.SIGHUP)  # from the kernel and from the shell
     _, stderr = process.communicate(timeout=600)
     assert process.returncode == 130
-    assert "stopped and saved; go on with: glass resume run" in stderr
+    assert "stopped and saved; to continue: glass resume run" in stderr
     assert saved_step(home / "run") > 0
 
 

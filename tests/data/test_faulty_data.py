@@ -263,6 +263,6 @@ def test_training_and_checking_read_what_another_command_writes(tmp_path):
 
 def test_standard_input_is_read_once(tmp_path):
     book = write(tmp_path / "book.txt", "text")
-    Request.of("generate", [book], None, (), {"valid": ["-"]}).check(anew=True)
+    Request.of("generate", [book], None, (), {"valid": ["-"]}).check(from_scratch=True)
     with pytest.raises(GlassError, match="standard input can be read only once"):
-        Request.of("generate", ["-"], None, (), {"valid": ["-"]}).check(anew=True)
+        Request.of("generate", ["-"], None, (), {"valid": ["-"]}).check(from_scratch=True)

@@ -1,4 +1,4 @@
-"""What the tests of training share."""
+"""Fixtures of the training tests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Budgets: a number of steps, or a deadline by the clock, here a simulated one."""
+"""Budgets: a number of steps, or a deadline on a simulated clock."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from glassformer import GlassError
 from glassformer.core.reporter import NullReporter
 from glassformer.training import budget as budgets
 from glassformer.training import train as training
-from glassformer.training.budget import OVERHEAD, Deadline, StepBudget
+from glassformer.training.budget import OVERHEAD_SECONDS, Deadline, StepBudget
 from glassformer.training.settings import TrainingSettings, lr_at
 from glassformer.training.trainer import Trainer
 
@@ -23,11 +23,11 @@ class Clock:
         return self.now
 
 
-def deadline(tmp_path, clock, seconds=100.0, **more):
-    return Deadline(seconds, tmp_path / "schedule.log", clock=clock, **more)
+def make_deadline(tmp_path, clock, seconds=100.0, **options):
+    return Deadline(seconds, tmp_path / "schedule.log", clock=clock, **options)
 
 
-def test_a_budget_of_steps_ends_with_the_last_and_has_ten_tenths():
+def test_step_budget_ends_after_the_last_step_and_has_ten_tenths():
     budget = StepBudget(25)
     assert [budget.is_spent(step) for step in (0, 24, 25, 26)] == [False, False, True, True]
     moments = [budget.begin(step) for step in range(25)]
@@ -36,112 +36,115 @@ def test_a_budget_of_steps_ends_with_the_last_and_has_ten_tenths():
     assert [(m.position, m.total) for m in moments[:2]] == [(0, 25), (1, 25)]
 
 
-def test_the_schedule_of_a_deadline_follows_the_clock_whatever_a_step_takes(tmp_path):
+def test_schedule_of_a_deadline_follows_the_clock_however_long_steps_take(tmp_path):
     settings, clock = TrainingSettings(minutes=1.0), Clock()
-    budget, rates = deadline(tmp_path, clock), []
+    budget, lrs = make_deadline(tmp_path, clock), []
     for step, seconds in enumerate([1, 1, 20, 0.1, 30, 5, 5, 40, 9]):
         if budget.is_spent(step):
             break
         moment = budget.begin(step)
-        share = (clock.now - 100) / (100 - budget.reserve)
-        assert moment.position / moment.total == pytest.approx(share)
-        rates.append(lr_at(moment.position, moment.total, settings))
+        fraction = (clock.now - 100) / (100 - budget.reserve)
+        assert moment.position / moment.total == pytest.approx(fraction)
+        lrs.append(lr_at(moment.position, moment.total, settings))
         clock.now += seconds
-    assert clock.now - 100 == pytest.approx(102.1)  # the step that began before the end
-    assert rates[0] < rates[1] < rates[2] > rates[-1]
+    assert clock.now - 100 == pytest.approx(102.1)  # the last step began before the deadline
+    assert lrs[0] < lrs[1] < lrs[2] > lrs[-1]
 
 
-def test_time_for_setting_up_is_part_of_the_budget(tmp_path):
-    """But not of the schedule, which begins with its warm-up at the first step."""
+def test_setup_time_counts_for_the_budget_but_not_for_the_schedule(tmp_path):
+    """The schedule begins with its warmup at the first step."""
     clock = Clock()
-    budget = deadline(tmp_path, clock, spent=40.0, setup=40.0)
-    assert budget.left == pytest.approx(60.0)
+    budget = make_deadline(tmp_path, clock, spent=40.0, setup=40.0)
+    assert budget.remaining == pytest.approx(60.0)
     assert budget.begin(0).position == 0
     clock.now += 30
-    assert budget.begin(1).position / budgets.UNITS == pytest.approx(30 / (60 - OVERHEAD))
+    assert budget.begin(1).position / budgets.SCHEDULE_UNITS == pytest.approx(
+        30 / (60 - OVERHEAD_SECONDS)
+    )
     clock.now += 30
     assert budget.is_spent(2)
-    assert deadline(tmp_path, Clock(), spent=500.0).left == 0
+    assert make_deadline(tmp_path, Clock(), spent=500.0).remaining == 0
 
 
 def test_at_least_one_step_is_taken(tmp_path):
-    budget = deadline(tmp_path, Clock(), spent=500.0)
+    budget = make_deadline(tmp_path, Clock(), spent=500.0)
     assert not budget.is_spent(0)
-    assert budget.begin(0).position == budgets.UNITS
+    assert budget.begin(0).position == budgets.SCHEDULE_UNITS
     assert budget.is_spent(1)
 
 
-def test_time_left_only_falls(tmp_path):
+def test_time_left_never_increases(tmp_path):
     clock, left = Clock(), []
-    budget = deadline(tmp_path, clock)
+    budget = make_deadline(tmp_path, clock)
     for step, seconds in enumerate([1, 30, 0.1, 0.1, 7]):
         budget.begin(step)
         clock.now += seconds
-        budget.add_evaluation(seconds, 3 * seconds)
-        left.append(budget.seconds_left(step + 1, pace=seconds))
+        budget.record_evaluation(seconds, 3 * seconds)
+        left.append(budget.seconds_left(step + 1, seconds_per_step=seconds))
     assert left == sorted(left, reverse=True)
     assert left[0] < 100
 
 
-def test_evaluations_take_a_small_part_of_the_time(tmp_path):
+def test_evaluations_take_a_small_fraction_of_the_time(tmp_path):
     clock = Clock()
-    budget, evaluated, step = deadline(tmp_path, clock, seconds=1000.0), 0.0, 0
-    budget.plan_end(evaluation=12.0, final=100.0)
+    budget, eval_seconds, step = make_deadline(tmp_path, clock, seconds=1000.0), 0.0, 0
+    budget.reserve_time(12.0, final_seconds=100.0)
     while not budget.is_spent(step):
         moment = budget.begin(step)
         clock.now += 1.0
         step += 1
         if moment.should_evaluate:
             clock.now += 12.0
-            evaluated += 12.0
-            budget.add_evaluation(12.0, 100.0)
-    assert 0 < evaluated <= 0.075 * (clock.now - 100)
-    assert budget.reserve == pytest.approx(12 + 75 + OVERHEAD)  # the final one is cut to its share
+            eval_seconds += 12.0
+            budget.record_evaluation(12.0, 100.0)
+    assert 0 < eval_seconds <= 0.075 * (clock.now - 100)
+    final_seconds = 75  # 100, limited to its fraction of the budget
+    assert budget.reserve == pytest.approx(12 + final_seconds + OVERHEAD_SECONDS)
     assert clock.now - 100 + budget.reserve == pytest.approx(1000, abs=14)
 
 
-def test_what_was_logged_is_taken_again(tmp_path):
+def test_logged_steps_are_replayed(tmp_path):
     clock = Clock()
-    first, moments = deadline(tmp_path, clock), []
+    first, moments = make_deadline(tmp_path, clock), []
     for step in range(6):
         moments.append(first.begin(step))
         clock.now += 3.0
-    again = deadline(tmp_path, Clock(), spent=6.0)  # killed after the sixth, saved after the second
-    again.resume_at(2)
-    assert [again.begin(step) for step in range(2, 6)] == moments[2:]
-    assert not again.is_spent(5)
-    assert again.begin(6).position >= moments[-1].position
+    resumed = make_deadline(tmp_path, Clock(), spent=6.0)  # killed after step 6, saved after step 2
+    resumed.resume_at(2)
+    assert [resumed.begin(step) for step in range(2, 6)] == moments[2:]
+    assert not resumed.is_spent(5)
+    assert resumed.begin(6).position >= moments[-1].position
 
 
-def test_a_line_that_was_cut_short_is_taken_away(tmp_path):
+def test_incomplete_last_line_of_the_log_is_removed(tmp_path):
     log = tmp_path / "schedule.log"
     log.write_text("0.0 0\n0.25 1\n0.3")
-    budget = deadline(tmp_path, Clock())
+    budget = make_deadline(tmp_path, Clock())
     assert budget.replay == [(0.0, False), (0.25, True)]
     assert log.read_text() == "0.0 0\n0.25 1\n"
 
 
 @pytest.mark.parametrize("content", ["2.0 0\n", "nan 0\n", "x 0\n", "0.5\n", "\n"])
-def test_a_log_that_makes_no_sense_is_refused(tmp_path, content):
+def test_corrupted_log_is_refused(tmp_path, content):
     (tmp_path / "schedule.log").write_text(content)
     with pytest.raises(GlassError, match=r"schedule\.log"):
-        deadline(tmp_path, Clock())
+        make_deadline(tmp_path, Clock())
 
 
 # --- in a run -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def format_duration(monkeypatch):
-    """A clock on which every step takes so many seconds, and nothing else any time."""
-    clock, step = Clock(), Trainer.take_step
+def clock(monkeypatch):
+    """A clock that advances by `clock.step` seconds at every training step, and never otherwise."""
+    clock, take_step = Clock(), Trainer.take_step
     clock.step = 0.5
 
-    def timed(self, moment):
+    def advance_and_take_step(self, moment):
         clock.now += clock.step
-        return step(self, moment)
+        return take_step(self, moment)
 
-    monkeypatch.setattr(Trainer, "take_step", timed)
+    monkeypatch.setattr(Trainer, "take_step", advance_and_take_step)
     for module in ("budget", "trainer", "train", "setup", "evaluator"):
         monkeypatch.setattr(f"glassformer.training.{module}.time.monotonic", clock)
     monkeypatch.setattr(
@@ -151,8 +154,8 @@ def format_duration(monkeypatch):
 
 
 def train(book, run, **options):
-    given = {"minutes": 0.5, "tell": NullReporter(), **EXACT, **options}
-    return training.train("generate", book, run=run, settings=TINY, **given)
+    options = {"minutes": 0.5, "reporter": NullReporter(), **EXACT, **options}
+    return training.train("generate", book, run=run, settings=TINY, **options)
 
 
 @pytest.mark.parametrize("seconds", [0.2, 1.5])
@@ -160,56 +163,58 @@ def test_a_run_ends_at_its_deadline(tmp_path, book, clock, seconds):
     clock.step = seconds
     start_time = clock.now
     result = train(book, tmp_path / "run")
-    assert clock.now - start_time == pytest.approx(30 - OVERHEAD, abs=seconds)
-    assert result["steps"] == pytest.approx((30 - OVERHEAD) / seconds, abs=1)
+    assert clock.now - start_time == pytest.approx(30 - OVERHEAD_SECONDS, abs=seconds)
+    assert result["steps"] == pytest.approx((30 - OVERHEAD_SECONDS) / seconds, abs=1)
     assert "minutes = 0.5" in (tmp_path / "run" / "config.toml").read_text()
     lines = (tmp_path / "run" / "schedule.log").read_text().splitlines()
     assert len(lines) == result["steps"]
     start_time = clock.now
     more = training.resume(tmp_path / "run", NullReporter(), minutes=0.25)
     assert more["steps"] > result["steps"]
-    assert clock.now - start_time == pytest.approx(15 - OVERHEAD, abs=2 * seconds)
+    assert clock.now - start_time == pytest.approx(15 - OVERHEAD_SECONDS, abs=2 * seconds)
 
 
-def test_a_run_that_was_killed_comes_to_the_same_weights(tmp_path, book, clock, monkeypatch):
-    train(book, tmp_path / "whole", minutes=0.2)
-    step, at = Trainer.take_step, []
+def test_a_killed_run_with_a_deadline_ends_with_the_same_weights(
+    tmp_path, book, clock, monkeypatch
+):
+    train(book, tmp_path / "reference", minutes=0.2)
+    take_step, killed_at = Trainer.take_step, []
 
     class KilledError(BaseException):
         pass
 
-    def killed(self, moment):
+    def take_step_or_die(self, moment):
         if self.state.step > 10 and saved_step(tmp_path / "run") < self.state.step:
-            at.append(self.state.step)
+            killed_at.append(self.state.step)
             raise KilledError
-        return step(self, moment)
+        return take_step(self, moment)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "take_step", killed)
+        patch.setattr(Trainer, "take_step", take_step_or_die)
         with pytest.raises(KilledError):
             train(book, tmp_path / "run", minutes=0.2)
-    assert 0 < saved_step(tmp_path / "run") < at[0]  # so that some steps are taken again
+    assert 0 < saved_step(tmp_path / "run") < killed_at[0]  # some steps must be repeated
     training.resume(tmp_path / "run", NullReporter())
     for name in ("last", "best"):
-        files = (tmp_path / run / name / "model.safetensors" for run in ("whole", "run"))
-        whole, pieces = (file.read_bytes() for file in files)
-        assert whole == pieces
-    logs = ((tmp_path / run / "schedule.log").read_text() for run in ("whole", "run"))
+        files = (tmp_path / run / name / "model.safetensors" for run in ("reference", "run"))
+        expected, resumed = (file.read_bytes() for file in files)
+        assert expected == resumed
+    logs = ((tmp_path / run / "schedule.log").read_text() for run in ("reference", "run"))
     assert len({*logs}) == 1
 
 
 def test_a_resumed_run_has_the_rest_of_its_time(tmp_path, book, clock, monkeypatch):
-    step = Trainer.take_step
+    take_step = Trainer.take_step
 
-    def stopping(self, moment):
-        result = step(self, moment)
+    def stop_at_10(self, moment):
+        result = take_step(self, moment)
         self.is_stopping = self.state.step == 10
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "take_step", stopping)
+        patch.setattr(Trainer, "take_step", stop_at_10)
         train(book, tmp_path / "run")
-    clock.now += 10_000  # a night in between
+    clock.now += 10_000  # a long pause
     start_time = clock.now
     training.resume(tmp_path / "run", NullReporter())
-    assert clock.now - start_time == pytest.approx(30 - OVERHEAD - 10 * clock.step, abs=1)
+    assert clock.now - start_time == pytest.approx(30 - OVERHEAD_SECONDS - 10 * clock.step, abs=1)

@@ -1,4 +1,4 @@
-"""Several models under one budget, and the baseline of every run."""
+"""Comparisons of several models under one budget, and the baseline of every run."""
 
 import json
 import os
@@ -22,13 +22,13 @@ from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
 from glassformer.training.compare import Contender, compare
 from glassformer.training.evaluate import evaluate
-from glassformer.training.setup import of_size
+from glassformer.training.setup import scale_to_parameters
 from glassformer.training.train import resume, train
 
 TINY = ["model.dim=32", "model.depth=1", "model.context=32", "train.batch_size=4"]
 
 
-def both(book, folder, *models, **options):
+def run_comparison(book, folder, *models, **options):
     settings = [s for s in TINY if "gpt2" in models[0] or "train" in s]
     return compare(
         "generate", book, models=models, run=folder, reporter=NullReporter(), steps=12, threads=1,
@@ -36,9 +36,9 @@ def both(book, folder, *models, **options):
     )  # fmt: skip
 
 
-def test_models_are_compared_under_one_budget_and_nothing_is_done_twice(book, tmp_path):
+def test_models_are_compared_under_one_budget_and_trained_only_once(book, tmp_path):
     names = ("gpt2:heads=2", "gpt2:heads=4", "recurrent")
-    _, rows = both(book, tmp_path / "both", *names)
+    _, rows = run_comparison(book, tmp_path / "both", *names)
     assert {row["name"] for row in rows} == set(names)
     assert all(row["steps"] == 12 for row in rows)
     assert [row["bits_per_byte"] for row in rows] == sorted(row["bits_per_byte"] for row in rows)
@@ -48,72 +48,70 @@ def test_models_are_compared_under_one_budget_and_nothing_is_done_twice(book, tm
     assert (tmp_path / "both" / "compare.png").stat().st_size > 5000
     assert load(tmp_path / "both" / "gpt2-heads=2").config.heads == 2
 
-    previous_ids = (
-        (tmp_path / "both" / "recurrent" / "best" / "model.safetensors").stat().st_mtime_ns
-    )
-    assert both(book, tmp_path / "both", *names)[1] == rows
-    after = (tmp_path / "both" / "recurrent" / "best" / "model.safetensors").stat().st_mtime_ns
-    assert previous_ids == after
+    weights = tmp_path / "both" / "recurrent" / "best" / "model.safetensors"
+    before = weights.stat().st_mtime_ns
+    assert run_comparison(book, tmp_path / "both", *names)[1] == rows
+    assert before == weights.stat().st_mtime_ns
     with pytest.raises(GlassError, match="holds another comparison"):
-        both(book, tmp_path / "both", *names, seed=3)
+        run_comparison(book, tmp_path / "both", *names, seed=3)
 
 
-def test_wrong_comparisons_are_refused(book, tmp_path):
+def test_invalid_comparisons_are_refused(book, tmp_path):
     for models, message in (
-        (("gpt2", "gtp3"), "'gtp3'; did you mean 'gpt2'"),
-        (("gpt2", "bert"), "not by 'bert'"),
+        (("gpt2", "gtp3"), "unknown model 'gtp3'; did you mean 'gpt2'"),
+        (("gpt2", "bert"), "'bert' is a model for fill-mask, not for generate"),
         (("gpt2",), "at least two"),
         (("gpt2", "gpt2"), "at least two different"),
         (("gpt2:size=3", "markov"), "no setting 'size'"),
     ):
         with pytest.raises(GlassError, match=message):
-            both(book, tmp_path / "x" / message[:4], *models)
+            run_comparison(book, tmp_path / "x" / str(len(message)), *models)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
-    with pytest.raises(GlassError, match="no comparison"):
-        both(book, tmp_path / "mine", "gpt2", "markov")
+    with pytest.raises(GlassError, match="is not a comparison"):
+        run_comparison(book, tmp_path / "mine", "gpt2", "markov")
 
 
-def test_a_contender_has_a_name_that_a_folder_can_have():
-    one = Contender("decoder:score=plain:dim=64")
-    assert (one.model, one.settings) == ("decoder", ["score=plain", "dim=64"])
-    assert one.folder == "decoder-score=plain-dim=64"
+def test_folder_of_a_contender_is_a_valid_file_name():
+    contender = Contender("decoder:score=plain:dim=64")
+    assert (contender.model, contender.settings) == ("decoder", ["score=plain", "dim=64"])
+    assert contender.folder == "decoder-score=plain-dim=64"
 
 
 @pytest.mark.parametrize("name", ["gpt2", "recurrent", "convolutional", "translator", "bert"])
-def test_a_width_is_found_for_a_number_of_parameters(name):
+def test_dim_is_scaled_to_a_number_of_parameters(name):
     kind = MODELS[name]
     settings = {"heads": 4} if "heads" in kind.Config.__dataclass_fields__ else {}
-    shape = of_size(name, kind.Config(vocab=100, depth=2, **settings), 400_000)
-    size = sum(p.numel() for p in kind(shape).parameters())
+    config = scale_to_parameters(name, kind.Config(vocab=100, depth=2, **settings), 400_000)
+    size = sum(p.numel() for p in kind(config).parameters())
     assert abs(size - 400_000) < 40_000
 
 
-# --- counting -------------------------------------------------------------------------------------
+# --- baselines ------------------------------------------------------------------------------------
 
 
-def texts(tmp_path):
+def write_tables(tmp_path):
     rows = [f"the {'good' if i % 2 else 'bad'} film number {i},{i % 2}" for i in range(120)]
     (tmp_path / "labels.csv").write_text("text,label\n" + "\n".join(rows))
     words, other = "one two three".split(), "eins zwei drei".split()
-    said = lambda names, i: f"{names[i % 3]} {names[i // 3 % 3]} {i}"
-    pairs = [f"{said(words, i)}\t{said(other, i)}" for i in range(120)]
+    phrase = lambda names, i: f"{names[i % 3]} {names[i // 3 % 3]} {i}"
+    pairs = [f"{phrase(words, i)}\t{phrase(other, i)}" for i in range(120)]
     (tmp_path / "pairs.tsv").write_text("\n".join(pairs))
     return {"classify": tmp_path / "labels.csv", "translate": tmp_path / "pairs.tsv"}
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_task_can_be_learnt_by_counting(name, book, tmp_path):
-    told, data = RecordingReporter(), texts(tmp_path).get(name, book)
-    kind = TASKS[name]
-    model = kind.baseline_model
-    result = train(name, data, model=model, run=tmp_path / "run", device="cpu", reporter=told)
+def test_every_task_has_a_model_that_is_fitted_in_one_pass(name, book, tmp_path):
+    reporter, data = RecordingReporter(), write_tables(tmp_path).get(name, book)
+    spec = TASKS[name]
+    model = spec.baseline_model
+    result = train(name, data, model=model, run=tmp_path / "run", device="cpu", reporter=reporter)
     assert result["model"] == model
     assert result["steps"] == 0
     assert "baseline" not in result
-    assert any("in one go" in line for line in told.lines)
-    figures = evaluate(tmp_path / "run", (data,))
-    assert figures[kind.metric.name] is not None
+    assert any("fitted in one pass" in line for line in reporter.lines)
+    metrics = evaluate(tmp_path / "run", (data,))
+    assert metrics[spec.metric.name] is not None
     model = load(tmp_path / "run")
     if name == "generate":
         assert "the" in model.generate("the cat sat on ", max_new_tokens=30, seed=0)
@@ -124,24 +122,25 @@ def test_every_task_can_be_learnt_by_counting(name, book, tmp_path):
     else:
         guesses = dict(model.fill_mask("sat on the [MASK] and")[0])
         assert max(guesses, key=guesses.get) in ("mat", "m", "##at")
-    with pytest.raises(GlassError, match="learnt in one go"):
+    with pytest.raises(GlassError, match="fitted in one pass and cannot be trained further"):
         resume(tmp_path / "run", NullReporter(), minutes=1)
     assert resume(tmp_path / "run", NullReporter())["steps"] == 0
 
 
-def test_the_baseline_stands_beside_the_figures(tmp_path):
-    data = texts(tmp_path)["classify"]
-    told = RecordingReporter()
+def test_baseline_is_reported_with_the_metrics(tmp_path):
+    data = write_tables(tmp_path)["classify"]
+    reporter = RecordingReporter()
     settings = ["model.dim=16", "model.depth=1", "model.heads=2"]
     result = train(
-        "classify", data, run=tmp_path / "run", steps=4, settings=settings, reporter=told
+        "classify", data, run=tmp_path / "run", steps=4, settings=settings, reporter=reporter
     )
     assert result["baseline"]["model"] == "nb_svm"
     assert result["baseline"]["share"] == 1
-    assert any("NB-SVM" in line and "accuracy" in line for line in told.lines)
-    assert "NB-SVM" in (tmp_path / "run" / "README.md").read_text()
-    figures = evaluate(tmp_path / "run", (data,))
-    assert figures["baseline"]["accuracy"] > 0.9
+    name = TASKS["classify"].baseline_name
+    assert any(name in line and "accuracy" in line for line in reporter.lines)
+    assert name in (tmp_path / "run" / "README.md").read_text()
+    metrics = evaluate(tmp_path / "run", (data,))
+    assert metrics["baseline"]["accuracy"] > 0.9
     assert load(tmp_path / "run" / "baseline").name == "nb_svm"
     assert "baseline" in resume(tmp_path / "run", NullReporter(), steps=6)
 
@@ -151,44 +150,44 @@ def test_the_baseline_stands_beside_the_figures(tmp_path):
     assert "baseline" not in json.dumps(evaluate(tmp_path / "no", (data,)))
 
 
-def test_what_was_counted_has_no_mean_and_is_not_trained_on(book, tmp_path):
+def test_model_fitted_in_one_pass_cannot_be_trained_further(book, tmp_path):
     train("generate", book, model="markov", run=tmp_path / "run", device="cpu")
-    with pytest.raises(GlassError, match="learnt in one go"):
+    with pytest.raises(GlassError, match="fitted in one pass and cannot be trained further"):
         train("generate", book, base=tmp_path / "run", run=tmp_path / "on", steps=3)
 
 
-def test_a_comparison_that_was_stopped_goes_on(book, tmp_path, monkeypatch):
+def test_a_stopped_comparison_continues(book, tmp_path, monkeypatch):
     from glassformer.training import compare as module
 
     names = ("gpt2:heads=2", "recurrent")
     path = tmp_path / "both"
-    both(book, path, *names)
-    (path / "recurrent" / "result.json").unlink()  # as if stopped just before it was noted
+    run_comparison(book, path, *names)
+    (path / "recurrent" / "result.json").unlink()  # as if stopped just before it was written
     (path / "README.md").unlink()
-    _, rows = both(book, path, *names)
+    _, rows = run_comparison(book, path, *names)
     assert {row["steps"] for row in rows} == {12}
 
     monkeypatch.chdir(tmp_path)
-    requests = {"task": "generate", "seed": 3}
-    assert module.folder_for(requests, Path("runs")) == Path("runs/compare-1")
-    module.begun(Path("runs/compare-1"), requests)
-    assert module.folder_for(requests, Path("runs")) == Path("runs/compare-1")
-    assert module.folder_for({**requests, "seed": 4}, Path("runs")) == Path("runs/compare-2")
+    arguments = {"task": "generate", "seed": 3}
+    assert module.find_folder(arguments, Path("runs")) == Path("runs/compare-1")
+    module.open_comparison(Path("runs/compare-1"), arguments)
+    assert module.find_folder(arguments, Path("runs")) == Path("runs/compare-1")
+    assert module.find_folder({**arguments, "seed": 4}, Path("runs")) == Path("runs/compare-2")
 
 
-def test_a_models_own_settings_win_over_common_ones(tmp_path, monkeypatch):
+def test_settings_of_a_contender_override_common_settings(tmp_path, monkeypatch):
     from glassformer.training import compare as module
 
     requests = []
 
-    def answer(request):
+    def record_request(request):
         requests.append(json.loads(request))
         return 0, json.dumps({"seconds": 1})
 
-    monkeypatch.setattr(module, "in_a_process", answer)
+    monkeypatch.setattr(module, "run_in_process", record_request)
     (tmp_path / "one").mkdir()
     common = {"task": "generate", "data": [], "settings": ["model.depth=9", "train.batch_size=4"]}
-    module.contend(Contender("gpt2:depth=2"), tmp_path / "one", common)
+    module.train_contender(Contender("gpt2:depth=2"), tmp_path / "one", common)
     assert requests[0]["settings"] == [
         "model.depth=9",
         "train.batch_size=4",
@@ -197,7 +196,7 @@ def test_a_models_own_settings_win_over_common_ones(tmp_path, monkeypatch):
     assert requests[0]["model"] == "gpt2"
 
 
-def test_ctrl_c_lets_a_contender_save(book, tmp_path):
+def test_ctrl_c_gives_a_contender_time_to_save(book, tmp_path):
     command = [sys.executable, "-c", "from glassformer.cli import main; main()", "compare",
                "generate", str(book), "--models", "gpt2:heads=2,markov", "--steps", "100000",
                "--run", "both", "--threads", "1", "--set", "train.batch_size=4",
@@ -207,42 +206,43 @@ def test_ctrl_c_lets_a_contender_save(book, tmp_path):
     )
     wait_for_steps(tmp_path / "both" / "gpt2-heads=2", process)
     os.killpg(process.pid, signal.SIGINT)
-    rest = process.communicate(timeout=600)[1]
-    assert "stopped and saved" in rest
-    assert "the same command goes on with it" in rest
+    errors = process.communicate(timeout=600)[1]
+    assert "stopped and saved" in errors
+    assert "run the same command again to continue" in errors
     assert process.returncode == 1
     state = json.loads((tmp_path / "both" / "gpt2-heads=2" / "last" / "training.json").read_text())
     assert state["step"] > 0
 
 
-def test_words_of_one_token_are_translated_by_a_table(tmp_path):
+def test_phrase_table_translates_words_of_one_token(tmp_path):
     letters = "abcdefghij"
     rows = [f"{letters[i % 10]}\t{letters[i % 10].upper()}" for i in range(100)]
     (tmp_path / "one.tsv").write_text("\n".join(rows))
     train("translate", tmp_path / "one.tsv", run=tmp_path / "run", model="phrase_table",
           tokenizer="characters", device="cpu")  # fmt: skip
-    said = load(tmp_path / "run").translate(list(letters))
-    assert sum(a == b.upper() for a, b in zip(said, letters, strict=True)) >= 7  # some are held out
+    outputs = load(tmp_path / "run").translate(list(letters))
+    correct = sum(a == b.upper() for a, b in zip(outputs, letters, strict=True))
+    assert correct >= 7  # some are held out
 
 
-def test_a_share_of_sorted_data_has_all_labels(tmp_path):
+def test_fraction_of_sorted_data_has_all_labels(tmp_path):
     rows = [f"word{i % 50} again,{'x' if i < 200 else 'y'}" for i in range(400)]
     (tmp_path / "sorted.csv").write_text("text,label\n" + "\n".join(rows))
     data = DataRequest(files=(tmp_path / "sorted.csv",))
     (tmp_path / "cache").mkdir()
     artifacts = TASKS["classify"].prepare(data, tmp_path / "cache", NullReporter())
     task = TASKS["classify"].open(artifacts, tmp_path / "cache")
-    heard = []
+    label_sets = []
 
-    class Ear:
+    class Recorder:
         def fit(self, ids, labels):
-            heard.append(set(labels.tolist()))
+            label_sets.append(set(labels.tolist()))
 
-    assert task.dataset.fit(Ear(), 0.3) == pytest.approx(0.3, abs=0.01)
-    assert heard == [{0, 1}]
+    assert task.dataset.fit(Recorder(), 0.3) == pytest.approx(0.3, abs=0.01)
+    assert label_sets == [{0, 1}]
 
 
-def test_no_baseline_is_an_option_of_the_command(book, tmp_path):
+def test_no_baseline_option_skips_the_baseline(book, tmp_path):
     line = ["train", "generate", str(book), "--run", str(tmp_path / "run"), "--steps", "2",
             "--no-baseline", *[x for s in TINY for x in ("--set", s)]]  # fmt: skip
     assert CliRunner().invoke(glass, [*line, "--set", "model.heads=2"]).exit_code == 0
@@ -250,7 +250,7 @@ def test_no_baseline_is_an_option_of_the_command(book, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "table", "wrong"),
+    ("name", "table", "corrupt"),
     [
         ("markov", "counts.answers.1", lambda x: x.flip(0)),
         ("markov", "counts.upto.1", lambda x: x[:-1]),
@@ -260,11 +260,11 @@ def test_no_baseline_is_an_option_of_the_command(book, tmp_path):
         ("phrase_table", "become.1", lambda x: x[:, :2]),
     ],
 )
-def test_tables_that_counting_could_not_have_made_are_refused(name, table, wrong, tmp_path):
+def test_inconsistent_tables_of_fitted_models_are_refused(name, table, corrupt, tmp_path):
     case = CASES[name]
     Model(case.network).save(tmp_path / "model")
     state = load_file(tmp_path / "model" / "model.safetensors")
-    state[table] = wrong(state[table]).contiguous()
+    state[table] = corrupt(state[table]).contiguous()
     save_file(state, tmp_path / "model" / "model.safetensors")
     (tmp_path / "model" / MANIFEST).unlink()
     write_manifest(tmp_path / "model")

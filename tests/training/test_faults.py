@@ -1,4 +1,4 @@
-"""Whatever happens to a run, nothing is lost."""
+"""Runs survive kills, full disks, corrupted files, NaN and running out of memory."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from faults import COMMAND, full_at_every, hashes, killed_until_done, wait_for_steps
+from faults import COMMAND, fill_disk_at_every_write, hash_weights, kill_until_done, wait_for_steps
 from glassformer import MODELS, GlassError, Trace, load
 from glassformer.checkpoint import BEST, LAST
 from glassformer.core import folder
@@ -38,85 +38,87 @@ EXACT = {"device": "cpu", "precision": "float32", "threads": 1}
 
 
 def train(book, run, **options):
-    usual = {"steps": 12, "save_every": 3, "evaluate_every": 4, "tell": NullReporter(), **EXACT}
-    return training.train("generate", book, run=run, settings=TINY, **{**usual, **options})
+    defaults = {"steps": 12, "save_every": 3, "evaluate_every": 4, "reporter": NullReporter()}
+    options = {**defaults, **EXACT, **options}
+    return training.train("generate", book, run=run, settings=TINY, **options)
 
 
-# --- killed ---------------------------------------------------------------------------------------
+# --- kills and stops ------------------------------------------------------------------------------
 
 
 def test_a_killed_run_ends_with_the_same_weights(tmp_path):
-    kills, same = killed_until_done(tmp_path, kills=3, seed=0)
+    kills, is_same = kill_until_done(tmp_path, kills=3, seed=0)
     assert kills == 3
-    assert same
+    assert is_same
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"ema_decay": 0.9, "accumulate": 2}, {"precision": "float16"}]
+    "options", [{}, {"ema_decay": 0.9, "accumulate": 2}, {"precision": "float16"}]
 )
-def test_a_run_in_five_pieces_equals_one_run(tmp_path, book, monkeypatch, more):
-    train(book, tmp_path / "whole", **more)
-    step, stops = Trainer.take_step, iter((2, 5, 7, 11))
-    at = next(stops)
+def test_a_run_stopped_four_times_equals_an_uninterrupted_run(tmp_path, book, monkeypatch, options):
+    train(book, tmp_path / "reference", **options)
+    take_step, stops = Trainer.take_step, iter((2, 5, 7, 11))
+    stop = next(stops)
 
-    def stopping(self, moment):
-        done = step(self, moment)
-        self.is_stopping = self.state.step == at
-        return done
+    def take_step_and_stop(self, moment):
+        result = take_step(self, moment)
+        self.is_stopping = self.state.step == stop
+        return result
 
-    monkeypatch.setattr(Trainer, "take_step", stopping)
-    result = train(book, tmp_path / "pieces", **more)
+    monkeypatch.setattr(Trainer, "take_step", take_step_and_stop)
+    result = train(book, tmp_path / "stopped", **options)
     assert "seconds" not in result
-    for following in (*stops, 99):
-        assert json.loads((tmp_path / "pieces/last/training.json").read_text())["step"] == at
-        at = following
-        training.resume(tmp_path / "pieces", NullReporter())
-    assert hashes(tmp_path / "pieces") == hashes(tmp_path / "whole")
-    figures = [
+    for next_stop in (*stops, 99):
+        assert json.loads((tmp_path / "stopped/last/training.json").read_text())["step"] == stop
+        stop = next_stop
+        training.resume(tmp_path / "stopped", NullReporter())
+    assert hash_weights(tmp_path / "stopped") == hash_weights(tmp_path / "reference")
+    metrics = [
         [{k: v for k, v in line.items() if k != "seconds"} for line in Run(tmp_path / n).metrics()]
-        for n in ("whole", "pieces")
+        for n in ("reference", "stopped")
     ]
-    assert figures[0] == figures[1]
+    assert metrics[0] == metrics[1]
 
 
-def test_a_run_that_had_not_begun_begins_again(tmp_path, book, monkeypatch):
-    def killed(*_args):
+def test_a_run_killed_before_its_first_step_starts_again(tmp_path, book, monkeypatch):
+    def die(*_args):
         os._exit(9)
 
-    whole = tmp_path / "whole"
-    train(book, whole)
+    reference = tmp_path / "reference"
+    train(book, reference)
     process = os.fork()
     if process == 0:
-        monkeypatch.setattr(training, "prepare", killed)
+        monkeypatch.setattr(training, "prepare", die)
         train(book, tmp_path / "run")
     os.waitpid(process, 0)
     assert not (tmp_path / "run" / "config.toml").exists()
-    told = RecordingReporter()
-    training.resume(tmp_path / "run", told)
-    assert "it begins again" in told.lines[0]
-    assert hashes(tmp_path / "run") == hashes(whole)
+    reporter = RecordingReporter()
+    training.resume(tmp_path / "run", reporter)
+    assert "starting again" in reporter.lines[0]
+    assert hash_weights(tmp_path / "run") == hash_weights(reference)
 
 
-def test_a_change_of_version_is_told(tmp_path, book):
+def test_a_changed_version_is_reported(tmp_path, book):
     train(book, tmp_path / "run")
     file = tmp_path / "run" / "env.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"torch": "1.0"}))
-    told = RecordingReporter()
-    training.resume(tmp_path / "run", told)
-    assert "torch was 1.0: the last bits of the numbers may differ" in told.lines
+    reporter = RecordingReporter()
+    training.resume(tmp_path / "run", reporter)
+    line = next(line for line in reporter.lines if line.startswith("torch was 1.0 and is "))
+    assert "results may differ by rounding errors" in line
 
 
-def test_a_device_that_is_gone_is_told_and_replaced(tmp_path, book):
+def test_a_missing_device_is_reported_and_replaced(tmp_path, book):
     train(book, tmp_path / "run", steps=4)
     file = tmp_path / "run" / "config.toml"
     file.write_text(file.read_text().replace('device = "cpu"', 'device = "xpu"'))
     Run(tmp_path / "run").seal()
-    told = RecordingReporter()
-    training.resume(tmp_path / "run", told, steps=6)
-    assert "device was xpu: the last bits of the numbers may differ" in told.lines
+    reporter = RecordingReporter()
+    training.resume(tmp_path / "run", reporter, steps=6)
+    assert "device was xpu and is cpu now: results may differ by rounding errors" in reporter.lines
 
 
-def test_a_second_interrupt_leaves_at_once_and_breaks_nothing(tmp_path, book):
+def test_a_second_interrupt_quits_at_once_and_the_checkpoint_stays_intact(tmp_path, book):
     settings = [x for s in TINY for x in ("--set", s)]
     process = subprocess.Popen(
         [*COMMAND, "train", "generate", str(book), "--run", "run", "--steps", "100000",
@@ -127,9 +129,9 @@ def test_a_second_interrupt_leaves_at_once_and_breaks_nothing(tmp_path, book):
     process.send_signal(signal.SIGTERM)
     time.sleep(0.003)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=600)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == 130
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
     assert load(tmp_path / "run" / LAST)
     done = json.loads((tmp_path / "run/last/training.json").read_text())["step"]
     with pytest.raises(GlassError, match="steps are done already"):
@@ -137,19 +139,19 @@ def test_a_second_interrupt_leaves_at_once_and_breaks_nothing(tmp_path, book):
     assert training.resume(tmp_path / "run", NullReporter(), steps=done + 3)["steps"] == done + 3
 
 
-def test_a_clock_that_was_moved_makes_no_run_younger_than_now(tmp_path, book):
+def test_age_of_a_run_is_never_negative(tmp_path, book):
     train(book, tmp_path / "run")
-    ahead = time.time() + 10**6
-    os.utime(tmp_path / "run" / "config.toml", (ahead, ahead))
+    future = time.time() + 10**6
+    os.utime(tmp_path / "run" / "config.toml", (future, future))
     done = subprocess.run(
         [*COMMAND, "runs", str(tmp_path), "--json"], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout)["hours"] == 0
 
 
-def test_two_at_once_are_refused(tmp_path, book):
+def test_two_processes_cannot_train_in_the_same_folder(tmp_path, book):
     train(book, tmp_path / "run")
-    with Run(tmp_path / "run").held():
+    with Run(tmp_path / "run").lock():
         for attempt in (
             lambda: training.resume(tmp_path / "run", NullReporter()),
             lambda: train(book, tmp_path / "run", overwrite=True),
@@ -163,14 +165,14 @@ def test_two_at_once_are_refused(tmp_path, book):
     training.resume(tmp_path / "run", NullReporter())
 
 
-# --- the disk -------------------------------------------------------------------------------------
+# --- full disks and missing folders ---------------------------------------------------------------
 
 
 def test_a_disk_that_is_full_at_any_write_loses_nothing(tmp_path, book):
-    assert full_at_every(tmp_path, partial(train, book), every=9) > 10
+    assert fill_disk_at_every_write(tmp_path, partial(train, book), every=9) > 10
 
 
-def test_a_file_that_may_not_grow_is_told_with_what_is_left(tmp_path, book):
+def test_a_file_size_limit_is_reported_with_the_last_checkpoint(tmp_path, book):
     train(book, tmp_path / "run", steps=6)
 
     def limit():
@@ -182,56 +184,56 @@ def test_a_file_that_may_not_grow_is_told_with_what_is_left(tmp_path, book):
     )
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    assert "the checkpoint of step 6 is whole: glass resume run" in done.stderr
+    assert "the checkpoint of step 6 is intact: glass resume run" in done.stderr
     training.resume(tmp_path / "run", NullReporter(), steps=9)
     assert json.loads((tmp_path / "run/last/training.json").read_text())["step"] == 9
 
 
-def test_a_folder_that_is_taken_away_is_named(tmp_path, book, monkeypatch):
-    step = Trainer.take_step
+def test_a_run_folder_deleted_during_training_is_named(tmp_path, book, monkeypatch):
+    take_step = Trainer.take_step
 
-    def taking(self, moment):
-        done = step(self, moment)
+    def delete_folder_at_5(self, moment):
+        result = take_step(self, moment)
         if self.state.step == 5:
             shutil.rmtree(self.run.path)
-        return done
+        return result
 
-    monkeypatch.setattr(Trainer, "take_step", taking)
+    monkeypatch.setattr(Trainer, "take_step", delete_folder_at_5)
     with pytest.raises(GlassError, match=r"No such file or directory.*run.*there is no checkpoint"):
         train(book, tmp_path / "run")
 
 
-def test_a_run_cannot_be_where_a_file_is(tmp_path, book):
+def test_a_run_folder_inside_a_file_is_refused(tmp_path, book):
     with pytest.raises(OSError, match="Not a directory"):
         train(book, book / "run")
 
 
-# --- damage ---------------------------------------------------------------------------------------
+# --- corrupted files ------------------------------------------------------------------------------
 
 
-def test_every_flipped_bit_is_found_and_named(tmp_path, book):
+def test_every_flipped_bit_is_found_and_its_file_named(tmp_path, book):
     run = tmp_path / "run"
     train(book, run)
     assert damage(run) == []
-    choose = random.Random(0)
+    generator = random.Random(0)
     files = [p for p in sorted(run.rglob("*")) if p.is_file()]
     for i in range(200):
         file = files[i % len(files)]
         content = file.read_bytes()
         if not content:
             continue
-        at = choose.randrange(len(content))
+        position = generator.randrange(len(content))
         flipped = bytearray(content)
-        flipped[at] ^= 1 << choose.randrange(8)
+        flipped[position] ^= 1 << generator.randrange(8)
         file.write_bytes(flipped)
-        found = damage(run)
+        problems = damage(run)
         named = file if file.name not in ("manifest.json", "checksums.json") else file.parent
-        assert any(str(named) in line for line in found), (file, at)
+        assert any(str(named) in line for line in problems), (file, position)
         file.write_bytes(content)
     assert damage(run) == []
 
 
-def test_a_damaged_checkpoint_points_to_the_other(tmp_path, book):
+def test_the_error_for_a_corrupted_checkpoint_names_the_other_one(tmp_path, book):
     run = tmp_path / "run"
     train(book, run)
     file = run / BEST / "model.safetensors"
@@ -241,215 +243,222 @@ def test_a_damaged_checkpoint_points_to_the_other(tmp_path, book):
     assert load(run / LAST)
     with (run / "cache" / "train.ids").open("r+b") as store:
         store.write(b"xx")
-    with pytest.raises(GlassError, match=r"train\.ids is damaged"):
+    with pytest.raises(GlassError, match=r"train\.ids is corrupted"):
         training.resume(run, NullReporter())
 
 
-# --- numbers --------------------------------------------------------------------------------------
+# --- NaN and infinity -----------------------------------------------------------------------------
 
 
-def nan_in_loss(trainer):
+def put_nan_into_loss(trainer):
     losses = trainer.task.objective.losses
-    trainer.task.objective.losses = lambda *args, **more: (
-        loss * float("nan") for loss in losses(*args, **more)
+    trainer.task.objective.losses = lambda *args, **options: (
+        loss * float("nan") for loss in losses(*args, **options)
     )
 
 
-def nan_in_gradient(trainer):
+def put_nan_into_gradient(trainer):
     weight = trainer.network.blocks[0].attention.query.weight
     weight.register_hook(lambda gradient: gradient * float("nan"))
 
 
-def nan_in_weight(trainer):
+def put_nan_into_weight(trainer):
     with torch.no_grad():
         trainer.network.norm.weight[0] = float("nan")
 
 
-def nan_in_data(trainer):
+def put_nan_into_embedding(trainer):
     losses = trainer.task.objective.losses
 
-    def poisoned(network, batch, **more):
+    def nan_losses(network, batch, **options):
         with Trace(network, edit={"token": lambda x: x * float("nan")}):
-            return iter([*losses(network, batch, **more)])
+            return iter([*losses(network, batch, **options)])
 
-    trainer.task.objective.losses = poisoned
+    trainer.task.objective.losses = nan_losses
 
 
 @pytest.mark.parametrize(
     ("inject", "named"),
     [
-        (nan_in_loss, "the loss"),
-        (nan_in_gradient, "the gradient of blocks.0.attention.query.weight"),
-        (nan_in_weight, "the weight norm.weight"),
-        (nan_in_data, "the loss"),
+        (put_nan_into_loss, "the loss"),
+        (put_nan_into_gradient, "the gradient of blocks.0.attention.query.weight"),
+        (put_nan_into_weight, "the weight norm.weight"),
+        (put_nan_into_embedding, "the loss"),
     ],
 )
-def test_what_is_not_finite_changes_no_weight_and_is_named(tmp_path, book, inject, named):
-    told, seen = RecordingReporter(), []
+def test_a_step_that_is_not_finite_changes_no_weight_and_names_the_cause(
+    tmp_path, book, inject, named
+):
+    reporter, skip_counts = RecordingReporter(), []
 
     class EnoughError(Exception):
         pass
 
-    def stopped(trainer, _tell):
+    def take_steps(trainer, _reporter):
         for _ in range(3):
             trainer.take_step(trainer.budget.begin(trainer.state.step))
         inject(trainer)
         (optimizer,) = trainer.step.optimizers.values()
-        previous_ids = {n: v.clone() for n, v in trainer.network.state_dict().items()}
+        before = {n: v.clone() for n, v in trainer.network.state_dict().items()}
         moments = [v.clone() for s in optimizer.state.values() for v in s.values()]
         for _ in range(2):
             result = trainer.take_step(trainer.budget.begin(trainer.state.step))
-            recovery.skip_step(trainer, result.not_finite)
+            recovery.skip_step(trainer, result.non_finite)
         after = trainer.network.state_dict()
-        assert all(
-            torch.equal(previous_ids[n], after[n]) or "norm.weight" in n for n in previous_ids
-        )
+        assert all(torch.equal(before[n], after[n]) or "norm.weight" in n for n in before)
         now = [v for s in optimizer.state.values() for v in s.values()]
         assert all(torch.equal(a, b) for a, b in zip(moments, now, strict=True))
-        seen.append(trainer.state.skipped)
+        skip_counts.append(trainer.state.skipped)
         raise EnoughError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "finish", stopped)
+        patch.setattr(training, "finish", take_steps)
         with pytest.raises(EnoughError):
-            train(book, tmp_path / "run", reporter=told)
-    assert seen == [2]
-    assert any(f"step 4 is not taken: {named} is not finite" in line for line in told.lines)
+            train(book, tmp_path / "run", reporter=reporter)
+    assert skip_counts == [2]
+    assert any(f"step 4 is skipped: {named} is not finite" in line for line in reporter.lines)
 
 
-def test_three_bad_steps_go_back_with_a_smaller_rate_and_then_stop(tmp_path, book, monkeypatch):
+def test_three_bad_steps_roll_back_with_a_smaller_learning_rate_and_then_stop(
+    tmp_path, book, monkeypatch
+):
     losses, bad_steps = NextToken.losses, set(range(5, 8))
-    told, seen = RecordingReporter(), [0]
+    reporter, current_step = RecordingReporter(), [0]
 
-    def poisoned(self, network, batch, **more):
-        for loss in losses(self, network, batch, **more):
-            yield loss * float("nan") if seen[0] in bad_steps else loss
+    def nan_at_bad_steps(self, network, batch, **options):
+        for loss in losses(self, network, batch, **options):
+            yield loss * float("nan") if current_step[0] in bad_steps else loss
 
-    at, note = Windows.at, Run.note
+    at, log_metrics = Windows.at, Run.log_metrics
 
-    def remembered(self, step):
-        seen[0] = step
+    def record_step(self, step):
+        current_step[0] = step
         return at(self, step)
 
-    def noted(self, kind, *, step, **values):
-        note(self, kind, step=step, **values)
-        if kind == "skipped" and step == 8 and healed:
+    def log_and_recover(self, kind, *, step, **values):
+        log_metrics(self, kind, step=step, **values)
+        if kind == "skipped" and step == 8 and recovers:
             bad_steps.clear()
 
-    healed = True
-    monkeypatch.setattr(Windows, "at", remembered)
-    monkeypatch.setattr(NextToken, "losses", poisoned)
-    monkeypatch.setattr(Run, "note", noted)
-    train(book, tmp_path / "healed", reporter=told)
-    assert any("back to step 3, with a rate of" in line for line in told.lines)
-    state = json.loads((tmp_path / "healed/last/training.json").read_text())
+    recovers = True
+    monkeypatch.setattr(Windows, "at", record_step)
+    monkeypatch.setattr(NextToken, "losses", nan_at_bad_steps)
+    monkeypatch.setattr(Run, "log_metrics", log_and_recover)
+    train(book, tmp_path / "recovered", reporter=reporter)
+    assert any("back to step 3, with a learning rate of" in line for line in reporter.lines)
+    state = json.loads((tmp_path / "recovered/last/training.json").read_text())
     assert (state["step"], state["scale"]) == (12, 0.3)
-    healed, bad_steps = False, set(range(5, 12))
-    with pytest.raises(GlassError, match=r"smaller rate too; the checkpoint of step 3.*rate"):
-        train(book, tmp_path / "ill")
-    assert load(tmp_path / "ill" / LAST)
+    recovers, bad_steps = False, set(range(5, 12))
+    message = r"even with a smaller learning rate; the checkpoint of step 3.*learning rate"
+    with pytest.raises(GlassError, match=message):
+        train(book, tmp_path / "failed")
+    assert load(tmp_path / "failed" / LAST)
 
 
 def test_a_weight_that_is_not_finite_is_not_saved(tmp_path, book, monkeypatch):
-    told, step = RecordingReporter(), Trainer.take_step
+    reporter, take_step = RecordingReporter(), Trainer.take_step
 
-    def poisoned(self, moment):
-        done = step(self, moment)
+    def nan_at_6(self, moment):
+        result = take_step(self, moment)
         if self.state.step == 6 and self.state.scale == 1:
-            nan_in_weight(self)
-        return done
+            put_nan_into_weight(self)
+        return result
 
-    monkeypatch.setattr(Trainer, "take_step", poisoned)
-    train(book, tmp_path / "run", reporter=told)
-    assert "step 6 is not saved: a weight is not finite" in told.lines
-    assert any("back to step 3" in line for line in told.lines)
+    monkeypatch.setattr(Trainer, "take_step", nan_at_6)
+    train(book, tmp_path / "run", reporter=reporter)
+    assert "step 6 is not saved: a weight is not finite" in reporter.lines
+    assert any("back to step 3" in line for line in reporter.lines)
     assert all(p.isfinite().all() for p in load(tmp_path / "run").network.parameters())
 
 
 # --- memory ---------------------------------------------------------------------------------------
 
 
-def small_memory(monkeypatch, tokens):
-    """Memory for so many tokens at once, and not more."""
+def limit_memory(monkeypatch, tokens):
+    """Simulate memory for at most `tokens` tokens at once."""
     losses = NextToken.losses
 
-    def limited(self, network, batch, **more):
+    def limited_losses(self, network, batch, **options):
         if batch["ids"].numel() > tokens:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
-        yield from losses(self, network, batch, **more)
+        yield from losses(self, network, batch, **options)
 
-    monkeypatch.setattr(NextToken, "losses", limited)
+    monkeypatch.setattr(NextToken, "losses", limited_losses)
 
 
-def test_a_batch_that_is_too_large_is_cut_into_pieces(tmp_path, book, monkeypatch):
-    train(book, tmp_path / "whole")
-    small_memory(monkeypatch, 40)
+def test_a_batch_that_does_not_fit_into_memory_is_split(tmp_path, book, monkeypatch):
+    train(book, tmp_path / "reference")
+    limit_memory(monkeypatch, 40)
     with pytest.raises(
-        GlassError, match=r"batch of 4 x 32 tokens .* in 4 pieces it fits.*--shrink-on-oom"
+        GlassError, match=r"batch of 4 x 32 tokens.*in 4 micro-batches it fits.*--shrink-on-oom"
     ):
         train(book, tmp_path / "refused")
-    told = RecordingReporter()
-    train(book, tmp_path / "run", shrink_on_oom=True, reporter=told)
-    assert any("read in 4 pieces, with the same result" in line for line in told.lines)
+    reporter = RecordingReporter()
+    train(book, tmp_path / "run", shrink_on_oom=True, reporter=reporter)
+    message = "split into 4 micro-batches, with the same result"
+    assert any(message in line for line in reporter.lines)
     assert "accumulate = 4" in (tmp_path / "run" / "config.toml").read_text()  # before step 1
     for ours, theirs in zip(
         load(tmp_path / "run").network.parameters(),
-        load(tmp_path / "whole").network.parameters(), strict=True,
+        load(tmp_path / "reference").network.parameters(), strict=True,
     ):  # fmt: skip
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
-def test_memory_that_runs_out_on_the_way_goes_on_from_the_last_checkpoint(
+def test_running_out_of_memory_during_training_continues_from_the_last_checkpoint(
     tmp_path, book, monkeypatch
 ):
-    step = Trainer.take_step
+    take_step = Trainer.take_step
 
-    def later(self, moment):
+    def limit_memory_at_7(self, moment):
         if self.state.step == 7 and self.settings.accumulate == 1:
-            small_memory(monkeypatch, 80)
-        return step(self, moment)
+            limit_memory(monkeypatch, 80)
+        return take_step(self, moment)
 
-    monkeypatch.setattr(Trainer, "take_step", later)
+    monkeypatch.setattr(Trainer, "take_step", limit_memory_at_7)
     result = train(book, tmp_path / "run", shrink_on_oom=True)
     assert result["steps"] == 12
     state = json.loads((tmp_path / "run/last/training.json").read_text())
     assert state["changed"] == {"accumulate": 2}
 
 
-def test_a_context_that_is_too_long_is_named_or_made_shorter(tmp_path, book, monkeypatch):
-    small_memory(monkeypatch, 20)
-    with pytest.raises(GlassError, match=r"one text of 32 tokens.*16 do: --set model.context=16"):
+def test_a_context_that_does_not_fit_into_memory_is_refused_or_shortened(
+    tmp_path, book, monkeypatch
+):
+    limit_memory(monkeypatch, 20)
+    message = r"one sequence of 32 tokens; a context of 16 fits: --set model.context=16"
+    with pytest.raises(GlassError, match=message):
         train(book, tmp_path / "refused", minutes=0.01, steps=None)
     assert not (tmp_path / "refused").exists()
-    small_memory(monkeypatch, 20)
+    limit_memory(monkeypatch, 20)
     train(book, tmp_path / "run", shrink_on_oom=True)
     assert load(tmp_path / "run").config.context == 16
     assert is_memory_error(MemoryError())
     assert not is_memory_error(RuntimeError("another"))
 
 
-# --- what a review found --------------------------------------------------------------------------
+# --- overwriting, extending and invalid settings --------------------------------------------------
 
 
-def test_an_old_run_stays_until_the_new_one_has_begun(tmp_path, book):
+def test_an_overwritten_run_is_kept_until_the_new_one_has_started(tmp_path, book):
     run = tmp_path / "run"
     train(book, run)
-    previous_ids = hashes(run)
+    before = hash_weights(run)
     (tmp_path / "empty.txt").write_text("")
     with pytest.raises(GlassError, match="the files are empty"):
         train(tmp_path / "empty.txt", run, overwrite=True)
-    assert hashes(run) == previous_ids
-    with pytest.raises(GlassError, match="would take its place"):
+    assert hash_weights(run) == before
+    with pytest.raises(GlassError, match="would overwrite it"):
         train(book, run, overwrite=True, base=run)
     train(book, run, overwrite=True, seed=1)
-    assert hashes(run) != previous_ids
+    assert hash_weights(run) != before
     assert {p.name for p in tmp_path.iterdir()} == {"run", "book.txt", "empty.txt"}
     (tmp_path / "work" / "cache").mkdir(parents=True)
-    with pytest.raises(GlassError, match="is no run"):
+    with pytest.raises(GlassError, match="is not a run folder"):
         train(book, tmp_path / "work", overwrite=True)
 
 
-def test_a_new_end_survives_a_kill(tmp_path, book, monkeypatch):
+def test_an_extended_budget_survives_a_kill(tmp_path, book, monkeypatch):
     train(book, tmp_path / "run")
     process = os.fork()
     if process == 0:
@@ -459,31 +468,31 @@ def test_a_new_end_survives_a_kill(tmp_path, book, monkeypatch):
     assert training.resume(tmp_path / "run", NullReporter())["steps"] == 20
 
 
-def test_a_run_that_learns_no_more_stays_where_it_is(tmp_path, book):
+def test_resuming_a_run_that_stopped_early_takes_no_steps(tmp_path, book):
     options = {"lr": 0.0, "patience": 1, "steps": 40}
-    done = train(book, tmp_path / "run", **options)
-    assert done["steps"] == 8
+    result = train(book, tmp_path / "run", **options)
+    assert result["steps"] == 8
     assert training.resume(tmp_path / "run", NullReporter())["steps"] == 8
 
 
-def test_a_folder_that_is_gone_is_not_made_again(tmp_path, book, monkeypatch):
-    step = Trainer.take_step
+def test_a_deleted_run_folder_is_not_created_again(tmp_path, book, monkeypatch):
+    take_step = Trainer.take_step
 
-    def taking(self, moment):
-        done = step(self, moment)
+    def delete_folder_at_3(self, moment):
+        result = take_step(self, moment)
         if self.state.step == 3:
             shutil.rmtree(self.run.path)
-        return done
+        return result
 
-    monkeypatch.setattr(Trainer, "take_step", taking)
-    monkeypatch.setattr(Run, "note", lambda *_args, **_more: None)
-    with pytest.raises(GlassError, match="is gone"):
+    monkeypatch.setattr(Trainer, "take_step", delete_folder_at_3)
+    monkeypatch.setattr(Run, "log_metrics", lambda *_args, **_values: None)
+    with pytest.raises(GlassError, match="no longer exists"):
         train(book, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "settings",
     [
         {"lr": -1.0}, {"lr": float("nan")}, {"beta2": 1.0}, {"steps": None, "minutes": 1e999},
         {"seed": -1}, {"lora": -3}, {"vocab": -5}, {"clip": -1.0},
@@ -491,73 +500,77 @@ def test_a_folder_that_is_gone_is_not_made_again(tmp_path, book, monkeypatch):
     ],
     ids=str,
 )  # fmt: skip
-def test_settings_that_make_no_sense_are_named(tmp_path, book, wrong):
-    with pytest.raises(GlassError, match=next(iter(set(wrong) - {"steps"}))):
-        train(book, tmp_path / "run", **wrong)
+def test_invalid_settings_are_named(tmp_path, book, settings):
+    with pytest.raises(GlassError, match=next(iter(set(settings) - {"steps"}))):
+        train(book, tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
 
 
-# --- the last step, memory that is held, numbers that make no sense -------------------------------
+# --- the last step, freed memory, sizes that are too large ----------------------------------------
 
 
 @pytest.mark.parametrize("steps", [1, 12])
-def test_a_last_step_that_is_not_finite_is_followed_by_the_evaluation(
+def test_a_last_step_that_is_not_finite_is_followed_by_an_evaluation(
     tmp_path, book, monkeypatch, steps
 ):
-    step = Trainer.take_step
+    take_step = Trainer.take_step
 
-    def poisoned(self, moment):
+    def nan_at_the_last_step(self, moment):
         if self.state.step == steps - 1:
-            nan_in_gradient(self)
-        return step(self, moment)
+            put_nan_into_gradient(self)
+        return take_step(self, moment)
 
-    monkeypatch.setattr(Trainer, "take_step", poisoned)
-    told = RecordingReporter()
-    result = train(book, tmp_path / "run", steps=steps, reporter=told, evaluate_every=None)
+    monkeypatch.setattr(Trainer, "take_step", nan_at_the_last_step)
+    reporter = RecordingReporter()
+    result = train(book, tmp_path / "run", steps=steps, reporter=reporter, evaluate_every=None)
     assert result["steps"] == steps
-    assert any(f"step {steps} is not taken" in line for line in told.lines)
-    judged = [m["step"] for m in Run(tmp_path / "run").metrics() if "seconds" in m]
-    assert judged[-2:] == [steps, steps]  # at the last step, and of the best weights
+    assert any(f"step {steps} is skipped" in line for line in reporter.lines)
+    evaluated = [m["step"] for m in Run(tmp_path / "run").metrics() if "seconds" in m]
+    assert evaluated[-2:] == [steps, steps]  # at the last step, and of the best weights
     assert load(tmp_path / "run" / BEST)
 
 
-class Heavy:
-    """Stands for the tensors of a pass."""
+class Activations:
+    """Stands for the tensors of a forward pass."""
 
 
-def count_what_is_held(monkeypatch, too_much):
-    """Let passes run out of memory; how many that are over are still held when one begins."""
-    losses, alive, held = NextToken.losses, weakref.WeakSet(), []
+def count_leaked_passes(monkeypatch, is_too_large):
+    """Let passes run out of memory; list how many earlier ones are alive when each one begins."""
+    losses, alive, leak_counts = NextToken.losses, weakref.WeakSet(), []
 
-    def limited(self, network, batch, **more):
-        held.append(len(alive))
-        heavy = Heavy()
-        alive.add(heavy)
-        if too_much(batch["ids"].numel(), len(held)):
+    def limited_losses(self, network, batch, **options):
+        leak_counts.append(len(alive))
+        activations = Activations()
+        alive.add(activations)
+        if is_too_large(batch["ids"].numel(), len(leak_counts)):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
-        yield from losses(self, network, batch, **more)
+        yield from losses(self, network, batch, **options)
 
-    monkeypatch.setattr(NextToken, "losses", limited)
-    return held
+    monkeypatch.setattr(NextToken, "losses", limited_losses)
+    return leak_counts
 
 
-def test_what_did_not_fit_is_let_go_before_less_is_tried(tmp_path, book, monkeypatch):
-    held = count_what_is_held(monkeypatch, lambda tokens, _passes: tokens > 8)
-    told = RecordingReporter()
-    train(book, tmp_path / "run", shrink_on_oom=True, reporter=told)
-    assert sum("fits into memory" in line for line in told.lines) == 1
+def test_memory_of_a_failed_pass_is_freed_before_a_smaller_one_is_tried(
+    tmp_path, book, monkeypatch
+):
+    leak_counts = count_leaked_passes(monkeypatch, lambda tokens, _passes: tokens > 8)
+    reporter = RecordingReporter()
+    train(book, tmp_path / "run", shrink_on_oom=True, reporter=reporter)
+    assert sum("it is shortened to 8" in line for line in reporter.lines) == 1
     assert load(tmp_path / "run").config.context == 8
-    assert len(held) > 12
-    assert not any(held)
-    counted = [line for line in told.lines if line.startswith("n-gram counts")]
-    assert len(counted) == 1  # the baseline does not depend on the context
+    assert len(leak_counts) > 12
+    assert not any(leak_counts)
+    baselines = [line for line in reporter.lines if line.startswith("baseline, ")]
+    assert len(baselines) == 1  # the baseline does not depend on the context
 
 
-def test_memory_that_runs_out_on_the_way_lets_go_of_what_did_not_fit(tmp_path, book, monkeypatch):
-    held = count_what_is_held(monkeypatch, lambda tokens, passes: tokens > 80 and passes > 20)
+def test_memory_of_a_failed_step_is_freed(tmp_path, book, monkeypatch):
+    leak_counts = count_leaked_passes(
+        monkeypatch, lambda tokens, passes: tokens > 80 and passes > 20
+    )
     train(book, tmp_path / "run", shrink_on_oom=True, steps=30)
-    assert len(held) > 20
-    assert not any(held)
+    assert len(leak_counts) > 20
+    assert not any(leak_counts)
 
 
 @pytest.mark.parametrize(
@@ -566,16 +579,14 @@ def test_memory_that_runs_out_on_the_way_lets_go_of_what_did_not_fit(tmp_path, b
         ("train.threads=1000000", "threads must be at least 1 and at most 4,096"),
         ("train.threads=4000", r"threads must be at most \d+ on this machine"),
         ("train.batch_size=1000000000000", "batch_size must be at least 1 and at most"),
-        ("model.dim=9000000", "parameters need about .* GB to be trained"),
+        ("model.dim=9000000", "parameters needs about .* GB of memory"),
         ("model.dim=100000000", "dim must be at least 1 and at most"),
-        ("train.parameters=1000000000000", "parameters need about .* GB to be trained"),
+        ("train.parameters=1000000000000", "parameters needs about .* GB of memory"),
     ],
 )
-def test_sizes_that_no_machine_has_are_refused_at_once(
-    tmp_path, book, monkeypatch, setting, message
-):
+def test_impossible_sizes_are_refused_at_once(tmp_path, book, monkeypatch, setting, message):
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    previous_ids = torch.get_num_threads()
+    before = torch.get_num_threads()
     with pytest.raises(GlassError, match=message):
         training.train(
             "generate",
@@ -586,13 +597,13 @@ def test_sizes_that_no_machine_has_are_refused_at_once(
             reporter=NullReporter(),
         )
     assert not (tmp_path / "run").exists()
-    assert torch.get_num_threads() == previous_ids
+    assert torch.get_num_threads() == before
 
 
-def test_a_wide_and_deep_network_is_refused_before_it_is_allocated(tmp_path, book):
+def test_a_network_that_is_too_large_is_refused_before_it_is_allocated(tmp_path, book):
     settings = ["model.dim=16384", "model.depth=1000", "model.heads=16"]
-    previous_ids = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(GlassError, match=r"3,2.* parameters need about .* GB"):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(GlassError, match=r"training 3,2.* parameters needs about .* GB"):
         training.train(
             "generate",
             book,
@@ -601,22 +612,21 @@ def test_a_wide_and_deep_network_is_refused_before_it_is_allocated(tmp_path, boo
             steps=3,
             reporter=NullReporter(),
         )
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - previous_ids < 500_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000
 
 
-def test_weights_that_do_not_learn_need_no_room_for_it(monkeypatch):
+def test_frozen_weights_need_no_memory_for_gradients(monkeypatch):
     monkeypatch.setattr(setup, "total_memory", lambda: 0.0005)  # GB
-    shape = MODELS["gpt2"].Config(vocab=100, context=16, dim=48, depth=2, heads=4)
-    count = setup.count_parameters("gpt2", shape)
+    config = MODELS["gpt2"].Config(vocab=100, context=16, dim=48, depth=2, heads=4)
+    count = setup.count_parameters("gpt2", config)
     assert 4 * count < 0.0005e9 < 16 * count
-    for fits in ({"lora": 2}, {"freeze": ("token.*",)}, {"device": "cuda"}):
-        setup.check_memory("gpt2", shape, TrainingSettings(**{"device": "cpu", **fits}))
-    with pytest.raises(GlassError, match="GB to be trained"):
-        setup.check_memory("gpt2", shape, TrainingSettings(device="cpu"))
+    for settings in ({"lora": 2}, {"freeze": ("token.*",)}, {"device": "cuda"}):
+        setup.check_memory("gpt2", config, TrainingSettings(**{"device": "cpu", **settings}))
+    with pytest.raises(GlassError, match="GB of memory"):
+        setup.check_memory("gpt2", config, TrainingSettings(device="cpu"))
 
 
-def test_a_run_in_which_some_weights_get_no_gradient_goes_on(tmp_path, book):
-    """The classifier's bias of keys never moves a score."""
+def test_a_run_with_weights_that_get_no_gradient_can_be_resumed(tmp_path, book):
     settings = [*TINY, "model.next_sentence=false"]
     training.train(
         "fill-mask",
@@ -631,48 +641,47 @@ def test_a_run_in_which_some_weights_get_no_gradient_goes_on(tmp_path, book):
 
 
 @pytest.mark.parametrize("parameters", [20_000, 500_000])
-def test_a_number_of_parameters_is_met_as_nearly_as_a_width_can(parameters):
-    kind = MODELS["gpt2"]
-    shape = kind.Config(vocab=50, context=16, depth=2, heads=4)
-    found = setup.of_size("gpt2", shape, parameters)
-    off = {
-        dim: abs(setup.count_parameters("gpt2", replace(shape, dim=dim)) - parameters)
+def test_dim_is_the_one_closest_to_a_number_of_parameters(parameters):
+    config = MODELS["gpt2"].Config(vocab=50, context=16, depth=2, heads=4)
+    scaled = setup.scale_to_parameters("gpt2", config, parameters)
+    errors = {
+        dim: abs(setup.count_parameters("gpt2", replace(config, dim=dim)) - parameters)
         for dim in range(8, 400, 8)
     }
-    assert found.dim == min(off, key=off.get)
+    assert scaled.dim == min(errors, key=errors.get)
 
 
-def test_predictions_are_counted_by_the_step_that_takes_them(tmp_path, book):
+def test_predictions_of_all_steps_are_counted(tmp_path, book):
     result = train(book, tmp_path / "run", steps=5)
     state = json.loads((tmp_path / "run/last/training.json").read_text())
     assert state["predictions"] == 5 * 4 * 32
     assert result["speed"] > 0
 
 
-def test_a_full_disk_is_told_with_the_file(tmp_path, book, monkeypatch):
+def test_the_error_for_a_full_disk_names_the_file(tmp_path, book, monkeypatch):
     train(book, tmp_path / "run", steps=4)
     fsync_path = folder.fsync_path
 
-    def full(path):
+    def fsync_or_fail(path):
         if path.name == ".metrics.jsonl.new":
             raise OSError(errno.ENOSPC, "No space left on device")
         fsync_path(path)
 
-    monkeypatch.setattr(folder, "fsync_path", full)
+    monkeypatch.setattr(folder, "fsync_path", fsync_or_fail)
     with pytest.raises(GlassError, match=r"metrics\.jsonl.*No space left on device"):
         training.resume(tmp_path / "run", NullReporter(), steps=6)
 
 
-def test_a_run_of_more_threads_than_there_may_be_goes_on_with_fewer(tmp_path, book, monkeypatch):
+def test_a_run_with_too_many_threads_is_resumed_with_fewer(tmp_path, book, monkeypatch):
     train(book, tmp_path / "run", steps=2)
     file = tmp_path / "run" / "config.toml"
     file.write_text(file.read_text().replace("threads = 1", "threads = 3000"))
     Run(tmp_path / "run").seal()
-    seen = []
-    monkeypatch.setattr(torch, "set_num_threads", seen.append)
+    thread_counts = []
+    monkeypatch.setattr(torch, "set_num_threads", thread_counts.append)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert training.resume(tmp_path / "run", NullReporter(), steps=3)["steps"] == 3
-    assert seen == [64]
+    assert thread_counts == [64]
 
 
 # --- hostile run folders --------------------------------------------------------------------------
@@ -699,7 +708,7 @@ def test_a_run_of_more_threads_than_there_may_be_goes_on_with_fewer(tmp_path, bo
     ],
     ids=str,
 )
-def test_a_run_folder_that_was_tampered_with_is_refused_in_one_line(tmp_path, book, name, content):
+def test_a_tampered_run_folder_is_refused_in_one_line(tmp_path, book, name, content):
     run = tmp_path / "run"
     train(book, run, steps=2)
     file = run / name
@@ -719,18 +728,18 @@ def test_a_run_folder_that_was_tampered_with_is_refused_in_one_line(tmp_path, bo
 
 
 @pytest.mark.parametrize("content", ["[]", '{"data": 3}', '{"task": 3, "data": []}', "{"])
-def test_a_request_that_was_tampered_with_is_refused(tmp_path, content):
+def test_a_tampered_request_is_refused(tmp_path, content):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "request.json").write_text(content)
     with pytest.raises(GlassError, match=r"request\.json"):
         training.resume(tmp_path / "run", NullReporter())
 
 
-def test_moments_of_another_network_are_refused(tmp_path, book):
+def test_optimizer_state_of_another_network_is_refused(tmp_path, book):
     train(book, tmp_path / "run", steps=2)
     file = tmp_path / "run" / "last" / "training.safetensors"
     tensors = load_file(file)
-    for wrong in (
+    for tampered in (
         {n: v for n, v in tensors.items() if n != "optimizer.0.exp_avg"},
         {**tensors, "optimizer.0.exp_avg": torch.zeros(3)},
         {**tensors, "optimizer.99.step": torch.zeros(())},
@@ -738,7 +747,7 @@ def test_moments_of_another_network_are_refused(tmp_path, book):
         {**tensors, "random.cpu": torch.zeros(3, dtype=torch.uint8)},
         {n: v for n, v in tensors.items() if n != "random.cpu"},
     ):
-        save_file(wrong, file)
+        save_file(tampered, file)
         (file.parent / "manifest.json").unlink()
         write_manifest(file.parent)
         with pytest.raises(GlassError, match=r"training\.safetensors is damaged"):

@@ -1,4 +1,4 @@
-"""Training on from what one has: other data, other tasks, other labels."""
+"""Fine-tuning a trained model on other data, other tasks and other labels."""
 
 import shutil
 
@@ -16,7 +16,7 @@ from glassformer.tasks.check import RecordingReporter
 from glassformer.text.plain import Characters, Words
 from glassformer.training import train as training
 from glassformer.training.optimizers import adamw, layers_after
-from glassformer.training.request import GENTLE, Request
+from glassformer.training.request import FINETUNE_LR_FACTOR, Request
 from glassformer.training.run import Run
 from glassformer.training.settings import TrainingSettings
 
@@ -25,28 +25,30 @@ EXACT = {"device": "cpu", "precision": "float32", "threads": 1}
 SMALL = [*TINY, "model.context=32", "train.batch_size=4"]
 
 
-def go(task, *data, **options):
-    return training.train(task, *data, **{"steps": 20, "tell": NullReporter(), **EXACT, **options})
+def train(task, *data, **options):
+    return training.train(
+        task, *data, **{"steps": 20, "reporter": NullReporter(), **EXACT, **options}
+    )
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finetune")
     (folder / "book.txt").write_text("the cat sat on the mat and the dog sat on the log. " * 200)
-    distinct = [("cat", "animal"), ("mat", "thing")]
-    rows = [f"{i % 7} the {distinct[i % 2][0]} sat {i},{distinct[i % 2][1]}" for i in range(120)]
+    labels = [("cat", "animal"), ("mat", "thing")]
+    rows = [f"{i % 7} the {labels[i % 2][0]} sat {i},{labels[i % 2][1]}" for i in range(120)]
     (folder / "labels.csv").write_text("text,label\n" + "\n".join(rows))
     rows = [f"the {w} {i},{w}" for i in range(30) for w in ("cat", "dog", "log")]
     (folder / "three.csv").write_text("text,label\n" + "\n".join(rows))
     words, other = "one two three".split(), "eins zwei drei".split()
-    said = lambda names, i: f"{names[i % 3]} {names[i // 3 % 3]} {i}"
-    pairs = [f"{said(words, i)}\t{said(other, i)}" for i in range(120)]
+    phrase = lambda names, i: f"{names[i % 3]} {names[i // 3 % 3]} {i}"
+    pairs = [f"{phrase(words, i)}\t{phrase(other, i)}" for i in range(120)]
     (folder / "pairs.tsv").write_text("\n".join(pairs))
     for task in ("generate", "fill-mask"):
-        go(task, folder / "book.txt", run=folder / task, settings=SMALL)
-    go("classify", folder / "labels.csv", run=folder / "classify", settings=TINY)
-    more = [*TINY, "model.hidden=64"]
-    go("translate", folder / "pairs.tsv", run=folder / "translate", settings=more)
+        train(task, folder / "book.txt", run=folder / task, settings=SMALL)
+    train("classify", folder / "labels.csv", run=folder / "classify", settings=TINY)
+    settings = [*TINY, "model.hidden=64"]
+    train("translate", folder / "pairs.tsv", run=folder / "translate", settings=settings)
     return folder
 
 
@@ -54,34 +56,34 @@ def home(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert", "translator", "llama"])
-def test_an_adapter_in_the_weights_gives_what_it_gave_beside_them(name):
+def test_merging_an_adapter_does_not_change_the_output(name):
     case = CASES[name]
     network = MODELS[case.name](case.network.config).eval()
     network.load_state_dict(case.network.state_dict())
     text = ids()
-    read = (text, source(len(text))) if name == "translator" else (text,)
-    previous_ids = network(*read)
+    inputs = (text, source(len(text))) if name == "translator" else (text,)
+    before = network(*inputs)
     add_lora(network, network.stacks, 4)
-    torch.testing.assert_close(network(*read), previous_ids)
-    learns = {n for n, p in network.named_parameters() if p.requires_grad}
-    assert learns
-    assert all(n.endswith((".up", ".down")) for n in learns)
+    torch.testing.assert_close(network(*inputs), before)
+    trained = {n for n, p in network.named_parameters() if p.requires_grad}
+    assert trained
+    assert all(n.endswith((".up", ".down")) for n in trained)
     with torch.no_grad():
         for module in network.modules():
             if isinstance(module, LoRA):
                 module.up.normal_(std=0.1)
-    beside = network(*read)
-    assert not torch.allclose(beside, previous_ids)
+    adapted = network(*inputs)
+    assert not torch.allclose(adapted, before)
     merge_lora(network)
     assert not any(isinstance(m, LoRA) for m in network.modules())
-    torch.testing.assert_close(network(*read), beside, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(network(*inputs), adapted, atol=1e-5, rtol=1e-5)
     assert network.state_dict().keys() == case.network.state_dict().keys()
 
 
-def test_an_adapter_is_small_and_stands_on_its_base(home, tmp_path):
+def test_an_adapter_is_small_and_needs_its_base_model(home, tmp_path):
     base, run = tmp_path / "base", tmp_path / "run"
     shutil.copytree(home / "fill-mask" / BEST, base)
-    result = go("classify", home / "labels.csv", base=base, lora=2, run=run, lr=1e-2, steps=60)
+    result = train("classify", home / "labels.csv", base=base, lora=2, run=run, lr=1e-2, steps=60)
     assert result["accuracy"] > 0.9
     names = {p.name for p in (run / BEST).iterdir()}
     assert ADAPTER in names
@@ -108,132 +110,162 @@ def test_an_adapter_is_small_and_stands_on_its_base(home, tmp_path):
         load(run)
 
 
-def test_a_head_that_is_new_learns_beside_an_adapter_and_is_kept_with_it(home, tmp_path):
+def test_a_new_head_is_trained_and_saved_with_an_adapter(home, tmp_path):
     run = tmp_path / "run"
-    go("classify", home / "three.csv", base=home / "fill-mask", lora=2, run=run, steps=2)
-    kept, ours = weights.read(run / BEST / ADAPTER), load(run).network.state_dict()
-    assert kept["head.bias"].abs().min() > 0  # where it started
+    train("classify", home / "three.csv", base=home / "fill-mask", lora=2, run=run, steps=2)
+    saved, ours = weights.read(run / BEST / ADAPTER), load(run).network.state_dict()
+    assert saved["head.bias"].abs().min() > 0  # it is initialized with 0
     for name in ("head.weight", "head.bias"):
-        assert torch.equal(kept[name], ours[name])
+        assert torch.equal(saved[name], ours[name])
 
 
-def test_an_adapter_needs_a_model_to_stand_on(home, tmp_path):
+def test_lora_without_a_base_model_is_refused(home, tmp_path):
     with pytest.raises(GlassError, match="name it with --from"):
-        go("classify", home / "labels.csv", lora=2, run=tmp_path / "run")
+        train("classify", home / "labels.csv", lora=2, run=tmp_path / "run")
 
 
 # --- from one task to another ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("base", "model", "kept"),
+    ("base", "model", "parameter"),
     [
         ("fill-mask", "bert_classifier", "body.token.weight"),
         ("generate", "gpt2_classifier", "token.weight"),
     ],
 )
-def test_what_read_text_learns_to_sort_it(home, tmp_path, base, model, kept):
-    told = RecordingReporter()
-    go("classify", home / "labels.csv", base=home / base, run=tmp_path / "run", steps=1,
-       freeze=["token*"], reporter=told)  # fmt: skip
+def test_pretrained_models_become_classifiers(home, tmp_path, base, model, parameter):
+    reporter = RecordingReporter()
+    train(
+        "classify",
+        home / "labels.csv",
+        base=home / base,
+        run=tmp_path / "run",
+        steps=1,
+        freeze=["token*"],
+        reporter=reporter,
+    )
     ours, theirs = load(tmp_path / "run"), load(home / base)
     assert ours.name == model
     assert ours.tokenizer.to_json() == theirs.tokenizer.to_json()
     assert torch.equal(
-        ours.network.state_dict()["body.token.weight"], theirs.network.state_dict()[kept]
+        ours.network.state_dict()["body.token.weight"], theirs.network.state_dict()[parameter]
     )
-    anew = next(line for line in told.lines if line.startswith("starts from"))
-    assert "head.weight" in anew
-    assert "blocks" not in anew
+    line = next(line for line in reporter.lines if line.startswith("starting from"))
+    assert "re-initialized" in line
+    assert "head.weight" in line
+    assert "blocks" not in line
 
 
-def test_what_has_learnt_already_learns_gently_and_nothing_else_does():
-    def rate(*, anew):
-        return Request.of("classify", (), None, (), {}, anew=anew).learning.lr
+def test_only_fine_tuning_has_a_smaller_default_learning_rate():
+    def default_lr(*, from_scratch):
+        return Request.of("classify", (), None, (), {}, from_scratch=from_scratch).training.lr
 
-    usual = TASKS["classify"].train_settings["lr"]
+    task_lr = TASKS["classify"].train_settings["lr"]
     for _ in range(2):
-        assert rate(anew=True) == usual
-        assert rate(anew=False) == pytest.approx(GENTLE * usual)
+        assert default_lr(from_scratch=True) == task_lr
+        assert default_lr(from_scratch=False) == pytest.approx(FINETUNE_LR_FACTOR * task_lr)
 
 
-def test_labels_that_are_the_same_keep_their_head(home, tmp_path):
-    told = RecordingReporter()
-    go(
+def test_the_head_is_kept_if_the_labels_are_the_same(home, tmp_path):
+    reporter = RecordingReporter()
+    train(
         "classify",
         home / "labels.csv",
         base=home / "classify",
         run=tmp_path / "same",
-        reporter=told,
+        reporter=reporter,
     )
-    assert not any("anew" in line for line in told.lines)
-    told = RecordingReporter()
-    go(
+    assert not any("re-initialized" in line for line in reporter.lines)
+    reporter = RecordingReporter()
+    train(
         "classify",
         home / "three.csv",
         base=home / "classify",
         run=tmp_path / "other",
-        reporter=told,
+        reporter=reporter,
     )
-    assert any("anew: head.weight, head.bias" in line for line in told.lines)
+    assert any("re-initialized: head.weight, head.bias" in line for line in reporter.lines)
     assert load(tmp_path / "other").task["labels"] == ["cat", "dog", "log"]
-    assert any("unknown to the model's tokenizer; --extend adds them" in x for x in told.lines)
+    assert any("unknown to the model's tokenizer; --extend adds them" in x for x in reporter.lines)
 
 
-def test_a_translator_goes_on_with_other_pairs(home, tmp_path):
+def test_fine_tuning_a_translator_starts_from_its_weights(home, tmp_path):
     last = Run(home / "translate").metrics()[-1]
-    told = RecordingReporter()
-    first = go("translate", home / "pairs.tsv", base=home / "translate", run=tmp_path / "r",
-               lr=1e-9, steps=1, reporter=told)  # fmt: skip
-    assert not any("anew" in line for line in told.lines)
+    reporter = RecordingReporter()
+    first = train(
+        "translate",
+        home / "pairs.tsv",
+        base=home / "translate",
+        run=tmp_path / "r",
+        lr=1e-9,
+        steps=1,
+        reporter=reporter,
+    )
+    assert not any("re-initialized" in line for line in reporter.lines)
     assert first["loss"] == pytest.approx(last["loss"], abs=1e-3)
 
 
-def test_unknown_words_are_added_when_asked(home, tmp_path):
-    told = RecordingReporter()
-    go("classify", home / "three.csv", base=home / "classify", run=tmp_path / "run", extend=True,
-       freeze=["token.weight"], reporter=told)  # fmt: skip
+def test_extend_adds_unknown_words_to_the_tokenizer(home, tmp_path):
+    reporter = RecordingReporter()
+    train(
+        "classify",
+        home / "three.csv",
+        base=home / "classify",
+        run=tmp_path / "run",
+        extend=True,
+        freeze=["token.weight"],
+        reporter=reporter,
+    )
     ours, theirs = load(tmp_path / "run"), load(home / "classify")
-    old = theirs.tokenizer.vocab
-    assert ours.tokenizer.vocab > old
-    assert ours.tokenizer.tokens[:old] == theirs.tokenizer.tokens
-    table = ours.network.state_dict()["token.weight"]
-    assert torch.equal(table[:old], theirs.network.state_dict()["token.weight"])
-    assert any("tokens more" in line for line in told.lines)
+    old_vocab = theirs.tokenizer.vocab
+    assert ours.tokenizer.vocab > old_vocab
+    assert ours.tokenizer.tokens[:old_vocab] == theirs.tokenizer.tokens
+    embedding = ours.network.state_dict()["token.weight"]
+    assert torch.equal(embedding[:old_vocab], theirs.network.state_dict()["token.weight"])
+    assert any("tokens more" in line for line in reporter.lines)
     with pytest.raises(GlassError, match="kind wordpiece cannot learn more"):
-        go("classify", home / "three.csv", base=home / "fill-mask", run=tmp_path / "x", extend=True)
+        train(
+            "classify", home / "three.csv", base=home / "fill-mask", run=tmp_path / "x", extend=True
+        )
     assert Characters.train(["ab"]).extend(["abc"]).decode([1, 2, 3]) == "abc"
     assert Words.train(["a b"]).extend(["a b"]).vocab == Words.train(["a b"]).vocab
 
 
-def test_a_hugging_face_folder_is_trained_on(home, tmp_path):
+def test_a_hugging_face_model_can_be_fine_tuned(home, tmp_path):
     with pytest.raises(GlassError, match="train with position=learned"):
         load(home / "fill-mask").save(tmp_path / "theirs", format="huggingface")
     learned = [*SMALL, "model.position=learned"]
-    go("fill-mask", home / "book.txt", run=tmp_path / "mine", settings=learned)
+    train("fill-mask", home / "book.txt", run=tmp_path / "mine", settings=learned)
     load(tmp_path / "mine").save(tmp_path / "theirs", format="huggingface")
-    result = go("classify", home / "labels.csv", base=tmp_path / "theirs", run=tmp_path / "run",
-                steps=60, lr=1e-2)  # fmt: skip
+    result = train(
+        "classify",
+        home / "labels.csv",
+        base=tmp_path / "theirs",
+        run=tmp_path / "run",
+        steps=60,
+        lr=1e-2,
+    )
     assert result["model"] == "bert_classifier"
     assert result["accuracy"] > 0.9
 
 
-def test_what_cannot_become_the_other_is_refused(home, tmp_path):
+def test_a_base_model_that_does_not_suit_the_task_is_refused(home, tmp_path):
     for task, base, message in (
-        ("generate", "classify", "generate is done by"),
-        ("translate", "generate", "translate is done by"),
-        ("fill-mask", "generate", "fill-mask is done by"),
+        ("generate", "classify", "not for generate"),
+        ("translate", "generate", "not for translate"),
+        ("fill-mask", "generate", "not for fill-mask"),
     ):
         with pytest.raises(GlassError, match=message):
-            go(task, home / "book.txt", base=home / base, run=tmp_path / task)
+            train(task, home / "book.txt", base=home / base, run=tmp_path / task)
     with pytest.raises(GlassError, match="becomes bert_classifier, not classifier"):
-        go("classify", base=home / "fill-mask", model="classifier", run=tmp_path / "y")
+        train("classify", base=home / "fill-mask", model="classifier", run=tmp_path / "y")
     Model(CASES["bert"].network).save(tmp_path / "mute")
     with pytest.raises(GlassError, match="has no tokenizer"):
-        go("classify", home / "labels.csv", base=tmp_path / "mute", run=tmp_path / "z")
+        train("classify", home / "labels.csv", base=tmp_path / "mute", run=tmp_path / "z")
 
 
-def test_rows_that_are_new_start_from_the_mean():
+def test_new_embedding_rows_are_initialized_with_the_mean():
     make = lambda **sizes: MODELS["gpt2"](MODELS["gpt2"].Config(**sizes))
     sizes = {"dim": 8, "depth": 1, "heads": 2, "dropout": 0.0}
     small = make(vocab=10, context=4, **sizes)
@@ -244,27 +276,48 @@ def test_rows_that_are_new_start_from_the_mean():
     assert torch.equal(large.position.weight[:4], small.position.weight)
 
 
-# --- freezing and rates ---------------------------------------------------------------------------
+# --- freezing and learning rates ------------------------------------------------------------------
 
 
-def test_what_is_frozen_does_not_change_by_a_bit(home, tmp_path):
-    go("generate", home / "book.txt", base=home / "generate", run=tmp_path / "run",
-       freeze=["token.*", "blocks.0.*"], weight_decay=0.5, ema_decay=0.5)  # fmt: skip
+def test_frozen_parameters_do_not_change(home, tmp_path):
+    train(
+        "generate",
+        home / "book.txt",
+        base=home / "generate",
+        run=tmp_path / "run",
+        freeze=["token.*", "blocks.0.*"],
+        weight_decay=0.5,
+        ema_decay=0.5,
+    )
     ours, theirs = (load(x).network.state_dict() for x in (tmp_path / "run", home / "generate"))
     for name in ours:
-        frozen = name.startswith(("token.", "blocks.0."))
-        assert torch.equal(ours[name], theirs[name]) == frozen, name
-    for freeze, message in ((["tokn*"], "no weight is called 'tokn"), (["*"], "every weight is")):
+        is_frozen = name.startswith(("token.", "blocks.0."))
+        assert torch.equal(ours[name], theirs[name]) == is_frozen, name
+    for freeze, message in (
+        (["tokn*"], "no parameter matches 'tokn"),
+        (["*"], "all parameters are frozen"),
+    ):
         with pytest.raises(GlassError, match=message):
-            go("generate", home / "book.txt", base=home / "generate", run=tmp_path / "x",
-               freeze=freeze)  # fmt: skip
+            train(
+                "generate",
+                home / "book.txt",
+                base=home / "generate",
+                run=tmp_path / "x",
+                freeze=freeze,
+            )
 
 
-def test_blocks_nearer_the_text_learn_slower():
+def test_blocks_nearer_the_input_have_a_smaller_learning_rate():
     network = CASES["gpt2"].network
-    assert [layers_after(network, n) for n in (
-        "token.weight", "blocks.0.attention.query.weight", "blocks.1.norm1.weight", "norm.weight",
-    )] == [2, 1, 0, 0]  # fmt: skip
+    assert [
+        layers_after(network, n)
+        for n in (
+            "token.weight",
+            "blocks.0.attention.query.weight",
+            "blocks.1.norm1.weight",
+            "norm.weight",
+        )
+    ] == [2, 1, 0, 0]
     groups = adamw(network, TrainingSettings(layer_lr_decay=0.5), None).param_groups
     scales = {id(p): g["scale"] for g in groups for p in g["params"]}
     assert scales[id(network.token.weight)] == 0.25
@@ -275,10 +328,15 @@ def test_blocks_nearer_the_text_learn_slower():
 # --- averaging ------------------------------------------------------------------------------------
 
 
-def test_runs_are_averaged(home, tmp_path):
+def test_weights_of_runs_are_averaged(home, tmp_path):
     for seed in (1, 2):
-        go("generate", home / "book.txt", base=home / "generate", run=tmp_path / f"r{seed}",
-           seed=seed)  # fmt: skip
+        train(
+            "generate",
+            home / "book.txt",
+            base=home / "generate",
+            run=tmp_path / f"r{seed}",
+            seed=seed,
+        )
     runs = [tmp_path / "r1", tmp_path / "r2"]
     average(runs, tmp_path / "mean")
     mean, *both = (
@@ -293,9 +351,7 @@ def test_runs_are_averaged(home, tmp_path):
         average(runs, tmp_path / "mean")
     shutil.copytree(home / "classify", tmp_path / "other")
     file = tmp_path / "other" / "last" / "config.toml"
-    file.write_text(file.read_text().replace(
-        load(home / "classify").task["labels"][0], "another"
-    ))  # fmt: skip
+    file.write_text(file.read_text().replace(load(home / "classify").task["labels"][0], "another"))
     (file.parent / MANIFEST).unlink()
     write_manifest(file.parent)
     with pytest.raises(GlassError, match="their labels differ"):

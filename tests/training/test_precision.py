@@ -1,6 +1,6 @@
-"""Precision: what is chosen by itself, what cannot run, and float16, whose loss is scaled.
+"""Precision: automatic choice, unsupported precisions, and float16 with its loss scale.
 
-These tests run under `ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2` too, where some kernels
+These tests also run under `ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2`, where some kernels
 for half precision are missing.
 """
 
@@ -15,7 +15,7 @@ from glassformer.registry import MODELS
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
 from glassformer.training import autotune
-from glassformer.training.recovery import PATIENCE
+from glassformer.training.recovery import MAX_BAD_STEPS
 from glassformer.training.run import Run
 from glassformer.training.train import resume, train
 from training.test_training import small_trainer, take_step, weights_of
@@ -29,7 +29,7 @@ def files(tmp_path):
     """Data for every task."""
     text = "the cat sat on the mat and the dog sat on the log. " * 200
     (tmp_path / "book.txt").write_text(text)
-    rows = [f"the {animal} sat {i},{kind}" for i in range(30) for animal, kind in
+    rows = [f"the {word} sat {i},{label}" for i in range(30) for word, label in
             (("cat", "animal"), ("mat", "thing"))]  # fmt: skip
     (tmp_path / "labels.csv").write_text("text,label\n" + "\n".join(rows))
     pairs = [f"one {i % 7} two {i}\teins {i % 7} zwei {i}" for i in range(60)]
@@ -41,82 +41,81 @@ def files(tmp_path):
 
 
 def settings_for(model):
-    known = MODELS[model].Config.__dataclass_fields__
-    return [f"model.{name}={value}" for name, value in SMALL.items() if name in known]
+    fields = MODELS[model].Config.__dataclass_fields__
+    return [f"model.{name}={value}" for name, value in SMALL.items() if name in fields]
 
 
 @pytest.mark.parametrize(("model", "task"), PAIRS, ids=str)
-def test_every_model_takes_its_first_steps_in_the_precision_that_is_chosen(
+def test_every_model_trains_in_the_precision_that_is_chosen(
     model, task, files, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(autotune, "bfloat16_ratio", lambda _network: 0.5)  # so that it is tried
+    monkeypatch.setattr(autotune, "bfloat16_ratio", lambda _network: 0.5)  # makes it try bfloat16
+    has_tokens = "batch_tokens" in TASKS[task].train_settings
+    batch = "train.batch_tokens=1024" if has_tokens else "train.batch_size=1"
     result = train(
         task, files[task], run=tmp_path / "run", model=model, steps=3, device="cpu",
-        baseline=False, settings=[*settings_for(model), "train.batch_size=1"],
-        reporter=NullReporter(),
+        baseline=False, settings=[*settings_for(model), batch], reporter=NullReporter(),
     )  # fmt: skip
     assert result["steps"] == (0 if Trait.FITTED in MODELS[model].traits else 3)
     assert load(tmp_path / "run").name == model
 
 
-def without_half_precision(monkeypatch):
-    """A processor on which a recurrent layer has no kernel for half precision."""
+def disable_half_precision(monkeypatch):
+    """Simulate a processor that has no half-precision kernel for recurrent layers."""
     forward = Recurrence.forward
 
-    def failing(self, x, *args, **more):
+    def fail_in_half_precision(self, x, *args, **options):
         if torch.is_autocast_enabled("cpu"):
             raise RuntimeError("could not create a primitive descriptor for the LSTM forward ...")
-        return forward(self, x, *args, **more)
+        return forward(self, x, *args, **options)
 
-    monkeypatch.setattr(Recurrence, "forward", failing)
+    monkeypatch.setattr(Recurrence, "forward", fail_in_half_precision)
     monkeypatch.setattr(autotune, "bfloat16_ratio", lambda _network: 0.5)
 
 
-def test_a_precision_that_cannot_run_is_not_chosen(files, tmp_path, monkeypatch):
-    without_half_precision(monkeypatch)
-    told = RecordingReporter()
+def test_unsupported_precision_is_not_chosen(files, tmp_path, monkeypatch):
+    disable_half_precision(monkeypatch)
+    reporter = RecordingReporter()
     train(
         "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
-        device="cpu", settings=settings_for("recurrent"), reporter=told,
+        device="cpu", settings=settings_for("recurrent"), reporter=reporter,
     )  # fmt: skip
-    assert any(line.startswith("precision float32: a step takes") for line in told.lines)
+    assert any(line.startswith("precision float32: a step takes") for line in reporter.lines)
     assert 'precision = "float32"' in (tmp_path / "run" / "config.toml").read_text()
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_a_precision_that_was_asked_for_and_cannot_run_is_refused(
-    files, tmp_path, monkeypatch, precision
-):
-    without_half_precision(monkeypatch)
+def test_unsupported_precision_is_refused(files, tmp_path, monkeypatch, precision):
+    disable_half_precision(monkeypatch)
     match = f"recurrent cannot be trained in {precision} on this machine.*precision=float32"
     with pytest.raises(GlassError, match=match) as error:
         train(
             "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
             device="cpu", settings=settings_for("recurrent"), precision=precision,
-
-        reporter=NullReporter(),
+            reporter=NullReporter(),
         )  # fmt: skip
     assert "\n" not in str(error.value)
     assert not (tmp_path / "run").exists()
 
 
-def test_memory_that_runs_out_in_half_precision_is_not_a_missing_kernel(
+def test_memory_error_in_half_precision_is_not_reported_as_an_unsupported_precision(
     files, tmp_path, monkeypatch
 ):
-    def failing(self, x, *args, **more):
+    def run_out_of_memory(self, x, *args, **options):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
 
-    monkeypatch.setattr(Recurrence, "forward", failing)
-    with pytest.raises(GlassError, match="needs more memory than there is"):
+    monkeypatch.setattr(Recurrence, "forward", run_out_of_memory)
+    with pytest.raises(GlassError, match="out of memory with"):
         train(
             "generate", files["generate"], run=tmp_path / "run", model="recurrent", steps=3,
             device="cpu", settings=settings_for("recurrent"), precision="bfloat16",
-
-        reporter=NullReporter(),
+            reporter=NullReporter(),
         )  # fmt: skip
 
 
-def test_a_run_goes_on_in_float32_where_its_precision_cannot_run(files, tmp_path, monkeypatch):
+def test_resuming_continues_in_float32_if_the_precision_is_unsupported(
+    files, tmp_path, monkeypatch
+):
     options = {"model": "recurrent", "device": "cpu", "settings": settings_for("recurrent")}
     train(
         "generate", files["generate"], run=tmp_path / "run", steps=2, precision="float32",
@@ -125,41 +124,41 @@ def test_a_run_goes_on_in_float32_where_its_precision_cannot_run(files, tmp_path
     file = tmp_path / "run" / "config.toml"  # as if it had been trained on another machine
     file.write_text(file.read_text().replace('"float32"', '"bfloat16"'))
     Run(tmp_path / "run").seal()
-    without_half_precision(monkeypatch)
-    told = RecordingReporter()
-    assert resume(tmp_path / "run", told, steps=4)["steps"] == 4
-    assert any("it goes on in float32" in line for line in told.lines)
+    disable_half_precision(monkeypatch)
+    reporter = RecordingReporter()
+    assert resume(tmp_path / "run", reporter, steps=4)["steps"] == 4
+    assert any("continuing in float32" in line for line in reporter.lines)
 
 
 # --- float16 --------------------------------------------------------------------------------------
 
 
-def test_a_gradient_that_overflows_lowers_the_scale_and_the_step_is_taken(tmp_path, book):
+def test_overflowing_gradient_lowers_the_loss_scale_and_the_step_is_taken(tmp_path, book):
     trainer = small_trainer(tmp_path, book, precision="float16", ema_decay=0.9)
     average = trainer.step.ema.network
-    previous_ids, mean = weights_of(trainer.network).clone(), weights_of(average).clone()
+    before, mean = weights_of(trainer.network).clone(), weights_of(average).clone()
     trainer.step.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)  # far above what fits
     take_step(trainer)
     assert trainer.step.scaler.get_scale() < 2.0**40
-    assert not torch.equal(weights_of(trainer.network), previous_ids)
+    assert not torch.equal(weights_of(trainer.network), before)
     assert not torch.equal(weights_of(average), mean)
     assert (trainer.state.step, trainer.state.skipped) == (1, 0)
 
 
-def test_a_gradient_that_is_infinite_at_any_scale_is_a_step_that_is_not_taken(tmp_path, book):
+def test_gradient_that_is_infinite_at_any_loss_scale_skips_the_step(tmp_path, book):
     trainer = small_trainer(tmp_path, book, precision="float16", ema_decay=0.9)
     weight = trainer.network.blocks[0].attention.query.weight
     weight.register_hook(lambda gradient: gradient * float("inf"))
     average = trainer.step.ema.network
-    previous_ids, mean = weights_of(trainer.network).clone(), weights_of(average).clone()
-    results = [take_step(trainer) for _ in range(PATIENCE)]
-    assert torch.equal(weights_of(trainer.network), previous_ids)
+    before, mean = weights_of(trainer.network).clone(), weights_of(average).clone()
+    results = [take_step(trainer) for _ in range(MAX_BAD_STEPS)]
+    assert torch.equal(weights_of(trainer.network), before)
     assert torch.equal(weights_of(average), mean)
-    assert trainer.state.skipped == PATIENCE
-    assert all("query.weight" in result.not_finite for result in results)
+    assert trainer.state.skipped == MAX_BAD_STEPS
+    assert all("query.weight" in result.non_finite for result in results)
 
 
-def test_a_norm_that_overflows_though_no_gradient_does_is_a_step_that_is_not_taken(tmp_path, book):
+def test_overflowing_norm_of_finite_gradients_skips_the_step(tmp_path, book):
     trainer = small_trainer(tmp_path, book, precision="float16")
     for parameter in trainer.network.parameters():
         parameter.register_hook(lambda gradient: gradient * 0 + 1e38)
@@ -167,40 +166,38 @@ def test_a_norm_that_overflows_though_no_gradient_does_is_a_step_that_is_not_tak
     assert (trainer.state.step, trainer.state.skipped) == (1, 1)
 
 
-def test_float16_that_diverges_ends_with_an_error(tmp_path, book):
+def test_diverging_float16_run_ends_with_an_error(tmp_path, book):
     options = {"lr": 1e6, "precision": "float16", "baseline": False, "device": "cpu"}
     with pytest.raises(GlassError, match="steps in a row were not finite"):
         train(
-            "generate", book, run=tmp_path / "run", steps=60,
-        reporter=NullReporter(),
+            "generate", book, run=tmp_path / "run", steps=60, reporter=NullReporter(),
             settings=[*settings_for("gpt2"), "train.warmup=0.0"], **options,
         )  # fmt: skip
 
 
-def test_the_scale_of_the_loss_changes_neither_the_norm_nor_the_update(tmp_path, book):
-    """The gradient is divided by the scale before it is measured and clipped."""
-    norms, learnt = [], []
+def test_loss_scale_changes_neither_the_gradient_norm_nor_the_update(tmp_path, book):
+    """The gradient is unscaled before its norm is computed and clipped."""
+    norms, trained = [], []
     for scale in (1.0, 1024.0):
         trainer = small_trainer(tmp_path, book, precision="float16", clip=0.05, steps=5)
         trainer.step.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-        norms.append([take_step(trainer).norm for _ in range(3)])
-        learnt.append(weights_of(trainer.network).clone())
+        norms.append([take_step(trainer).grad_norm for _ in range(3)])
+        trained.append(weights_of(trainer.network).clone())
     assert norms[0][0] > 0.05  # it is clipped
     assert norms[1] == pytest.approx(norms[0], rel=0.02)
     start = weights_of(small_trainer(tmp_path, book).network)
-    moved = [weights - start for weights in learnt]
-    assert torch.nn.functional.cosine_similarity(*moved, dim=0) > 0.98
-    assert float(moved[0].norm()) == pytest.approx(float(moved[1].norm()), rel=0.05)
+    updates = [weights - start for weights in trained]
+    assert torch.nn.functional.cosine_similarity(*updates, dim=0) > 0.98
+    assert float(updates[0].norm()) == pytest.approx(float(updates[1].norm()), rel=0.05)
 
 
-def test_clipping_makes_the_norm_of_the_gradient_as_large_as_it_may_be(tmp_path, book):
-    """With plain gradient descent the update shows it: rate times clip."""
+def test_clipping_scales_the_gradient_to_the_maximum_norm(tmp_path, book):
+    """With plain SGD, the norm of the update is the learning rate times `clip`."""
     trainer = small_trainer(tmp_path, book, clip=0.05)
-    previous_ids = weights_of(trainer.network).clone()
-    tables = [{"params": list(trainer.network.parameters()), "scale": 1.0}]
-    trainer.step.optimizers[None] = torch.optim.SGD(tables, lr=0.1)
+    before = weights_of(trainer.network).clone()
+    param_groups = [{"params": list(trainer.network.parameters()), "scale": 1.0}]
+    trainer.step.optimizers[None] = torch.optim.SGD(param_groups, lr=0.1)
     result = take_step(trainer)
-    rate = result.lr
-    assert result.norm > 0.05
-    moved = weights_of(trainer.network) - previous_ids
-    assert float(moved.norm()) == pytest.approx(rate * 0.05, rel=1e-3)
+    assert result.grad_norm > 0.05
+    update = weights_of(trainer.network) - before
+    assert float(update.norm()) == pytest.approx(result.lr * 0.05, rel=1e-3)

@@ -1,8 +1,9 @@
-"""The loop: accumulation, checkpointing, schedules, stopping and going on."""
+"""The training loop: accumulation, checkpointing, schedules, stopping and resuming."""
 
 import copy
 import json
 import math
+import re
 import signal
 import subprocess
 from collections import Counter
@@ -30,10 +31,12 @@ from glassformer.training import recovery
 from glassformer.training.autotune import Autotune
 from glassformer.training.budget import StepBudget
 from glassformer.training.checkpointer import Checkpointer
+from glassformer.training.evaluator import format_metrics
 from glassformer.training.optimizers import EMA, adamw
-from glassformer.training.plots import spikes
+from glassformer.training.plots import find_spikes
 from glassformer.training.run import Run, next_run
 from glassformer.training.settings import TrainingSettings, lr_at
+from glassformer.training.setup import format_budget
 from glassformer.training.step import Step
 from glassformer.training.train import resume, train
 from glassformer.training.trainer import Trainer
@@ -43,20 +46,20 @@ TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "t
 
 def small_trainer(tmp_path, book, **settings):
     run = Run.create(tmp_path / f"run{len(list(tmp_path.iterdir()))}")
-    task = task_on("generate", DataRequest(files=(book,)), run.cache)
+    task = open_task("generate", DataRequest(files=(book,)), run.cache)
     options = TrainingSettings(**{"steps": 20, "device": "cpu", "precision": "float32", **settings})
     torch.manual_seed(0)
     kind, vocab = MODELS["gpt2"], task.artifacts.tokenizer.vocab
-    shape = kind.Config(vocab=vocab, context=16, dim=32, depth=2, heads=2, dropout=0.0)
-    return trainer_for(kind(shape), task, options, run)
+    config = kind.Config(vocab=vocab, context=16, dim=32, depth=2, heads=2, dropout=0.0)
+    return make_trainer(kind(config), task, options, run)
 
 
-def task_on(name, request, folder, reporter=None):
+def open_task(name, request, folder, reporter=None):
     spec = TASKS[name]
     return spec.open(spec.prepare(request, folder, reporter or NullReporter()), folder)
 
 
-def trainer_for(network, task, settings, run):
+def make_trainer(network, task, settings, run):
     batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
     step, budget = Step(network, task.objective, settings), StepBudget(settings.steps)
     return Trainer(step, task, batches, budget, Checkpointer(run, task), NullReporter())
@@ -73,70 +76,70 @@ def weights_of(network):
 # --- the step -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pieces", [4, 5, 99])
-def test_a_batch_in_pieces_equals_the_whole(tmp_path, book, pieces):
-    whole = small_trainer(tmp_path, book, batch_size=32)
-    many = small_trainer(tmp_path, book, batch_size=32, accumulate=pieces)
-    ours, theirs = take_step(whole), take_step(many)
-    assert ours.loss == pytest.approx(theirs.loss, abs=1e-5)
-    assert ours.norm == pytest.approx(theirs.norm, abs=1e-5)
-    assert ours.count == theirs.count
+@pytest.mark.parametrize("count", [4, 5, 99])
+def test_micro_batches_give_the_same_step_as_the_full_batch(tmp_path, book, count):
+    full = small_trainer(tmp_path, book, batch_size=32)
+    split = small_trainer(tmp_path, book, batch_size=32, accumulate=count)
+    expected, result = take_step(full), take_step(split)
+    assert expected.loss == pytest.approx(result.loss, abs=1e-5)
+    assert expected.grad_norm == pytest.approx(result.grad_norm, abs=1e-5)
+    assert expected.count == result.count
     torch.testing.assert_close(
-        weights_of(whole.network), weights_of(many.network), atol=1e-6, rtol=1e-5
+        weights_of(full.network), weights_of(split.network), atol=1e-6, rtol=1e-5
     )
 
 
-def test_pieces_count_by_their_predictions(tmp_path):
-    """Of sentences of different length, the mean of the pieces' means would be another number."""
-    file, learnt = tmp_path / "pairs.tsv", []
+def test_micro_batches_are_weighted_by_their_predictions(tmp_path):
+    """With sentences of different lengths, the mean of the means would be another number."""
+    file, gradients = tmp_path / "pairs.tsv", []
     file.write_text("\n".join(f"{'a ' * (i % 9)}b\t{'x ' * (i % 7)}{i} y" for i in range(80)))
     kind = MODELS["translator"]
-    for pieces in (1, 3):
-        run = Run.create(tmp_path / f"run{pieces}")
-        task = task_on("translate", DataRequest(files=(file,)), run.cache)
+    for count in (1, 3):
+        run = Run.create(tmp_path / f"run{count}")
+        task = open_task("translate", DataRequest(files=(file,)), run.cache)
         torch.manual_seed(0)
         vocab = task.artifacts.tokenizer.vocab
-        shape = kind.Config(vocab=vocab, dim=16, depth=1, heads=2, hidden=16, dropout=0.0)
+        config = kind.Config(vocab=vocab, dim=16, depth=1, heads=2, hidden=16, dropout=0.0)
         settings = TrainingSettings(
-            steps=9, device="cpu", precision="float32", accumulate=pieces, batch_size=1
+            steps=9, device="cpu", precision="float32", accumulate=count, batch_tokens=1024
         )
-        trainer = trainer_for(kind(shape), task, settings, run)
+        trainer = make_trainer(kind(config), task, settings, run)
         batch, (optimizer,) = trainer.batches.at(0), trainer.step.optimizers.values()
-        trainer.step.backward(batch, trainer.step.pieces(batch), optimizer)
-        learnt.append(torch.cat([p.grad.flatten() for p in trainer.network.parameters()]))
-    torch.testing.assert_close(*learnt, atol=1e-7, rtol=1e-5)
+        trainer.step.backward(batch, trainer.step.split(batch), optimizer)
+        gradients.append(torch.cat([p.grad.flatten() for p in trainer.network.parameters()]))
+    torch.testing.assert_close(*gradients, atol=1e-7, rtol=1e-5)
 
 
-def test_blocks_that_are_computed_again_give_the_same(tmp_path, book):
-    plain, again = (small_trainer(tmp_path, book, checkpointing=c) for c in (False, True))
+def test_activation_checkpointing_does_not_change_the_weights(tmp_path, book):
+    plain, recomputed = (small_trainer(tmp_path, book, checkpointing=c) for c in (False, True))
     for _ in range(3):
         take_step(plain)
-        take_step(again)
-    torch.testing.assert_close(weights_of(plain.network), weights_of(again.network))
+        take_step(recomputed)
+    torch.testing.assert_close(weights_of(plain.network), weights_of(recomputed.network))
     network = copy.deepcopy(CASES["gpt2"].network)
     checkpointed(network)
     text = ids()
     assert torch.equal(network(text), CASES["gpt2"].network(text))
 
 
-def test_adamw_is_torchs_and_only_matrices_decay(tmp_path, book):
+def test_only_matrices_have_weight_decay(tmp_path, book):
     network = copy.deepcopy(CASES["gpt2"].network)
-    optimiser = adamw(network, TrainingSettings(weight_decay=0.3), None)
-    decays = {id(p): g["weight_decay"] for g in optimiser.param_groups for p in g["params"]}
+    optimizer = adamw(network, TrainingSettings(weight_decay=0.3), None)
+    decays = {id(p): g["weight_decay"] for g in optimizer.param_groups for p in g["params"]}
     for name, parameter in network.named_parameters():
         assert decays[id(parameter)] == (0.3 if parameter.ndim >= 2 else 0.0), name
-    assert optimiser.defaults["fused"]
+    assert optimizer.defaults["fused"]
 
 
-def test_adamw_is_what_its_paper_says():
-    """Five steps of the optimiser against the formulas, written out."""
+def test_adamw_follows_the_formulas_of_its_paper():
+    """Compares five steps of the optimizer with the formulas, written out."""
     network = Network(None)
     network.add_module("layer", torch.nn.Linear(3, 2))
     settings = TrainingSettings(lr=0.1, weight_decay=0.2, beta2=0.95)
-    optimiser = adamw(network, settings, None)
-    mine = {name: p.detach().double().clone() for name, p in network.named_parameters()}
-    first = {name: torch.zeros_like(value) for name, value in mine.items()}
-    second = {name: torch.zeros_like(value) for name, value in mine.items()}
+    optimizer = adamw(network, settings, None)
+    expected = {name: p.detach().double().clone() for name, p in network.named_parameters()}
+    first = {name: torch.zeros_like(value) for name, value in expected.items()}
+    second = {name: torch.zeros_like(value) for name, value in expected.items()}
     for step in range(1, 6):
         torch.manual_seed(step)
         for name, p in network.named_parameters():
@@ -147,107 +150,106 @@ def test_adamw_is_what_its_paper_says():
             first[name] = 0.9 * first[name] + 0.1 * g
             second[name] = 0.95 * second[name] + 0.05 * g**2
             mean, square = first[name] / (1 - 0.9**step), second[name] / (1 - 0.95**step)
-            mine[name] -= 0.1 * (decay * mine[name] + mean / (square.sqrt() + 1e-8))
-        optimiser.step()
+            expected[name] -= 0.1 * (decay * expected[name] + mean / (square.sqrt() + 1e-8))
+        optimizer.step()
     for name, p in network.named_parameters():
-        torch.testing.assert_close(p.double(), mine[name], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(p.double(), expected[name], atol=1e-6, rtol=1e-5)
 
 
 def test_the_gradient_is_clipped(tmp_path, book):
     trainer = small_trainer(tmp_path, book, clip=0.01, weight_decay=0.0)
-    seen = []
+    norms = []
     (optimizer,) = trainer.step.optimizers.values()
     step = optimizer.step
 
-    def spy(*args, **more):
-        seen.append(
+    def record_norm(*args, **options):
+        norms.append(
             math.sqrt(sum(float(p.grad.square().sum()) for p in trainer.network.parameters()))
         )
-        return step(*args, **more)
+        return step(*args, **options)
 
-    optimizer.step = spy
-    assert take_step(trainer).norm > 0.01
-    assert seen[0] == pytest.approx(0.01, rel=1e-3)
+    optimizer.step = record_norm
+    assert take_step(trainer).grad_norm > 0.01
+    assert norms[0] == pytest.approx(0.01, rel=1e-3)
 
 
-def test_averaged_weights_follow_slowly():
+def test_averaged_weights_follow_by_their_decay():
     network = copy.deepcopy(CASES["gpt2"].network)
     average = EMA(network, 0.9)
-    previous_ids = weights_of(network)
+    before = weights_of(network)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(1.0)
     average.update(network, 1000)
-    torch.testing.assert_close(weights_of(average.network), previous_ids + 0.1)
+    torch.testing.assert_close(weights_of(average.network), before + 0.1)
 
 
 def test_averaged_weights_follow_quickly_at_first():
-    """After so few steps that the mean would be of what a network started as."""
+    """Otherwise the initial weights would dominate the average."""
     network = copy.deepcopy(CASES["gpt2"].network)
-    average, previous_ids = EMA(network, 0.999), weights_of(network)
+    average, before = EMA(network, 0.999), weights_of(network)
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(1.0)
     average.update(network, 1)
-    torch.testing.assert_close(weights_of(average.network), previous_ids + 1 - 2 / 11)
+    torch.testing.assert_close(weights_of(average.network), before + 1 - 2 / 11)
 
 
-def test_going_back_keeps_what_was_found_and_spent(tmp_path, book):
+def test_rolling_back_keeps_the_best_metric_and_the_time_spent(tmp_path, book):
     trainer = small_trainer(tmp_path, book)
     take_step(trainer)
     trainer.save()
     take_step(trainer)
     trainer.state.best, trainer.state.seconds = 1.25, 7.5
-    recovery.reload(trainer)
+    recovery.reload_checkpoint(trainer)
     assert (trainer.state.step, trainer.state.best, trainer.state.seconds) == (1, 1.25, 7.5)
 
 
-def test_a_run_that_patience_ended_goes_on_when_asked(tmp_path, book):
+def test_a_run_that_stopped_early_can_be_extended(tmp_path, book):
     options = {"lr": 0.0, "patience": 1, "evaluate_every": 4, "device": "cpu", "steps": 40}
-    done = train(
+    result = train(
         "generate", book, run=tmp_path / "run", settings=TINY, reporter=NullReporter(), **options
     )
-    assert done["steps"] == 8
+    assert result["steps"] == 8
     assert resume(tmp_path / "run", NullReporter(), steps=60)["steps"] > 8
 
 
-def test_validation_is_without_dropout_and_learning_goes_on_with_it(tmp_path, book, monkeypatch):
-    trainer, seen = small_trainer(tmp_path, book, ema_decay=0.5), []
+def test_evaluation_is_without_dropout_and_training_continues_with_it(tmp_path, book, monkeypatch):
+    trainer, modes = small_trainer(tmp_path, book, ema_decay=0.5), []
     scores = NextToken.scores
 
-    def noted(self, network, batch):
-        seen.append(network.training)
+    def record_mode(self, network, batch):
+        modes.append(network.training)
         return scores(self, network, batch)
 
-    monkeypatch.setattr(NextToken, "scores", noted)
+    monkeypatch.setattr(NextToken, "scores", record_mode)
     trainer.network.train()
     trainer.evaluate()
-    assert seen
-    assert not any(seen)
+    assert modes
+    assert not any(modes)
     assert trainer.network.training
     trainer.step.ema = None
-    seen.clear()
+    modes.clear()
     trainer.evaluate()
-    assert seen
-    assert not any(seen)
+    assert modes
+    assert not any(modes)
     assert trainer.network.training
 
 
-def test_trial_steps_leave_no_trace(tmp_path, book):
-    """Neither in the weights nor in the stream of random numbers."""
+def test_trial_steps_change_neither_weights_nor_random_numbers(tmp_path, book):
     trainer = small_trainer(tmp_path, book)
-    weights, random = weights_of(trainer.network).clone(), torch.get_rng_state()
+    weights, rng_state = weights_of(trainer.network).clone(), torch.get_rng_state()
     network, task = trainer.network, trainer.task
 
-    def drops(*args, **more):
+    def losses_with_dropout(*args, **options):
         torch.rand(3)  # as dropout does
-        yield from losses(*args, **more)
+        yield from losses(*args, **options)
 
-    losses, task.objective.losses = task.objective.losses, drops
-    tuning = Autotune(network, task, trainer.batches, NullReporter())
-    assert tuning.pace(replace(trainer.settings, lr=1.0), rounds=2) > 0
-    assert tuning.decide(replace(trainer.settings, steps=None, minutes=0.1)).eval_limit > 0
-    assert torch.equal(torch.get_rng_state(), random)
+    losses, task.objective.losses = task.objective.losses, losses_with_dropout
+    autotune = Autotune(network, task, trainer.batches, NullReporter())
+    assert autotune.time_step(replace(trainer.settings, lr=1.0), rounds=2) > 0
+    assert autotune.decide(replace(trainer.settings, steps=None, minutes=0.1)).eval_limit > 0
+    assert torch.equal(torch.get_rng_state(), rng_state)
     assert torch.equal(weights_of(network), weights)
 
 
@@ -261,26 +263,26 @@ def test_trial_steps_leave_no_trace(tmp_path, book):
         ("linear", lambda o: schedulers.LinearLR(o, 1.0, 0.1, 100)),
     ],
 )
-def test_schedules_are_those_of_torch(schedule, theirs):
+def test_schedules_equal_those_of_torch(schedule, theirs):
     settings = TrainingSettings(lr=2.0, warmup=0.0, schedule=schedule, min_lr_ratio=0.1)
-    optimiser = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
-    reference = theirs(optimiser)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
+    reference = theirs(optimizer)
     for step in range(100):
-        assert lr_at(step, 100, settings) == pytest.approx(optimiser.param_groups[0]["lr"])
-        optimiser.step()
+        assert lr_at(step, 100, settings) == pytest.approx(optimizer.param_groups[0]["lr"])
+        optimizer.step()
         reference.step()
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
-def test_the_rate_rises_and_falls(schedule):
+def test_the_learning_rate_rises_and_falls(schedule):
     settings = TrainingSettings(lr=1.0, warmup=0.1, schedule=schedule, min_lr_ratio=0.1)
-    rates = [lr_at(step, 1000, settings) for step in range(1000)]
-    assert rates[:100] == sorted(rates[:100])
-    assert rates[100] == pytest.approx(1.0)
-    assert rates[100:] == sorted(rates[100:], reverse=True)
-    assert rates[-1] == pytest.approx(0.1, abs=0.01)
+    lrs = [lr_at(step, 1000, settings) for step in range(1000)]
+    assert lrs[:100] == sorted(lrs[:100])
+    assert lrs[100] == pytest.approx(1.0)
+    assert lrs[100:] == sorted(lrs[100:], reverse=True)
+    assert lrs[-1] == pytest.approx(0.1, abs=0.01)
     halfway = {"cosine": 0.55, "linear": 0.55, "constant": 1.0}[schedule]
-    assert rates[550] == pytest.approx(halfway, abs=0.01)
+    assert lrs[550] == pytest.approx(halfway, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -292,20 +294,20 @@ def test_the_rate_rises_and_falls(schedule):
         ({"label_smoothing": 2.0}, "label_smoothing must be at least 0.0 and at most 1.0"),
     ],
 )
-def test_wrong_settings_are_named(settings, message):
+def test_invalid_settings_are_named(settings, message):
     with pytest.raises(GlassError, match=message):
         TrainingSettings(**settings)
 
 
-def test_leaps_of_the_loss_are_found():
+def test_spikes_of_the_loss_are_found():
     noise = [math.sin(i * 7.0) * 0.05 for i in range(200)]
     falling = [3 * 0.99**i + n for i, n in enumerate(noise)]
-    assert spikes(falling) == []
+    assert find_spikes(falling) == []
     falling[120] += 1.5
-    assert spikes(falling) == [120]
+    assert find_spikes(falling) == [120]
 
 
-def test_times_are_read_by_people():
+def test_durations_are_formatted_with_minutes_and_hours():
     assert [format_duration(s) for s in (5, 65, 3725)] == ["0:05", "1:05", "1:02:05"]
 
 
@@ -313,15 +315,21 @@ def test_times_are_read_by_people():
 
 
 def frequency_loss(ids):
-    """Nats a token for one who knows only how often each occurs."""
-    shares = [count / len(ids) for count in Counter(ids).values()]
-    return -sum(share * math.log(share) for share in shares)
+    """Nats per token of a unigram model: the entropy of the token frequencies."""
+    probs = [count / len(ids) for count in Counter(ids).values()]
+    return -sum(prob * math.log(prob) for prob in probs)
 
 
-def test_a_run_folder_holds_all_that_happened(tmp_path, book):
-    told = RecordingReporter()
+def test_a_run_folder_holds_all_files_of_a_run(tmp_path, book):
+    reporter = RecordingReporter()
     result = train(
-        "generate", book, run=tmp_path / "run", settings=TINY, steps=30, device="cpu", reporter=told
+        "generate",
+        book,
+        run=tmp_path / "run",
+        settings=TINY,
+        steps=30,
+        device="cpu",
+        reporter=reporter,
     )
     run = tmp_path / "run"
     names = {p.name for p in run.iterdir()}
@@ -329,8 +337,8 @@ def test_a_run_folder_holds_all_that_happened(tmp_path, book):
         "config.toml", "tokenizer.json", "metrics.jsonl", "train.log", "plots", "env.json",
         "README.md", "best", "last", "cache", "baseline",
     }  # fmt: skip
-    drawn = {p.name for p in (run / "plots").iterdir()}
-    assert drawn == {"loss.png", "rate.png", "bits_per_byte.png"}
+    plots = {p.name for p in (run / "plots").iterdir()}
+    assert plots == {"loss.png", "lr.png", "bits_per_byte.png"}
     assert result["bits_per_byte"] < frequency_loss(book.read_text()) / math.log(2)
     assert result["baseline"]["model"] == "markov"
     model = load(run)
@@ -338,50 +346,67 @@ def test_a_run_folder_holds_all_that_happened(tmp_path, book):
     assert model.tokenizer.decode(model.tokenizer.encode("the cat")) == "the cat"
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert steps[-1]["step"] == 30
-    assert any("NOT better than n-gram counts" in line for line in told.lines)
+    assert any("NOT better than the baseline" in line for line in reporter.lines)
 
 
-def test_a_run_is_not_overwritten_and_nothing_else_is(tmp_path, book):
+def test_progress_labels_every_number(tmp_path, book):
+    trainer = small_trainer(tmp_path, book)
+    trainer.baseline, trainer.state.best = {"bits_per_byte": 2.5}, 1.25
+    lines = []
+    trainer.reporter.line = lines.append
+    trainer.report(take_step(trainer))
+    pattern = (
+        r"step 1/20  train loss \d\.\d{3}  best valid loss 1\.25  \(baseline bits per byte 2\.5\)  "
+        r"lr \d\.\de-\d\d  grad norm \d+\.\d\d  [\d,]+ tokens/s  \d+\.\d GB  ETA \d+:\d\d"
+    )
+    assert re.fullmatch(pattern, lines[0]), lines[0]
+    metrics = {"loss": 0.61891, "exact": 0.0, "bleu": 4.12, "chrf": 30.14, "examples": 3}
+    assert format_metrics(metrics) == "valid loss 0.6189  exact match 0.0%  BLEU 4.1  chrF 30.1"
+    settings = (TrainingSettings(minutes=1.0), TrainingSettings(minutes=0.5))
+    assert [format_budget(s) for s in settings] == ["1 minute", "0.5 minutes"]
+
+
+def test_existing_folders_are_not_overwritten(tmp_path, book):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "work.txt").write_text("mine")
-    with pytest.raises(GlassError, match="exists already"):
+    with pytest.raises(GlassError, match="already exists"):
         Run.create(tmp_path / "mine")
-    with pytest.raises(GlassError, match="is no run"):
+    with pytest.raises(GlassError, match="is not a run folder"):
         Run.create(tmp_path / "mine", overwrite=True)
     assert next_run(tmp_path, "generate") == tmp_path / "generate-1"
     (tmp_path / "generate-1").mkdir()
     assert next_run(tmp_path, "generate") == tmp_path / "generate-2"
 
 
-@pytest.mark.parametrize("more", [[], ["train.ema_decay=0.9", "model.dropout=0.1"]])
-def test_a_run_in_pieces_equals_one_run(tmp_path, book, more, monkeypatch):
+@pytest.mark.parametrize("extra", [[], ["train.ema_decay=0.9", "model.dropout=0.1"]])
+def test_a_stopped_and_resumed_run_equals_an_uninterrupted_run(tmp_path, book, extra, monkeypatch):
     options = {"steps": 24, "device": "cpu", "evaluate_every": 8, "save_every": 6}
     options["precision"] = "float32"
-    settings = [*TINY, *more]
-    train("generate", book, run=tmp_path / "whole", settings=settings, **options)
+    settings = [*TINY, *extra]
+    train("generate", book, run=tmp_path / "reference", settings=settings, **options)
 
-    step = Trainer.take_step
+    take_step = Trainer.take_step
 
-    def stopping(self, moment):
-        done = step(self, moment)
+    def take_step_and_stop(self, moment):
+        result = take_step(self, moment)
         self.is_stopping = self.state.step in (7, 15)
-        return done
+        return result
 
-    monkeypatch.setattr(Trainer, "take_step", stopping)
-    train("generate", book, run=tmp_path / "pieces", settings=settings, **options)
-    resume(tmp_path / "pieces")
-    assert json.loads((tmp_path / "pieces/last/training.json").read_text())["step"] == 15
-    resume(tmp_path / "pieces")
+    monkeypatch.setattr(Trainer, "take_step", take_step_and_stop)
+    train("generate", book, run=tmp_path / "stopped", settings=settings, **options)
+    resume(tmp_path / "stopped")
+    assert json.loads((tmp_path / "stopped/last/training.json").read_text())["step"] == 15
+    resume(tmp_path / "stopped")
     for name in ("last", "best"):
-        files = (tmp_path / run / name / "model.safetensors" for run in ("whole", "pieces"))
-        whole, pieces = (file.read_bytes() for file in files)
-        assert whole == pieces
+        files = (tmp_path / run / name / "model.safetensors" for run in ("reference", "stopped"))
+        expected, resumed = (file.read_bytes() for file in files)
+        assert expected == resumed
 
 
-def test_the_best_weights_are_those_of_the_metric_that_was_asked_for(tmp_path):
-    """By default the loss; a metric that the task lacks is named before anything is trained."""
-    file, small = labelled(tmp_path), ["model.dim=16", "model.heads=1", "model.depth=1"]
-    options = {"steps": 30, "evaluate_every": 3, "device": "cpu", "tell": NullReporter()}
+def test_the_best_weights_are_chosen_by_best_metric(tmp_path):
+    """By default the loss; a metric that the task lacks is refused before training."""
+    file, small = write_reviews(tmp_path), ["model.dim=16", "model.heads=1", "model.depth=1"]
+    options = {"steps": 30, "evaluate_every": 3, "device": "cpu", "reporter": NullReporter()}
     for metric, sign in (("loss", -1), ("accuracy", 1)):
         run = tmp_path / metric
         train(
@@ -389,10 +414,10 @@ def test_the_best_weights_are_those_of_the_metric_that_was_asked_for(tmp_path):
         )
         lines = [m for m in Run(run).metrics() if m["kind"] == "validation"]
         best = max(lines, key=lambda m: sign * m[metric])  # the first, of several
-        again = checkpoint.load(run / "best")[0].state_dict()
+        saved = checkpoint.load(run / "best")[0].state_dict()
         last = checkpoint.load(run / "last")[0].state_dict()
         is_last = best["step"] == 30
-        assert all(torch.equal(again[n], last[n]) for n in last) == is_last
+        assert all(torch.equal(saved[n], last[n]) for n in last) == is_last
         state = json.loads((run / "last" / "training.json").read_text())
         assert state["best"] == best[metric]
     for metric, message in (("bleu", "classify has no metric 'bleu'"), ("acuracy", "did you mean")):
@@ -402,16 +427,16 @@ def test_the_best_weights_are_those_of_the_metric_that_was_asked_for(tmp_path):
         assert not (tmp_path / "x").exists()
 
 
-def test_a_run_that_gets_no_better_stops_by_itself(tmp_path, book):
+def test_a_run_that_does_not_improve_stops_early_by_default(tmp_path, book):
     """After half of its evaluations, and at least five."""
     options = {"settings": TINY, "steps": 100, "lr": 0.0, "device": "cpu"}
     result = train("generate", book, run=tmp_path / "run", **options)
     assert result["steps"] == 60  # the first of ten evaluations is the best
-    kept = train("generate", book, run=tmp_path / "never", patience=0, **options)
-    assert kept["steps"] == 100
+    result = train("generate", book, run=tmp_path / "never", patience=0, **options)
+    assert result["steps"] == 100
 
 
-def test_patience_ends_a_run_that_no_longer_learns(tmp_path, book):
+def test_patience_stops_a_run_that_does_not_improve(tmp_path, book):
     settings = [*TINY, "train.patience=2", "train.lr=0.0"]
     result = train(
         "generate", book, run=tmp_path / "run", settings=settings, steps=100, evaluate_every=5,
@@ -420,7 +445,7 @@ def test_patience_ends_a_run_that_no_longer_learns(tmp_path, book):
     assert result["steps"] == 15
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, book):
+def test_ctrl_c_saves_and_prints_how_to_resume(tmp_path, book):
     process = subprocess.Popen(
         [*COMMAND, "train", "generate", str(book), "--run", "run", "--steps", "100000",
          "--save-every", "5", "--threads", "1", *[x for s in TINY for x in ("--set", s)]],
@@ -428,8 +453,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, book):
     )  # fmt: skip
     wait_for_steps(tmp_path / "run", process)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=600)
-    assert "glass resume run" in said
+    _, errors = process.communicate(timeout=600)
+    assert "glass resume run" in errors
     assert saved_step(tmp_path / "run") >= 5
     load(tmp_path / "run" / "last")
 
@@ -437,69 +462,73 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, book):
 # --- every task -----------------------------------------------------------------------------------
 
 
-def labelled(tmp_path):
+def write_reviews(tmp_path):
     file = tmp_path / "reviews.csv"
-    good, on_bad_row = "a wonderful and lovely film", "a terrible and boring film"
-    rows = [f"{i} {good if i % 2 else on_bad_row},{'pos' if i % 2 else 'neg'}" for i in range(200)]
+    good, bad = "a wonderful and lovely film", "a terrible and boring film"
+    rows = [f"{i} {good if i % 2 else bad},{'pos' if i % 2 else 'neg'}" for i in range(200)]
     file.write_text("text,label\n" + "\n".join(rows))
     return file
 
 
-def paired(tmp_path):
+def write_pairs(tmp_path):
     file, words = tmp_path / "pairs.tsv", "one two three four five".split()
-    other = dict(zip(words, "eins zwei drei vier fuenf".split(), strict=True))
+    german = dict(zip(words, "eins zwei drei vier fuenf".split(), strict=True))
     rows = []
     for i in range(625):
-        said = [words[i // 5**k % 5] for k in range(4)]
-        rows.append(" ".join(said) + "\t" + " ".join(other[w] for w in said))
+        source = [words[i // 5**k % 5] for k in range(4)]
+        rows.append(" ".join(source) + "\t" + " ".join(german[w] for w in source))
     file.write_text("\n".join(rows))
     return file
 
 
-def test_a_pass_asks_for_as_many_predictions_as_are_said(tmp_path):
-    for name, file in (("classify", labelled(tmp_path)), ("translate", paired(tmp_path))):
+def test_predictions_of_an_epoch_are_counted_exactly(tmp_path):
+    for name, file in (("classify", write_reviews(tmp_path)), ("translate", write_pairs(tmp_path))):
         (tmp_path / name).mkdir()
-        task = task_on(name, DataRequest(files=(file,)), tmp_path / name)
-        batches = task.dataset.train_batches(1, None, 0)
+        task = open_task(name, DataRequest(files=(file,)), tmp_path / name)
+        batches = task.dataset.train_batches(1024, None, 0)
         counts = [task.objective.count(batches.at(step)) for step in range(batches.per_epoch)]
         assert sum(counts) == task.dataset.predictions
 
 
 @torch.no_grad()
-def test_a_text_is_read_in_windows_of_a_context(tmp_path, book):
+def test_running_text_is_evaluated_in_windows_of_the_context(tmp_path, book):
     network = CASES["gpt2"].network
-    task = task_on("generate", DataRequest(files=(book,)), tmp_path)
+    task = open_task("generate", DataRequest(files=(book,)), tmp_path)
     text = torch.from_numpy(task.dataset.valid.read(0, task.dataset.valid.size))
     last = len(text) - 1
-    nats = [math.log(network.config.vocab)]  # for the first
-    for at in range(0, last, 7):
-        logits = network(text[None, at : min(at + 7, last)])[0]
-        nats.append(float(F.cross_entropy(logits, text[at + 1 : at + 8], reduction="sum")))
-    found = [task.evaluate(network, context=context)[1].sums for context in (7, 5)]
-    assert found[0]["tokens"] == len(text)
-    assert found[0]["nats"] == pytest.approx(sum(nats), rel=1e-5)
-    assert found[1]["nats"] != pytest.approx(sum(nats), rel=1e-4)
+    nats = [math.log(network.config.vocab)]  # for the first token
+    for start in range(0, last, 7):
+        logits = network(text[None, start : min(start + 7, last)])[0]
+        nats.append(float(F.cross_entropy(logits, text[start + 1 : start + 8], reduction="sum")))
+    sums = [task.evaluate(network, context=context)[1].sums for context in (7, 5)]
+    assert sums[0]["tokens"] == len(text)
+    assert sums[0]["nats"] == pytest.approx(sum(nats), rel=1e-5)
+    assert sums[1]["nats"] != pytest.approx(sum(nats), rel=1e-4)
 
 
 @torch.no_grad()
-def test_what_is_fitted_reads_a_text_as_one(tmp_path, book, monkeypatch):
-    """Its long windows overlap by more than it looks back, so that no token lacks its context."""
+def test_fitted_models_are_evaluated_with_the_full_context_of_every_token(
+    tmp_path, book, monkeypatch
+):
+    """Their long windows overlap by more than the model looks back."""
     monkeypatch.setattr("glassformer.tasks.generate.FITTED_WINDOW", 50)
     network = CASES["markov"].network
-    task = task_on("generate", DataRequest(files=(book,)), tmp_path)
+    task = open_task("generate", DataRequest(files=(book,)), tmp_path)
     text = torch.from_numpy(task.dataset.valid.read(0, task.dataset.valid.size))
     nats = math.log(network.config.vocab) - float(network.target_probs(text).double().log().sum())
     assert task.evaluate(network)[1].sums["nats"] == pytest.approx(nats, rel=1e-6)
-    whole = token_nats(network, text[None, :-1], text[None, 1:])
-    assert whole == pytest.approx(nats - math.log(network.config.vocab), rel=1e-6)
+    total = token_nats(network, text[None, :-1], text[None, 1:])
+    assert total == pytest.approx(nats - math.log(network.config.vocab), rel=1e-6)
 
 
-def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):
+def test_bits_per_byte_include_the_cost_of_unknown_characters(tmp_path):
     file = tmp_path / "a.txt"
-    file.write_text("ab" * 900 + "aZ" * 100)  # the Z stands only in the last tenth
-    fresh = DataRequest(files=(file,), base_tokenizer=Characters.train(["ab"]), valid_fraction=1.0)
-    (tmp_path / "fresh").mkdir()
-    task = task_on("generate", fresh, tmp_path / "fresh")
+    file.write_text("ab" * 900 + "aZ" * 100)  # Z occurs only in the last tenth
+    request = DataRequest(
+        files=(file,), base_tokenizer=Characters.train(["ab"]), valid_fraction=1.0
+    )
+    (tmp_path / "unknown").mkdir()
+    task = open_task("generate", request, tmp_path / "unknown")
 
     class Uniform(Network):
         def __init__(self):
@@ -509,18 +538,18 @@ def test_bits_for_each_byte_are_counted_with_what_is_unknown(tmp_path):
         def forward(self, ids):
             return torch.zeros(*ids.shape, 50)
 
-    known, _ = task_on("generate", DataRequest(files=(file,)), tmp_path).evaluate(Uniform())
+    known, _ = open_task("generate", DataRequest(files=(file,)), tmp_path).evaluate(Uniform())
     assert known["loss"] == pytest.approx(math.log(50), rel=1e-5)  # it knows every character
-    figures, _ = task.evaluate(Uniform())
+    metrics, _ = task.evaluate(Uniform())
     nats = 2000 * math.log(50) + 100 * math.log(0x110000)
-    assert figures["bits_per_byte"] == pytest.approx(nats / math.log(2) / 2000, rel=1e-5)
-    assert figures["loss"] == pytest.approx(nats / 2000, rel=1e-5)
+    assert metrics["bits_per_byte"] == pytest.approx(nats / math.log(2) / 2000, rel=1e-5)
+    assert metrics["loss"] == pytest.approx(nats / 2000, rel=1e-5)
 
 
 @pytest.mark.parametrize("model", ["classifier", "bert"])
-def test_a_classifier_learns_to_tell_labels_apart(tmp_path, model):
+def test_a_classifier_learns_the_labels(tmp_path, model):
     settings = ["model.dim=32", "model.depth=1", "model.heads=2", "train.lr=3e-3"]
-    result = train("classify", labelled(tmp_path), run=tmp_path / "run", settings=settings,
+    result = train("classify", write_reviews(tmp_path), run=tmp_path / "run", settings=settings,
                    model=model, steps=40, device="cpu")  # fmt: skip
     assert result["accuracy"] == 1.0
     assert result["f1"] == 1.0
@@ -530,11 +559,11 @@ def test_a_classifier_learns_to_tell_labels_apart(tmp_path, model):
 def test_a_translator_learns_words(tmp_path):
     settings = ["model.dim=64", "model.depth=1", "model.heads=2", "model.hidden=128",
                 "model.dropout=0.0", "train.lr=3e-3"]  # fmt: skip
-    result = train("translate", paired(tmp_path), run=tmp_path / "run", settings=settings,
+    result = train("translate", write_pairs(tmp_path), run=tmp_path / "run", settings=settings,
                    tokenizer="words", steps=150, device="cpu")  # fmt: skip
     assert result["exact"] > 0.9
     assert result["chrf"] > 95
-    assert result["baseline"]["chrf"] > 30  # word for word is easy here
+    assert result["baseline"]["chrf"] > 30  # translating word by word is easy here
 
 
 def test_bert_learns_to_fill_masks(tmp_path, book):
@@ -553,20 +582,20 @@ def test_bert_learns_to_fill_masks(tmp_path, book):
     assert result["loss"] < frequency_loss(text.read(0, text.size).tolist()) * 0.7
 
 
-def test_bert_learns_which_halves_belong_together(tmp_path):
-    topics = ["cat dog cow pig", "red blue pink grey", "one two six ten", "sun rain snow wind"]
+def test_bert_learns_next_sentence_prediction(tmp_path):
+    topics = ["cat dog cow pig", "red blue pink gray", "one two six ten", "sun rain snow wind"]
     file = tmp_path / "topics.txt"
     file.write_text(" ".join(" ".join([topics[i % 4]] * 40) for i in range(60)))
     result = train(
         "fill-mask", file, run=tmp_path / "run", vocab=100, steps=450, lr=3e-3, device="cpu",
         settings=[*TINY, "train.batch_size=16", "model.heads=4", "model.depth=2"], baseline=False,
-        share=0.5,
+        valid_fraction=0.5,
     )  # fmt: skip
     assert result["next_accuracy"] > 0.7
 
 
-def test_halves_follow_or_come_from_elsewhere(tmp_path, book):
-    dataset = task_on("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
+def test_second_halves_follow_the_first_or_come_from_elsewhere(tmp_path, book):
+    dataset = open_task("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
     batches, task = dataset.train_batches(64, 32, 0), dataset.mask
     is_next = torch.cat([batches.at(step)["is_next"] for step in range(60)])
     assert is_next.float().mean() == pytest.approx(0.5, abs=0.02)
@@ -579,33 +608,29 @@ def test_halves_follow_or_come_from_elsewhere(tmp_path, book):
         assert row[0] == task.first
         assert row[cut + 1] == row[-1] == task.last
         assert words[:cut].tolist() == list(range(10, cut + 10))
-        apart = words[cut:] - torch.arange(cut, 29) - 10
-        assert apart.unique().tolist() == [0 if follow else 100]
+        offsets = words[cut:] - torch.arange(cut, 29) - 10
+        assert offsets.unique().tolist() == [0 if follow else 100]
 
 
-def test_tokens_are_hidden_as_bert_hides_them(tmp_path, book):
-    dataset = task_on("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
+def test_tokens_are_masked_as_in_the_bert_paper(tmp_path, book):
+    dataset = open_task("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
     batches, task = dataset.train_batches(64, 32, 0), dataset.mask
-    shown, answers = [], []
-    for step in range(60):
-        batch = batches.at(step)
-        shown.append(batch["ids"])
-        answers.append(batch["targets"])
-    shown, answers = torch.cat(shown), torch.cat(answers)
-    masked_positions = answers >= 0
-    assert masked_positions[:, 1:-1].float().mean() == pytest.approx(0.15, abs=0.01)
-    assert not masked_positions[:, [0, -1]].any()
-    assert (shown[masked_positions] == task.mask).float().mean() == pytest.approx(0.8, abs=0.02)
-    kept = (shown[masked_positions] == answers[masked_positions]).float().mean()
-    assert kept == pytest.approx(0.1, abs=0.02)
+    all_batches = [batches.at(step) for step in range(60)]
+    ids, targets = (torch.cat([b[name] for b in all_batches]) for name in ("ids", "targets"))
+    is_masked = targets >= 0
+    assert is_masked[:, 1:-1].float().mean() == pytest.approx(0.15, abs=0.01)
+    assert not is_masked[:, [0, -1]].any()
+    assert (ids[is_masked] == task.mask).float().mean() == pytest.approx(0.8, abs=0.02)
+    unchanged = (ids[is_masked] == targets[is_masked]).float().mean()
+    assert unchanged == pytest.approx(0.1, abs=0.02)
     assert torch.equal(batches.at(5)["ids"], batches.at(5)["ids"])
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_has_a_sample_that_needs_no_data(name, tmp_path):
-    told = RecordingReporter()
-    task = task_on(name, DataRequest(), tmp_path, told)
-    assert told.lines
+    reporter = RecordingReporter()
+    task = open_task(name, DataRequest(), tmp_path, reporter)
+    assert reporter.lines
     batches = task.dataset.train_batches(2, 64, 0)
     assert task.objective.count(batches.at(0)) > 0
     assert batches.per_epoch > 1
@@ -614,31 +639,31 @@ def test_every_task_has_a_sample_that_needs_no_data(name, tmp_path):
     assert task.dataset.eval_size > 10
 
 
-def test_bad_rows_are_skipped_counted_and_noted(tmp_path):
+def test_bad_rows_are_skipped_counted_and_logged(tmp_path):
     file = tmp_path / "a.csv"
     rows = [f"text number {i},{'x' if i % 2 else 'y'}" for i in range(100)]
     rows[10], rows[20] = "ragged", "no label,"
     file.write_text("text,label\n" + "\n".join(rows))
     with pytest.raises(GlassError, match=r"a.csv:12: 1 columns where there should be 2"):
         train("classify", file, run=tmp_path / "strict")
-    told = RecordingReporter()
+    reporter = RecordingReporter()
     train(
         "classify",
         file,
         run=tmp_path / "run",
         skip_bad=True,
-        reporter=told,
+        reporter=reporter,
         settings=["model.dim=8", "model.heads=1", "model.depth=1"],
         steps=2,
         device="cpu",
     )
-    noted = (tmp_path / "run" / "skipped.jsonl").read_text().splitlines()
-    reasons = [json.loads(line)["reason"] for line in noted]
+    lines = (tmp_path / "run" / "skipped.jsonl").read_text().splitlines()
+    reasons = [json.loads(line)["reason"] for line in lines]
     assert reasons == ["1 columns where there should be 2", "the label is empty"]
-    assert any("2 bad rows were skipped" in line for line in told.lines)
+    assert any("2 bad rows were skipped" in line for line in reporter.lines)
 
 
-def test_what_cannot_be_learnt_is_said(tmp_path):
+def test_requests_that_cannot_be_trained_are_refused(tmp_path):
     file = tmp_path / "a.txt"
     for content, message in (("", "the files are empty"), ("short", "too few for a window")):
         file.write_text(content)
@@ -647,21 +672,22 @@ def test_what_cannot_be_learnt_is_said(tmp_path):
     with pytest.raises(GlassError, match="no task 'generat'; did you mean 'generate'"):
         train("generat", run=tmp_path / "x")
     file.write_text("some text " * 500)
-    assert not list(tmp_path.glob("run*"))  # what could not start leaves no litter
-    with pytest.raises(GlassError, match=r"generate is done by gpt2, generator, .*, not by 'bert'"):
+    assert not list(tmp_path.glob("run*"))  # a run that could not start leaves no folder
+    message = r"'bert' is a model for .*, not for generate; generate has the models gpt2, generator"
+    with pytest.raises(GlassError, match=message):
         train("generate", file, run=tmp_path / "b", model="bert")
     with pytest.raises(GlassError, match="does not preserve spaces"):
         train("generate", file, run=tmp_path / "w", tokenizer="words")
     for settings, message in (
         (["dim=3"], "must start with model. or train."),
         (["model.dims=3"], "no setting 'dims'"),
-        (["train.lr=fast"], "rate must be a number"),
+        (["train.lr=fast"], "lr must be a number"),
     ):
         with pytest.raises(GlassError, match=message):
             train("generate", file, run=tmp_path / message[:6], settings=settings)
 
 
-def test_figures_can_be_looked_at_in_tensorboard(tmp_path, book):
+def test_metrics_are_written_for_tensorboard(tmp_path, book):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     train(
@@ -673,29 +699,31 @@ def test_figures_can_be_looked_at_in_tensorboard(tmp_path, book):
     assert [e.step for e in events.Scalars("training/loss")] == [1, 2, 3, 4]
 
 
-def test_files_to_validate_on_are_named(tmp_path):
-    file, other = labelled(tmp_path), tmp_path / "other.csv"
+def test_validation_files_are_used_and_leaks_are_reported(tmp_path):
+    file, other = write_reviews(tmp_path), tmp_path / "other.csv"
     text = file.read_text().splitlines()
     other.write_text("\n".join([text[0], *text[1:11], *(f"new {line}" for line in text[1:31])]))
-    told = RecordingReporter()
+    reporter = RecordingReporter()
     result = train(
-        "classify", file, valid=[other], run=tmp_path / "run", steps=2, device="cpu", reporter=told,
-        settings=["model.dim=8", "model.heads=1", "model.depth=1"],
+        "classify", file, valid=[other], run=tmp_path / "run", steps=2, device="cpu",
+        settings=["model.dim=8", "model.heads=1", "model.depth=1"], reporter=reporter,
     )  # fmt: skip
     assert result["examples"] == 40
-    assert "200 texts for training, 40 for validation" in told.lines
-    assert any(line.startswith("10 of the validation texts are among") for line in told.lines)
+    assert "200 texts for training, 40 for validation" in reporter.lines
+    assert any(line.startswith("10 of the validation texts are among") for line in reporter.lines)
     pairs = tmp_path / "p.tsv"
-    pairs.write_text(paired(tmp_path).read_text())
+    pairs.write_text(write_pairs(tmp_path).read_text())
     small = ["model.dim=8", "model.heads=1", "model.depth=1", "model.hidden=8"]
     result = train("translate", pairs, valid=[pairs], run=tmp_path / "t", steps=1, settings=small,
-                   device="cpu", reporter=told)  # fmt: skip
+                   device="cpu", reporter=reporter)  # fmt: skip
     assert result["examples"] == 625
-    assert any(line.startswith("625 of the validation sources are among") for line in told.lines)
+    assert any(
+        line.startswith("625 of the validation sources are among") for line in reporter.lines
+    )
     text = tmp_path / "b.txt"
     text.write_text("other words are here to be read\n" * 9)
     book = tmp_path / "book.txt"
     book.write_text("the cat sat on the mat. " * 100)
     result = train("generate", book, valid=text, run=tmp_path / "g", steps=1, settings=TINY,
-                   device="cpu", reporter=told)  # fmt: skip
+                   device="cpu", reporter=reporter)  # fmt: skip
     assert result["bytes"] == text.stat().st_size

@@ -1,1 +1,1 @@
-"""Learning: optimiser and schedule, the loop, the run folder."""
+"""Training: optimizers and schedules, the training loop, and the run folder."""

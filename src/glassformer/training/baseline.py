@@ -1,4 +1,4 @@
-"""What counting alone reaches: models that are fitted in one pass, and the baseline of a run."""
+"""Models that are fitted in one pass, without gradient steps, and the baseline of a run."""
 
 import json
 import time
@@ -11,105 +11,109 @@ from glassformer.core.folder import read_json
 from glassformer.core.reporter import Reporter
 from glassformer.models.network import Network
 from glassformer.tasks.task import Task
+from glassformer.training.evaluator import metric_label
 from glassformer.training.run import BASELINE, Run
 from glassformer.training.settings import MINUTES, TrainingSettings
 
 METRICS_FILE = "figures.json"
-LONGEST = 90.0  # seconds for a baseline
-PART = 0.1  # of a budget in minutes
-LARGEST = 2_000_000  # tokens of a running text that are counted, for the sake of memory
-EXAMPLES = 5_000  # that a baseline is evaluated on, at the most
-TRIAL = 100_000  # tokens that are counted before it is known how long all would take
+MAX_SECONDS = 90.0  # for fitting and evaluating a baseline
+MAX_BUDGET_FRACTION = 0.1  # of a time budget, for the same
+MAX_TOKENS = 2_000_000  # of running text that are counted, to limit memory
+MAX_EVAL_EXAMPLES = 5_000  # examples or tokens that a baseline is evaluated on
+TRIAL_TOKENS = 100_000  # fitted first, to estimate the time for all tokens
 
 
 def fit(task: Task, network: Network, seconds: float | None = None) -> float:
-    """Fit a model in one pass, on all there is or as much as fits: which share.
+    """Fit a model in one pass; return the fraction of the training data that was used.
 
-    Running text is counted up to a size, for the sake of memory; with `seconds` a first part tells
-    how long all would take.
+    At most MAX_TOKENS of running text are used. With `seconds`, only as much as fits into that
+    time, which is estimated on TRIAL_TOKENS.
     """
     dataset = task.dataset
-    most = 1.0 if task.spec.is_table else min(LARGEST / max(dataset.size, 1), 1.0)
-    trial = TRIAL / max(dataset.size, 1)
-    if seconds is None or trial >= most:
-        return dataset.fit(network, most)
-    dataset.fit(network, trial / 20)  # what is done only once shall not count
+    max_fraction = 1.0 if task.spec.is_table else min(MAX_TOKENS / max(dataset.size, 1), 1.0)
+    trial = TRIAL_TOKENS / max(dataset.size, 1)
+    if seconds is None or trial >= max_fraction:
+        return dataset.fit(network, max_fraction)
+    dataset.fit(network, trial / 20)  # keeps one-time costs out of the timing
     start = time.monotonic()
-    first = dataset.fit(network, trial)
+    trial_fraction = dataset.fit(network, trial)
     spent = time.monotonic() - start
-    share = min(0.7 * (seconds - spent) / spent * trial, most)
-    return dataset.fit(network, share) if share > trial else first
+    fraction = min(0.7 * (seconds - spent) / spent * trial, max_fraction)
+    return dataset.fit(network, fraction) if fraction > trial else trial_fraction
 
 
 def fit_baseline(
     task: Task, run: Run, settings: TrainingSettings, context: int | None, reporter: Reporter
 ) -> dict[str, Any]:
-    """The metrics of the task's baseline, which is saved in the run.
+    """Fit the task's baseline, save it in the run and return its metrics.
 
-    It is evaluated on what the network of the run, with this context, is evaluated on.
+    It is evaluated on the same tokens as a network with this context.
     """
     start, spec = time.monotonic(), task.spec
     name = str(spec.baseline_model)
-    known = registry.MODELS[name].Config.__dataclass_fields__
+    fields = registry.MODELS[name].Config.__dataclass_fields__
     network = registry.build_model(
-        name, {k: v for k, v in task.dataset.sizes().items() if k in known}
+        name, {k: v for k, v in task.dataset.sizes().items() if k in fields}
     )
     has_deadline = not (settings.steps or settings.epochs)
-    allowed = PART * 60 * (settings.minutes or MINUTES) if has_deadline else LONGEST
-    allowed = min(allowed, LONGEST)
-    share = fit(task, network, allowed / 2)
-    limit = spec.final_eval_limit or EXAMPLES
+    budget = 60 * (settings.minutes or MINUTES)
+    max_seconds = MAX_BUDGET_FRACTION * budget if has_deadline else MAX_SECONDS
+    max_seconds = min(max_seconds, MAX_SECONDS)
+    fraction = fit(task, network, max_seconds / 2)
+    limit = spec.final_eval_limit or MAX_EVAL_EXAMPLES
     if has_deadline:
-        limit = affordable(task, network, limit, context, start + allowed)
+        limit = estimate_eval_limit(task, network, limit, context, start + max_seconds)
     metrics, _ = task.evaluate(network.eval(), limit, context)
     seconds = round(time.monotonic() - start, 1)
-    metrics |= {"model": name, "share": round(share, 4), "seconds": seconds}
+    metrics |= {"model": name, "share": round(fraction, 4), "seconds": seconds}
 
-    def more(folder: Path) -> None:
+    def write_metrics(folder: Path) -> None:
         (folder / METRICS_FILE).write_text(json.dumps(metrics), encoding="utf-8")
 
     checkpoint.save(
-        run.path / BASELINE, network, task.artifacts.tokenizer, task=task.metadata, more=more,
-        overwrite=True,
+        run.path / BASELINE, network, task.artifacts.tokenizer, task=task.metadata,
+        more=write_metrics, overwrite=True,
     )  # fmt: skip
-    part = "" if share == 1 else f" ({share:.0%} of the data)"
-    value = metrics[spec.metric.name]
-    reporter(f"{spec.baseline_name}{part}: {spec.metric.label} {value:.4g}, in {seconds:.1f} s")
+    part = "" if fraction == 1 else f" (fitted on {fraction:.0%} of the data)"
+    label, value = metric_label(spec.metric.name), metrics[spec.metric.name]
+    reporter(f"baseline, {spec.baseline_name}{part}: {label} {value:.4g}, took {seconds:.1f} s")
     return metrics
 
 
-def affordable(task: Task, network: Network, limit: int, context: int | None, until: float) -> int:
-    """How much of the validation data can be evaluated until a time, told by a small part of it."""
+def estimate_eval_limit(
+    task: Task, network: Network, limit: int, context: int | None, end: float
+) -> int:
+    """Estimate how many examples or tokens can be evaluated before the time `end`."""
     trial = max(task.spec.eval_limit // 10, 1)
     start = time.monotonic()
     task.evaluate(network.eval(), trial, context)
-    pace = (time.monotonic() - start) / trial
-    return min(limit, max(int((until - time.monotonic()) / pace), trial))
+    seconds_per_unit = (time.monotonic() - start) / trial
+    return min(limit, max(int((end - time.monotonic()) / seconds_per_unit), trial))
 
 
-def known_baseline(run: Run, task: Task) -> dict[str, Any]:
-    """The metrics of the baseline that a run has; none if it has none."""
+def load_baseline_metrics(run: Run, task: Task) -> dict[str, Any]:
+    """Return the metrics of a run's baseline; empty if the run has none."""
     file, name = run.path / BASELINE / METRICS_FILE, task.spec.metric.name
     if not file.exists():
         return {}
     metrics: dict[str, Any] = read_json(file)
     if not isinstance(metrics, dict) or not isinstance(metrics.get(name), int | float):
-        raise GlassError(f"{file} is damaged: it does not say {name}")
+        raise GlassError(f"{file} is corrupted: it has no number {name!r}")
     return metrics
 
 
-def beats(task: Task, metrics: dict[str, Any], baseline: dict[str, Any]) -> bool:
+def beats_baseline(task: Task, metrics: dict[str, Any], baseline: dict[str, Any]) -> bool:
     metric = task.spec.metric
     return metric.is_better(float(metrics[metric.name]), float(baseline[metric.name]))
 
 
-def sentence(task: Task, metrics: dict[str, Any], baseline: dict[str, Any]) -> str:
-    """In plain words: whether it was worth training, beside counting."""
-    spec = task.spec
-    ours, theirs = (f"{spec.metric.label} {m[spec.metric.name]:.4g}" for m in (metrics, baseline))
-    if beats(task, metrics, baseline):
-        return f"{ours}: better than {spec.baseline_name} ({theirs})"
+def compare_with_baseline(task: Task, metrics: dict[str, Any], baseline: dict[str, Any]) -> str:
+    """Describe in one sentence whether the model is better than the baseline."""
+    spec, name = task.spec, task.spec.metric.name
+    values = f"{metric_label(name)} {metrics[name]:.4g} vs. {baseline[name]:.4g}"
+    if beats_baseline(task, metrics, baseline):
+        return f"better than the baseline, {spec.baseline_name}: {values}"
     return (
-        f"{ours}: NOT better than {spec.baseline_name} ({theirs}); for this data, as it stands, "
-        f"counting is enough: --model {spec.baseline_model}"
+        f"NOT better than the baseline, {spec.baseline_name}: {values}; as things stand, the "
+        f"baseline is enough for this data (--model {spec.baseline_model})"
     )

@@ -1,4 +1,4 @@
-"""How long training goes on: a number of steps, or a deadline by the clock."""
+"""How long training lasts: a number of steps, or a deadline on the wall clock."""
 
 import time
 from collections.abc import Callable
@@ -9,38 +9,40 @@ from typing import Protocol
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import read_text, wrap_read_errors, wrap_write_errors, write_file
 
-UNITS = 1000.0  # of a deadline, in which the schedule counts
-TENTHS = 10  # evaluations and checkpoints in a run, unless another interval is given
-EVALUATION = 0.075  # of a deadline, that evaluations during training may take; and the final one
-OVERHEAD = 3.0  # seconds at the end for plots and files
+SCHEDULE_UNITS = 1000.0  # length of a deadline's learning-rate schedule, in arbitrary units
+TENTHS = 10  # evaluations and checkpoints per run, unless an interval is set
+EVAL_FRACTION = 0.075  # maximum fraction of a deadline for evaluations, and for the final one
+OVERHEAD_SECONDS = 3.0  # time after the last evaluation, for plots and files
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Where in its budget a step is."""
+    """The position of a step in its budget."""
 
-    position: float  # of the schedule, out of `total`
+    position: float  # in the schedule, from 0 to `total`
     total: float
-    is_tenth: bool  # whether another tenth of the budget ends here
-    should_evaluate: bool  # at the end of that tenth, unless another interval is given
+    is_tenth: bool  # whether a tenth of the budget ends with this step
+    should_evaluate: bool  # whether to evaluate after this step, unless an interval is set
 
 
 class Budget(Protocol):
     def begin(self, step: int) -> Moment:
-        """The moment of a step, which is about to be taken."""
+        """Return the moment of the step that is about to be taken; steps count from 0."""
         ...
 
     def is_spent(self, step: int) -> bool:
-        """Whether no further step is to be taken after so many."""
+        """Whether training ends after `step` steps."""
         ...
 
-    def steps(self, step: int, pace: float) -> int:
-        """About how many steps there are in all, at a pace in seconds for each."""
+    def estimate_steps(self, step: int, seconds_per_step: float) -> int:
+        """Estimate the total number of steps."""
         ...
 
-    def seconds_left(self, step: int, pace: float) -> float: ...
+    def seconds_left(self, step: int, seconds_per_step: float) -> float:
+        """Estimate the time until training ends."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -55,20 +57,20 @@ class StepBudget:
     def is_spent(self, step: int) -> bool:
         return step >= self.total
 
-    def steps(self, step: int, pace: float) -> int:
+    def estimate_steps(self, step: int, seconds_per_step: float) -> int:
         return self.total
 
-    def seconds_left(self, step: int, pace: float) -> float:
-        return pace * (self.total - step)
+    def seconds_left(self, step: int, seconds_per_step: float) -> float:
+        return seconds_per_step * (self.total - step)
 
 
 class Deadline:
-    """A budget in seconds, counted from when the command began.
+    """A budget in seconds, counted from the start of the command.
 
-    The schedule follows the share of the time for training that is gone. This share, and whether
-    an evaluation is due, is logged before each step: a run that was killed takes the steps that it
-    had taken at the same points of its schedule again, and so comes to the same weights. Only the
-    clock ends it.
+    The schedule follows the elapsed fraction of the time for training. Before each step this
+    fraction, and whether an evaluation is due, is appended to a log: when a killed run is resumed,
+    the steps that were lost are repeated at the same positions of the schedule, so the weights are
+    the same. Only the clock ends the budget.
     """
 
     def __init__(
@@ -81,83 +83,91 @@ class Deadline:
         clock: Clock = time.monotonic,
     ) -> None:
         self.seconds, self.log, self.clock = seconds, log, clock
-        self.setup = setup  # seconds before the first step, in which no schedule goes on
-        self.started = clock() - spent
-        self.reserve = min(OVERHEAD, seconds / 4)  # for what comes after the last step
-        self.evaluation = self.evaluated = 0.0  # seconds: of the next evaluation, of all so far
-        self.replay = read_log(log)
-        self.share, self.tenth = 0.0, 0  # of the time that is gone; and the last tenth that began
+        self.setup = setup  # seconds before the first step, which are not part of the schedule
+        self.start_time = clock() - spent
+        self.reserve = min(OVERHEAD_SECONDS, seconds / 4)  # seconds for all after the last step
+        self.eval_seconds = self.total_eval_seconds = 0.0  # of the last evaluation, and of all
+        self.replay = read_schedule_log(log)
+        self.fraction, self.tenth = 0.0, 0  # of the time for training that has elapsed
 
     @property
     def spent(self) -> float:
-        """Seconds since the beginning, without pauses between a stop and its resumption."""
-        return self.clock() - self.started
+        """Seconds since the start, without the pauses between a stop and `resume`."""
+        return self.clock() - self.start_time
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds until the deadline."""
         return max(self.seconds - self.spent, 0.0)
 
-    def now(self) -> float:
-        """The share of the time for training that is gone; it never falls."""
+    def update_fraction(self) -> float:
+        """Return the elapsed fraction of the time for training; it never decreases."""
         total = max(self.seconds - self.reserve - self.setup, 1e-9)
-        self.share = max(self.share, min((self.spent - self.setup) / total, 1.0))
-        return self.share
+        self.fraction = max(self.fraction, min((self.spent - self.setup) / total, 1.0))
+        return self.fraction
 
     def begin(self, step: int) -> Moment:
-        before = self.tenth
+        previous_tenth = self.tenth
         if step < len(self.replay):
-            self.share, should_evaluate = self.replay[step]
-            self.tenth = int(TENTHS * self.share)
+            self.fraction, should_evaluate = self.replay[step]
+            self.tenth = int(TENTHS * self.fraction)
         else:
-            self.tenth = int(TENTHS * self.now())
-            affordable = self.evaluated + self.evaluation <= EVALUATION * self.spent
-            should_evaluate = self.tenth > before and affordable
+            self.tenth = int(TENTHS * self.update_fraction())
+            eval_seconds = self.total_eval_seconds + self.eval_seconds
+            is_affordable = eval_seconds <= EVAL_FRACTION * self.spent
+            should_evaluate = self.tenth > previous_tenth and is_affordable
             with wrap_write_errors(self.log), self.log.open("a", encoding="utf-8") as file:
-                file.write(f"{self.share!r} {int(should_evaluate)}\n")
-            self.replay.append((self.share, should_evaluate))
-        return Moment(UNITS * self.share, UNITS, self.tenth > before, should_evaluate)
+                file.write(f"{self.fraction!r} {int(should_evaluate)}\n")
+            self.replay.append((self.fraction, should_evaluate))
+        position, is_tenth = SCHEDULE_UNITS * self.fraction, self.tenth > previous_tenth
+        return Moment(position, SCHEDULE_UNITS, is_tenth, should_evaluate)
 
     def is_spent(self, step: int) -> bool:
-        return step > 0 and step >= len(self.replay) and self.now() >= 1
+        return step > 0 and step >= len(self.replay) and self.update_fraction() >= 1
 
-    def steps(self, step: int, pace: float) -> int:
-        return step + round(max(self.left - self.reserve, 0) / max(pace, 1e-9))
+    def estimate_steps(self, step: int, seconds_per_step: float) -> int:
+        seconds = max(self.remaining - self.reserve, 0)
+        return step + round(seconds / max(seconds_per_step, 1e-9))
 
-    def seconds_left(self, step: int, pace: float) -> float:
-        return self.left
+    def seconds_left(self, step: int, seconds_per_step: float) -> float:
+        return self.remaining
 
     def resume_at(self, step: int) -> None:
-        """Go on after a step: what was logged beyond it is taken again."""
-        replays = 0 < step < len(self.replay)
-        self.share = self.replay[step - 1][0] if replays else 0.0
-        self.tenth = int(TENTHS * (self.share if replays else self.now()))
+        """Continue after a step; steps that were logged beyond it are replayed."""
+        has_replay = 0 < step < len(self.replay)
+        self.fraction = self.replay[step - 1][0] if has_replay else 0.0
+        self.tenth = int(TENTHS * (self.fraction if has_replay else self.update_fraction()))
 
-    def add_evaluation(self, seconds: float, final: float) -> None:
-        """Note how long an evaluation took, and how long the final one will take."""
-        self.evaluation, self.evaluated = seconds, self.evaluated + seconds
-        self.plan_end(seconds, final)
+    def record_evaluation(self, seconds: float, final_seconds: float) -> None:
+        """Record how long an evaluation took, with an estimate for the final one."""
+        self.total_eval_seconds += seconds
+        self.reserve_time(seconds, final_seconds)
 
-    def plan_end(self, evaluation: float, final: float) -> None:
-        """Keep time for the evaluations after the last step."""
-        self.evaluation = evaluation
-        ending = evaluation + min(final, EVALUATION * self.seconds)
-        self.reserve = min(ending + OVERHEAD, self.seconds / 4)
+    def reserve_time(self, seconds: float, final_seconds: float) -> None:
+        """Reserve time for the last evaluation and the final one, after the last step."""
+        self.eval_seconds = seconds
+        ending = seconds + min(final_seconds, EVAL_FRACTION * self.seconds)
+        self.reserve = min(ending + OVERHEAD_SECONDS, self.seconds / 4)
 
 
-def read_log(log: Path) -> list[tuple[float, bool]]:
-    """What was logged; a last line that was cut short by a kill is taken away."""
+def read_schedule_log(log: Path) -> list[tuple[float, bool]]:
+    """Read the elapsed fraction and whether to evaluate, for each step that was begun.
+
+    Removes an incomplete last line, which a kill may leave.
+    """
     if not log.exists():
         return []
     lines = read_text(log).splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         write_file(log, "".join(lines[:-1]))
         lines.pop()
-    found = []
+    moments = []
     with wrap_read_errors(log):
         for number, line in enumerate(lines, start=1):
-            share, should_evaluate = line.split()
-            if not 0 <= float(share) <= 1:
-                raise GlassError(f"{log}:{number} is damaged: {share} is not a share")
-            found.append((float(share), should_evaluate == "1"))
-    return found
+            fraction, should_evaluate = line.split()
+            if not 0 <= float(fraction) <= 1:
+                raise GlassError(
+                    f"{log}:{number} is corrupted: expected a fraction from 0 to 1, got {fraction}"
+                )
+            moments.append((float(fraction), should_evaluate == "1"))
+    return moments

@@ -1,4 +1,4 @@
-"""What is saved of a run: the best weights, and all that is needed to go on."""
+"""Checkpoints of a run: the best weights, and everything needed to resume."""
 
 import json
 from dataclasses import asdict
@@ -32,31 +32,34 @@ class Checkpointer:
         self.write(BEST, network)
 
     def save_last(self, step: Step, state: State) -> None:
-        """Write the weights and all that training remembers."""
+        """Write the weights and the state of training."""
 
-        def more(folder: Path) -> None:
+        def write_state(folder: Path) -> None:
             weights.write(training_tensors(step), folder / TENSORS)
             values = {**asdict(state), "scaler": step.scaler.state_dict()}
             (folder / STATE).write_text(json.dumps(values), encoding="utf-8")
 
-        self.write(LAST, step.network, more=more)
+        self.write(LAST, step.network, more=write_state)
         self.run.seal()
 
-    def write(self, name: str, network: Network, **more: Any) -> None:
+    def write(self, name: str, network: Network, **options: Any) -> None:
+        """Write a model folder of the run; `options` are those of `checkpoint.save`."""
         if not self.run.path.is_dir():
-            raise GlassError(f"{self.run.path} is gone, and with it what was saved")
+            raise GlassError(f"{self.run.path} no longer exists: its checkpoints are lost")
         trained = [n for n, p in network.named_parameters() if p.requires_grad]
         adapter = (self.adapter, trained) if self.adapter else None
         try:
             checkpoint.save(
                 self.run.path / name, network, self.task.artifacts.tokenizer,
-                task=self.task.metadata, overwrite=True, adapter=adapter, **more,
+                task=self.task.metadata, overwrite=True, adapter=adapter, **options,
             )  # fmt: skip
         except (OSError, GlassError) as error:
-            raise GlassError(f"could not save: {error}; {self.what_is_left()}") from None
+            raise GlassError(
+                f"could not save {name}/: {error}; {self.describe_checkpoint()}"
+            ) from None
 
     def restore(self, step: Step) -> State:
-        """Take up the state in `last/`, whose weights the network already has."""
+        """Restore the state in `last/` into a step whose network already has its weights."""
         folder = self.run.path / LAST
         tensors, values = weights.read(folder / TENSORS), read_json(folder / STATE)
         with wrap_read_errors(folder / STATE):
@@ -64,32 +67,31 @@ class Checkpointer:
             state = from_dict(State, values, "state.")
         with wrap_read_errors(folder / TENSORS):
             restore_tensors(step, tensors)
-        self.run.forget_after(state.step)
+        self.run.drop_metrics_after(state.step)
         return state
 
     def reload(self, step: Step) -> State:
-        """Go back to `last/`, weights and all."""
+        """Restore the weights and the state in `last/`."""
         file = checkpoint.ADAPTER if self.adapter else weights.FILE
-        saved = weights.read(self.run.path / LAST / file)
-        step.network.load_state_dict(saved, strict=self.adapter is None)
+        tensors = weights.read(self.run.path / LAST / file)
+        step.network.load_state_dict(tensors, strict=self.adapter is None)
         return self.restore(step)
 
-    def what_is_left(self) -> str:
-        """What there is when a run cannot go on."""
+    def describe_checkpoint(self) -> str:
+        """Describe, for an error message, the checkpoint that a failed run can resume from."""
         file = self.run.path / LAST / STATE
         if not file.exists():
             return "there is no checkpoint"
         step = read_json(file)["step"]
-        return f"the checkpoint of step {step:,} is whole: glass resume {self.run.path}"
+        return f"the checkpoint of step {step:,} is intact: glass resume {self.run.path}"
 
 
 def training_tensors(step: Step) -> dict[str, Tensor]:
-    """Moments of the optimizers, averaged weights, and where the random numbers are."""
+    """Return the optimizers' state, the averaged weights and the state of the random numbers."""
     tensors: dict[str, Tensor] = {}
     for group, optimizer in step.optimizers.items():
-        tensors |= {
-            f"{part_of(group)}.{name}": v for name, v in optimizer_tensors(optimizer).items()
-        }
+        prefix = optimizer_prefix(group)
+        tensors |= {f"{prefix}.{name}": v for name, v in optimizer_tensors(optimizer).items()}
     if step.ema:
         tensors |= {f"ema.{k}": v for k, v in step.ema.network.state_dict().items()}
     tensors["random.cpu"] = torch.get_rng_state()
@@ -100,21 +102,22 @@ def training_tensors(step: Step) -> dict[str, Tensor]:
 
 
 def restore_tensors(step: Step, tensors: dict[str, Tensor]) -> None:
-    known = (*map(part_of, step.optimizers), "random", "ema")
-    parts: dict[str, dict[str, Tensor]] = {part: {} for part in known}
+    """Restore what `training_tensors` returned."""
+    prefixes = (*map(optimizer_prefix, step.optimizers), "random", "ema")
+    parts: dict[str, dict[str, Tensor]] = {prefix: {} for prefix in prefixes}
     for name, value in tensors.items():
-        part, _, rest = name.partition(".")
-        parts[part][rest] = value
+        prefix, _, rest = name.partition(".")
+        parts[prefix][rest] = value
     torch.set_rng_state(parts["random"]["cpu"])
     if step.device.type != "cpu" and step.device.type in parts["random"]:
         module = torch.get_device_module(step.device)
         module.set_rng_state(parts["random"][step.device.type])
     for group, optimizer in step.optimizers.items():
-        restore_optimizer(step.settings.optimizer, optimizer, parts[part_of(group)])
+        restore_optimizer(step.settings.optimizer, optimizer, parts[optimizer_prefix(group)])
     if step.ema:
         step.ema.network.load_state_dict(parts["ema"])
 
 
-def part_of(group: str | None) -> str:
-    """The name under which the moments of a group of parameters are saved."""
+def optimizer_prefix(group: str | None) -> str:
+    """Return the prefix of the saved tensors of a parameter group's optimizer."""
     return "optimizer" if group is None else f"optimizer/{group}"

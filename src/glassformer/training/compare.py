@@ -1,4 +1,4 @@
-"""Several models, one task, an equal budget: one table, one picture, one report."""
+"""Compare several models on one task under an equal budget: a table, a plot and a report."""
 
 import json
 import platform
@@ -21,20 +21,22 @@ from glassformer.core.folder import read_json, write_file
 from glassformer.core.reporter import Reporter, format_value
 from glassformer.tasks import find_task
 from glassformer.tasks.task import TaskSpec
-from glassformer.training.plots import evaluations
+from glassformer.training.plots import select_evaluations
 from glassformer.training.run import Run, next_run
-from glassformer.training.setup import make_config, resolve
+from glassformer.training.setup import make_config, resolve_architecture
 
-ASKED, RESULT, REPORT, PICTURE = "compare.json", "result.json", "README.md", "compare.png"
-ALONE = """
+ARGUMENTS, RESULT, REPORT, PLOT = "compare.json", "result.json", "README.md", "compare.png"
+CHILD_SCRIPT = """
 import json, sys
 from pathlib import Path
 from glassformer.core.errors import GlassError
 from glassformer.training.train import resume, train
 try:
-    asked = json.load(sys.stdin)
-    path = asked.pop("resume", None)
-    result = resume(Path(path)) if path else train(asked.pop("task"), *asked.pop("data"), **asked)
+    options = json.load(sys.stdin)
+    if path := options.pop("resume", None):
+        result = resume(Path(path))
+    else:
+        result = train(options.pop("task"), *options.pop("data"), **options)
 except (GlassError, OSError) as error:
     sys.exit(f"glass: {error}")
 except KeyboardInterrupt:
@@ -45,7 +47,7 @@ print(json.dumps(result))
 
 @dataclass(frozen=True)
 class Contender:
-    """A model as it was named: `gpt2`, or `gpt2:depth=2:dim=64` with settings of its own."""
+    """A model of a comparison: `gpt2`, or `gpt2:depth=2:dim=64` with settings of its own."""
 
     name: str
 
@@ -70,35 +72,37 @@ def compare(
     reporter: Reporter,
     **options: Any,
 ) -> tuple[Path, list[dict[str, Any]]]:
-    """Train each model in a process of its own; give the folder and a row for each, best first.
+    """Train each model in a process of its own; return the folder and a row for each, best first.
 
-    What is done already in the folder is not done again. Options are those of `train`.
+    Models that are already trained in the folder are not trained again. `options` are those of
+    `train`.
     """
     spec, contenders = find_task(task), [Contender(name) for name in models]
-    for one in contenders:  # what is wrong with the last is said before the first has learnt
-        make_config(resolve(one.model, spec), spec, {}, one.settings)
-    if len({one.folder for one in contenders}) < max(len(contenders), 2):
+    for contender in contenders:  # reports errors in all settings before the first one is trained
+        architecture = resolve_architecture(contender.model, spec)
+        make_config(architecture, spec, {}, contender.settings)
+    if len({contender.folder for contender in contenders}) < max(len(contenders), 2):
         raise GlassError("name at least two different models")
     arguments = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
-    arguments["models"] = [one.name for one in contenders]
-    run = run or folder_for(arguments, Path("runs"))
-    begun(run, arguments)
+    arguments["models"] = [contender.name for contender in contenders]
+    run = run or find_folder(arguments, Path("runs"))
+    open_comparison(run, arguments)
     rows = []
-    for number, one in enumerate(contenders, start=1):
-        reporter(f"--- {one.name} ({number} of {len(contenders)})")
-        result = contend(one, run / one.folder, arguments)
-        rows.append({"name": one.name, **result})
+    for number, contender in enumerate(contenders, start=1):
+        reporter(f"--- {contender.name} ({number} of {len(contenders)})")
+        result = train_contender(contender, run / contender.folder, arguments)
+        rows.append({"name": contender.name, **result})
     sign = -1 if spec.metric.higher_is_better else 1
     rows.sort(key=lambda row: sign * row[spec.metric.name])
-    paths = {one.name: run / one.folder for one in contenders}
-    draw(rows, paths, spec, run / PICTURE)
-    write_file(run / REPORT, report(rows, spec, arguments))
+    paths = {contender.name: run / contender.folder for contender in contenders}
+    plot_comparison(rows, paths, spec, run / PLOT)
+    write_file(run / REPORT, format_report(rows, spec, arguments))
     return run, rows
 
 
-def folder_for(arguments: dict[str, Any], runs: Path) -> Path:
-    """Where the same comparison was begun and not ended, or else the next free folder."""
-    for file in sorted(runs.glob(f"compare-*/{ASKED}")):
+def find_folder(arguments: dict[str, Any], runs: Path) -> Path:
+    """Return the folder of the same unfinished comparison, or else the next free one."""
+    for file in sorted(runs.glob(f"compare-*/{ARGUMENTS}")):
         if not (file.parent / REPORT).exists() and read_json(file) == json.loads(
             json.dumps(arguments)
         ):
@@ -106,112 +110,121 @@ def folder_for(arguments: dict[str, Any], runs: Path) -> Path:
     return next_run(runs, "compare")
 
 
-def begun(run: Path, arguments: dict[str, Any]) -> None:
-    """A folder for this comparison: a new one, or one where the same was begun."""
-    file = run / ASKED
+def open_comparison(run: Path, arguments: dict[str, Any]) -> None:
+    """Create the folder of a comparison, or check that it holds the same one."""
+    file = run / ARGUMENTS
     if file.exists():
         if read_json(file) != json.loads(json.dumps(arguments)):
             raise GlassError(f"{run} holds another comparison: choose another --run")
     elif run.exists() and any(run.iterdir()):
-        raise GlassError(f"{run} exists already and is no comparison: choose another --run")
+        raise GlassError(f"{run} already exists and is not a comparison: choose another --run")
     else:
         run.mkdir(parents=True, exist_ok=True)
         write_file(file, json.dumps(arguments))
 
 
-def contend(one: Contender, path: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    """What came of one model: found in its folder, or trained, or trained on, alone."""
+def train_contender(contender: Contender, path: Path, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the result of one model, from its folder or by training or resuming it."""
     if (path / RESULT).exists():
-        found: dict[str, Any] = read_json(path / RESULT)
-        return found
+        saved: dict[str, Any] = read_json(path / RESULT)
+        return saved
     settings = [
         *arguments.get("settings", []),
-        *(f"model.{setting}" for setting in one.settings),
+        *(f"model.{setting}" for setting in contender.settings),
     ]
     rest = {name: value for name, value in arguments.items() if name != "models"}
-    request = {**rest, "model": one.model, "settings": settings, "run": str(path)}
+    request = {**rest, "model": contender.model, "settings": settings, "run": str(path)}
     request |= {"baseline": False, "overwrite": path.exists()}
     if (path / CONFIG).exists():
         request = {"resume": str(path)}
-    code, said = in_a_process(json.dumps(request))
-    result: dict[str, Any] = json.loads(said) if code == 0 else {}
+    code, output = run_in_process(json.dumps(request))
+    result: dict[str, Any] = json.loads(output) if code == 0 else {}
     if code not in (0, 130):
-        raise GlassError(f"{one.name} could not be trained")
+        raise GlassError(f"{contender.name} could not be trained: see the error above")
     if "seconds" not in result:
-        raise GlassError(f"{one.name} was stopped; the same command goes on with it")
+        raise GlassError(f"{contender.name} was stopped; run the same command again to continue")
     write_file(path / RESULT, json.dumps(result))
     Run(path).seal()
     return result
 
 
-def in_a_process(request: str) -> tuple[int, str]:
-    """Train in a process of its own, which hears Ctrl-C too and is given time to save."""
+def run_in_process(request: str) -> tuple[int, str]:
+    """Train in a child process; return its exit code and standard output.
+
+    Ctrl-C reaches the child too; it gets time to save.
+    """
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", ALONE], **pipes) as child:  # type: ignore[call-overload]
+    with subprocess.Popen([sys.executable, "-c", CHILD_SCRIPT], **pipes) as child:  # type: ignore[call-overload]
         try:
-            said, _ = child.communicate(request)
+            output, _ = child.communicate(request)
         except KeyboardInterrupt:
-            said, _ = child.communicate()  # once more to leave at once
-    return child.returncode, said
+            output, _ = child.communicate()  # a second Ctrl-C ends both at once
+    return child.returncode, output
 
 
-def columns(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What a table of these rows shows: figures, then costs."""
-    figures = [spec.metric.name, "perplexity", "f1", "bleu", "exact", "accuracy", "loss"]
-    shown = [f for f in dict.fromkeys(figures) if all(f in row for row in rows)][:3]
-    return [*shown, "parameters", "steps", "speed", "memory", "seconds"]
+def choose_columns(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Choose the keys of the rows for a table: up to three metrics, then the costs."""
+    metrics = [spec.metric.name, "perplexity", "f1", "bleu", "exact", "accuracy", "loss"]
+    common = [m for m in dict.fromkeys(metrics) if all(m in row for row in rows)][:3]
+    return [*common, "parameters", "steps", "speed", "memory", "seconds"]
 
 
 def table(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Rows of text, a head first."""
-    names = columns(spec, rows)
+    """Return the cells of a table as text; the first row is the header."""
+    columns = choose_columns(spec, rows)
     units = {"speed": f"{spec.unit}/s", "memory": "GB", "bits_per_byte": "bits per byte"}
-    head = ["model", *(units.get(name, name) for name in names)]
-    return [head, *([row["name"], *(format_value(row[name]) for name in names)] for row in rows)]
+    header = ["model", *(units.get(column, column) for column in columns)]
+    return [header, *([row["name"], *(format_value(row[c]) for c in columns)] for row in rows)]
 
 
-def report(rows: Sequence[dict[str, Any]], spec: TaskSpec, arguments: dict[str, Any]) -> str:
-    head, *body = table(spec, rows)
-    lines = ["| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *body)]
-    budget = next(f"{arguments[b]} {b}" for b in ("minutes", "steps", "epochs") if arguments.get(b))
+def format_report(rows: Sequence[dict[str, Any]], spec: TaskSpec, arguments: dict[str, Any]) -> str:
+    """Return the README.md of a comparison."""
+    header, *body = table(spec, rows)
+    lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *body)]
+    name = next(b for b in ("minutes", "steps", "epochs") if arguments.get(b))
+    budget = f"{arguments[name]} {name.removesuffix('s') if arguments[name] == 1 else name}"
     if arguments.get("parameters"):
         budget += f" and about {arguments['parameters']:,} parameters"
-    given = " ".join(shlex.quote(Path(d).name) for d in arguments["data"]) or "the built-in sample"
-    where = f"{torch.get_num_threads()} threads, {platform.processor() or platform.machine()}"
+    data = " ".join(shlex.quote(Path(d).name) for d in arguments["data"]) or "the built-in sample"
+    machine = f"{torch.get_num_threads()} threads, {platform.processor() or platform.machine()}"
     return (
         f"# {spec.name}: {len(rows)} models, {budget} each\n\n"
         + "\n".join(lines)
-        + f"\n\n![{spec.metric.name} against time]({PICTURE})\n\n"
-        f"Data: {given}; metrics on what was kept for validation; seed {arguments.get('seed', 0)}; "
-        f"torch {torch.__version__}, {where}; {date.today()}. Speed is that of training; memory is "
-        "the most that a process held.\n"
+        + f"\n\n![{spec.metric.label} against time]({PLOT})\n\n"
+        f"Data: {data}; metrics on data held out for validation; seed {arguments.get('seed', 0)}; "
+        f"torch {torch.__version__}, {machine}; {date.today()}. Speed is that of training; memory "
+        "is the peak of the process.\n"
     )
 
 
-def draw(
+def plot_comparison(
     rows: Sequence[dict[str, Any]], paths: dict[str, Path], spec: TaskSpec, file: Path
 ) -> None:
-    """Quality against time, a line for each model; level for one that learns in one go."""
-    chart, axes = subplots(figsize=(8, 4.8))
-    figure, ends = spec.metric.label, [row[spec.metric.name] for row in rows]
-    lines = [evaluations(Run(paths[row["name"]]).metrics(), spec.metric.name) for row in rows]
-    if all(len(line) < 2 for line in lines):
-        bars = axes.barh([row["name"] for row in rows], ends, color="C0")
-        axes.bar_label(bars, [f"{end:.4g}" for end in ends], padding=3)
+    """Plot the task's metric against time, a curve per model.
+
+    Models that are fitted in one pass have a horizontal line; if all are, the plot is a bar chart.
+    """
+    figure, axes = subplots(figsize=(8, 4.8))
+    name, label = spec.metric.name, spec.metric.label
+    finals = [row[name] for row in rows]
+    curves = [select_evaluations(Run(paths[row["name"]]).metrics(), name) for row in rows]
+    if all(len(curve) < 2 for curve in curves):
+        bars = axes.barh([row["name"] for row in rows], finals, color="C0")
+        axes.bar_label(bars, [f"{final:.4g}" for final in finals], padding=3)
         axes.margins(x=0.15)
         axes.invert_yaxis()
-        axes.set_xlabel(figure)
+        axes.set_xlabel(label)
     else:
-        for i, (row, line) in enumerate(zip(rows, lines, strict=True)):
-            name, end = f"{row['name']}  {row[spec.metric.name]:.4g}", row[spec.metric.name]
-            times, values = [m["seconds"] for m in line], [m[spec.metric.name] for m in line]
-            if len(line) > 1:
-                axes.plot(times, values, color=f"C{i}", marker="o", markersize=3, label=name)
+        for i, (row, curve) in enumerate(zip(rows, curves, strict=True)):
+            legend = f"{row['name']}  {row[name]:.4g}"
+            times, values = [m["seconds"] for m in curve], [m[name] for m in curve]
+            if len(curve) > 1:
+                axes.plot(times, values, color=f"C{i}", marker="o", markersize=3, label=legend)
             else:
-                axes.axhline(end, linestyle="--", color=f"C{i}", label=name)
-        axes.set(xlabel="seconds of training", ylabel=figure)
-        if spec.metric.name == "bits_per_byte":
-            axes.set_ylim(0.95 * min(ends), 1.2 * max(ends))
+                axes.axhline(row[name], linestyle="--", color=f"C{i}", label=legend)
+        axes.set(xlabel="seconds of training", ylabel=label)
+        if name == "bits_per_byte":
+            axes.set_ylim(0.95 * min(finals), 1.2 * max(finals))
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
-    chart.savefig(file, dpi=110)
+    figure.savefig(file, dpi=110)

@@ -1,4 +1,4 @@
-"""A trained model's metrics on its own validation part, or on other data."""
+"""Evaluate a trained model on the validation data of its run, or on other data."""
 
 import tempfile
 import time
@@ -25,32 +25,35 @@ def evaluate(
     context: int | None = None,
     **columns: Any,
 ) -> dict[str, Any]:
-    """Open the best weights of a run and evaluate them, on everything there is.
+    """Return the metrics of a run's best weights, or of a model folder, on all of the data.
 
-    `plot` is a picture to draw, of which labels were taken for which; `context` how many tokens of
-    a running text are read at once, if not as many as in training.
+    `files` is other data than the run's own validation data, and `columns` says how to read it.
+    `plot` is a file for the task's plot, such as a confusion matrix. `context` is the number of
+    tokens per window of running text; by default the context that the model was trained with.
     """
     folder = find_subfolder(path, BEST) or path
     if not (folder / checkpoint.CONFIG).exists():
-        raise GlassError(f"{path} is no run or model of ours")
+        raise GlassError(f"{path} is not a run folder and not a model folder")
     network, tokenizer, metadata = checkpoint.load(folder)
     name = metadata.pop("name", None)
     if name not in TASKS:
-        raise GlassError(f"{path} does not say what task it was trained for")
+        raise GlassError(f"{path} has no known task in its {checkpoint.CONFIG}, got {name!r}")
     spec, artifacts = TASKS[name], Artifacts(metadata, tokenizer)
     if context is not None and (spec.is_table or context < 1):
-        raise GlassError("only running text is read in stretches, of at least one token")
+        raise GlassError(
+            f"context is for tasks on running text and at least 1 token, got {context} for {name}"
+        )
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         if files:
-            task = task_on(spec, artifacts, files, Path(scratch), columns)
+            task = open_task(spec, artifacts, files, Path(scratch), columns)
         else:
-            task = task_of_run(spec, artifacts, path)
+            task = open_run_task(spec, artifacts, path)
         metrics, scores = task.evaluate(network, context=context)
         if (path / BASELINE).is_dir():
             baseline, _, _ = checkpoint.load(path / BASELINE)
-            found, _ = task.evaluate(baseline, context=context or network.context)
-            metrics["baseline"] = {"model": registry.model_name(baseline), **found}
+            baseline_metrics, _ = task.evaluate(baseline, context=context or network.context)
+            metrics["baseline"] = {"model": registry.model_name(baseline), **baseline_metrics}
         if plot:
             for draw in spec.plots.values():
                 draw(scores, artifacts, plot)
@@ -58,32 +61,32 @@ def evaluate(
     return {"task": name, "model": registry.model_name(network), **metrics, "seconds": seconds}
 
 
-def task_on(
+def open_task(
     spec: TaskSpec,
     artifacts: Artifacts,
     files: tuple[Path, ...],
     folder: Path,
     columns: dict[str, Any],
 ) -> Task:
-    """The task on other data, read as that which the model was trained on."""
-    known = artifacts.metadata
-    columns["text"] = columns.get("text") or tuple(known.get("text", ()))
-    columns["label"] = columns.get("label") or known.get("label")
+    """Open the task on other data, read in the same way as the training data."""
+    metadata = artifacts.metadata
+    columns["text"] = columns.get("text") or tuple(metadata.get("text", ()))
+    columns["label"] = columns.get("label") or metadata.get("label")
     request = DataRequest(
         files=save_streams(files, folder, table=spec.is_table),
         valid_fraction=1.0,
         base_tokenizer=artifacts.tokenizer,
-        labels=tuple(known.get("labels", ())),
+        labels=tuple(metadata.get("labels", ())),
         **columns,
     )
     return spec.open(spec.prepare(request, folder, NullReporter()), folder)
 
 
-def task_of_run(spec: TaskSpec, artifacts: Artifacts, path: Path) -> Task:
-    """The task on the data that a run was trained and validated on."""
+def open_run_task(spec: TaskSpec, artifacts: Artifacts, path: Path) -> Task:
+    """Open the task on the data that a run was trained and validated on."""
     cache = Run(path).cache
     if not cache.is_dir():
-        raise GlassError(f"{path} has no data of its own: name the data to measure it on")
-    Run(path).require("cache/")
+        raise GlassError(f"{path} has no validation data: name the data to evaluate it on")
+    Run(path).verify("cache/")
     with wrap_read_errors(path):
         return spec.open(artifacts, cache)

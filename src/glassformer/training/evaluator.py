@@ -1,4 +1,4 @@
-"""Evaluation while a network trains, and which of its weights are best."""
+"""Evaluation during training, which weights are the best, and metrics as text."""
 
 import math
 import time
@@ -12,7 +12,29 @@ from glassformer.tasks.task import METRICS, Metric, Scores, Task
 from glassformer.training.settings import TrainingSettings
 from glassformer.training.step import State
 
-FEWEST = 5  # evaluations without a better one, before training may stop early
+MIN_PATIENCE = 5  # evaluations without improvement before training may stop early
+METRIC_LABELS = {
+    "loss": "valid loss",
+    "f1": "F1",
+    "exact": "exact match",
+    "bleu": "BLEU",
+    "chrf": "chrF",
+    "next_accuracy": "next-sentence accuracy",
+}
+METRIC_FORMATS = {"exact": ".1%", "bleu": ".1f", "chrf": ".1f"}  # .4g for all others
+
+
+def metric_label(name: str) -> str:
+    return METRIC_LABELS.get(name, name.replace("_", " "))
+
+
+def format_metrics(metrics: dict[str, Any]) -> str:
+    """Format the metrics that are floats, each after its label."""
+    return "  ".join(
+        f"{metric_label(name)} {format(value, METRIC_FORMATS.get(name, '.4g'))}"
+        for name, value in metrics.items()
+        if isinstance(value, float)
+    )
 
 
 @dataclass(frozen=True)
@@ -20,12 +42,12 @@ class Evaluation:
     metrics: dict[str, Any]
     scores: Scores
     seconds: float
-    preview: str = ""
+    preview: str = ""  # predictions for a few examples
     is_best: bool = False
 
 
 class Evaluator:
-    """Measures a network on the same part of the validation data each time."""
+    """Evaluates a network on the same part of the validation data each time."""
 
     def __init__(self, task: Task, settings: TrainingSettings) -> None:
         self.task, self.settings = task, settings
@@ -35,16 +57,16 @@ class Evaluator:
     def metric(self) -> Metric:
         name = self.settings.best_metric
         if name not in METRICS:
-            raise GlassError(f"there is no metric {name!r}{did_you_mean(name, METRICS)}")
+            raise GlassError(f"unknown metric {name!r}{did_you_mean(name, METRICS)}")
         return METRICS[name]
 
     def evaluate(self, network: Network, state: State) -> Evaluation:
-        """The metrics of a network; the state remembers the best of them."""
+        """Evaluate a network, and update the best metric in the state."""
         start = time.monotonic()
         was_training = network.training
         network.eval()
         metrics, scores = self.task.evaluate(network, self.limit)
-        value = self.value_of(metrics)
+        value = self.metric_value(metrics)
         preview = self.task.preview(network) if math.isfinite(value) else ""
         network.train(was_training)
         is_best = math.isfinite(value) and (
@@ -58,37 +80,37 @@ class Evaluator:
         return Evaluation(metrics, scores, time.monotonic() - start, preview, is_best)
 
     def evaluate_at_end(self, network: Network, seconds: float | None, state: State) -> Evaluation:
-        """The metrics of the best weights on all of the validation data, or much of it.
+        """Evaluate the best weights on all of the validation data, up to the task's limit.
 
-        With `seconds`, on as much as fits into them; at least on what was evaluated before.
+        With `seconds`, on as much as fits into that time, but at least as much as in training.
         """
         limit = self.task.spec.final_eval_limit
-        if seconds is not None and (pace := self.pace(state)):
-            fits = max(int(seconds / pace), self.limit)
-            limit = fits if limit is None else min(limit, fits)
+        if seconds is not None and (pace := self.seconds_per_unit(state)):
+            affordable = max(int(seconds / pace), self.limit)
+            limit = affordable if limit is None else min(limit, affordable)
         start = time.monotonic()
         metrics, scores = self.task.evaluate(network, limit)
         return Evaluation(metrics, scores, time.monotonic() - start)
 
-    def pace(self, state: State) -> float:
-        """Seconds for each token or example, by the evaluations so far."""
-        return state.evaluated / max(state.evals, 1) / max(self.units(self.limit), 1)
+    def seconds_per_unit(self, state: State) -> float:
+        """Return the mean seconds per token or example in the evaluations so far."""
+        return state.evaluated / max(state.evals, 1) / max(self.count_units(self.limit), 1)
 
-    def value_of(self, metrics: dict[str, Any]) -> float:
-        """The metric that decides."""
+    def metric_value(self, metrics: dict[str, Any]) -> float:
+        """Return the value of the metric that decides which weights are the best."""
         if self.metric.name not in metrics:
             known = ", ".join(name for name in metrics if name in METRICS)
             raise GlassError(f"{self.task.name} has no metric {self.metric.name!r}; it has {known}")
         return float(metrics[self.metric.name])
 
     def should_stop_early(self, state: State) -> bool:
-        """Whether it has been getting no better for long."""
+        """Whether the metric has not improved for `patience` evaluations."""
         patience = self.settings.patience
         if patience is None:
-            patience = max(FEWEST, state.evals // 2)
+            patience = max(MIN_PATIENCE, state.evals // 2)
         return 0 < patience <= state.evals_since_best
 
-    def units(self, limit: int | None) -> int:
-        """The tokens or examples of an evaluation with a limit."""
+    def count_units(self, limit: int | None) -> int:
+        """Return the number of tokens or examples in an evaluation with a limit."""
         size = self.task.dataset.eval_size
         return size if limit is None else min(limit, size)

@@ -1,32 +1,32 @@
-"""Ctrl-C, and being asked to end: the step is finished and saved first."""
+"""Ctrl-C and termination signals: the current step is finished and saved first."""
 
 import contextlib
 import signal
 from collections.abc import Callable, Iterator
 
-# a terminal that is closed sends SIGHUP, which Windows does not have
+# A terminal that is closed sends SIGHUP, which Windows does not have.
 SIGNALS = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
 
 
 @contextlib.contextmanager
-def interruptible(stop: Callable[[], bool]) -> Iterator[None]:
-    """The first SIGINT, SIGTERM or SIGHUP calls `stop`; a later one, when that is false, leaves at
-    once, unless it is SIGHUP, which may come twice.
+def stop_on_signal(stop: Callable[[], bool]) -> Iterator[None]:
+    """Call `stop` on SIGINT, SIGTERM or SIGHUP; raise KeyboardInterrupt if it returns false.
 
-    A signal that the process ignores, as SIGHUP under nohup, stays ignored.
+    `stop` returns true on its first call. A repeated SIGHUP never raises, because a terminal may
+    send it twice. A signal that the process ignores, as SIGHUP under nohup, stays ignored.
     """
 
     def handle(number: int, _frame: object) -> None:
         if not stop() and number != getattr(signal, "SIGHUP", None):
             raise KeyboardInterrupt
 
-    before = {}
-    with contextlib.suppress(ValueError):  # not the main thread, where no signal arrives
-        for kind in SIGNALS:
-            if kind is not None and signal.getsignal(kind) is not signal.SIG_IGN:
-                before[kind] = signal.signal(kind, handle)
+    previous_handlers = {}
+    with contextlib.suppress(ValueError):  # only the main thread receives signals
+        for number in SIGNALS:
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                previous_handlers[number] = signal.signal(number, handle)
     try:
         yield
     finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""How much memory there is, how much was used, and the error when too little is left."""
+"""The machine's memory, the peak memory of this process, and the error for too long sequences."""
 
 import math
 import os
@@ -13,21 +13,25 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 
-class TooLongError(GlassError):
-    """Not even one text of this length fits; one of `fits` tokens does, unless that is 0."""
+class ContextTooLongError(GlassError):
+    """A single sequence of `length` tokens does not fit into memory.
 
-    def __init__(self, length: int, fits: int) -> None:
-        way = (
-            f"{fits} do: --set model.context={fits}, or --shrink-on-oom"
-            if fits
-            else "no shorter one does"
+    `max_context` is a shorter context that does fit; 0 if none does.
+    """
+
+    def __init__(self, length: int, max_context: int) -> None:
+        advice = (
+            f"a context of {max_context} fits: --set model.context={max_context}, or "
+            "--shrink-on-oom"
+            if max_context
+            else "no shorter context fits either: use a smaller model"
         )
-        super().__init__(f"one text of {length} tokens needs more memory than there is; {way}")
-        self.fits = fits
+        super().__init__(f"out of memory with one sequence of {length} tokens; {advice}")
+        self.max_context = max_context
 
 
 def total_memory() -> float:
-    """The memory of this machine in GB; infinite where it cannot be told."""
+    """Return the memory of this machine in GB; infinity if it is unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     except (AttributeError, OSError, ValueError):  # Windows has no sysconf
@@ -35,8 +39,8 @@ def total_memory() -> float:
 
 
 def peak_memory() -> float:
-    """The most that this process ever held, in GB."""
-    status = Path("/proc/self/status")  # getrusage on Linux says at least what its parent held
+    """Return the peak memory of this process in GB."""
+    status = Path("/proc/self/status")  # on Linux getrusage includes the parent's peak before fork
     if status.exists():
         lines = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
         if "VmHWM" in lines:

@@ -1,4 +1,4 @@
-"""Optimizers, averaged weights, and both as tensors that a file can hold."""
+"""Optimizers, averaged weights (EMA), and the optimizer state as tensors to save."""
 
 import copy
 from collections.abc import Callable
@@ -15,25 +15,26 @@ from glassformer.training.settings import TrainingSettings
 
 
 def adamw(network: Network, settings: TrainingSettings, group: str | None) -> torch.optim.AdamW:
-    """AdamW; matrices decay, biases and scales do not, and what is frozen is left out."""
-    tables = [
-        {"params": these, "scale": scale, "weight_decay": decay}
-        for (scale, decay), these in trained_parameters(network, settings, group).items()
+    """Make AdamW for the trained parameters; matrices decay, biases and scales do not."""
+    param_groups = [
+        {"params": parameters, "scale": scale, "weight_decay": decay}
+        for (scale, decay), parameters in trained_parameters(network, settings, group).items()
     ] or [{"params": [], "scale": 1.0}]
-    return torch.optim.AdamW(tables, lr=settings.lr, betas=(0.9, settings.beta2), fused=True)
+    return torch.optim.AdamW(param_groups, lr=settings.lr, betas=(0.9, settings.beta2), fused=True)
 
 
 @dataclass(frozen=True)
 class OptimizerKind:
-    """How an optimizer is made for a group of parameters (a prefix of their names, or None), and
-    what it remembers of each parameter: a checkpoint holds exactly that.
+    """How to make an optimizer, and the state that it keeps for each parameter.
 
-    Its tables of parameters have a `scale`, which the learning rate is multiplied with.
+    `make` takes the network, the settings and a prefix of parameter names (None: all parameters).
+    Each of the optimizer's param_groups must have a `scale`, a factor on the learning rate. A
+    checkpoint must hold exactly `moments` and `scalars` for each parameter.
     """
 
     make: Callable[[Network, TrainingSettings, str | None], torch.optim.Optimizer]
-    moments: tuple[str, ...] = ()  # tensors with the parameter's shape
-    scalars: tuple[str, ...] = ()
+    moments: tuple[str, ...] = ()  # names of tensors with the parameter's shape
+    scalars: tuple[str, ...] = ()  # names of tensors without dimensions
 
 
 OPTIMIZERS = {
@@ -43,40 +44,45 @@ OPTIMIZERS = {
 
 def find_optimizer(name: str) -> OptimizerKind:
     if name not in OPTIMIZERS:
-        hint = did_you_mean(name, OPTIMIZERS) or f"; there are {', '.join(OPTIMIZERS)}"
-        raise GlassError(f"there is no optimizer {name!r}{hint}")
+        hint = did_you_mean(name, OPTIMIZERS) or f"; available: {', '.join(OPTIMIZERS)}"
+        raise GlassError(f"unknown optimizer {name!r}{hint}")
     return OPTIMIZERS[name]
 
 
 def trained_parameters(
     network: Network, settings: TrainingSettings, group: str | None
 ) -> dict[tuple[float, float], list[nn.Parameter]]:
-    """The parameters of a group (a prefix of their names) that are trained, by the scale of their
-    learning rate and by their weight decay."""
-    found: dict[tuple[float, float], list[nn.Parameter]] = {}
-    frozen = dict.fromkeys(settings.freeze, 0)
+    """Return the trained parameters by the scale of their learning rate and their weight decay.
+
+    Freezes the parameters that match `settings.freeze`. `group` is a prefix of parameter names;
+    None selects all parameters.
+    """
+    selected: dict[tuple[float, float], list[nn.Parameter]] = {}
+    match_counts = dict.fromkeys(settings.freeze, 0)
     for name, parameter in network.named_parameters():
-        both = (name, name.removeprefix("body."))  # a classifier's weights, and a body's own
-        hits = [pattern for pattern in frozen if any(fnmatchcase(n, pattern) for n in both)]
-        for pattern in hits:
-            frozen[pattern] += 1
-        if hits:
+        aliases = (name, name.removeprefix("body."))  # inside a classifier, and in its own body
+        matches = [p for p in match_counts if any(fnmatchcase(alias, p) for alias in aliases)]
+        for pattern in matches:
+            match_counts[pattern] += 1
+        if matches:
             parameter.requires_grad_(False)
         elif parameter.requires_grad and (group is None or name.startswith(f"{group}.")):
             scale = settings.layer_lr_decay ** layers_after(network, name)
             decay = settings.weight_decay if parameter.ndim >= 2 else 0.0
-            found.setdefault((scale, decay), []).append(parameter)
-    for pattern, count in frozen.items():
+            selected.setdefault((scale, decay), []).append(parameter)
+    for pattern, count in match_counts.items():
         if not count:
             names = [name for name, _ in network.named_parameters()]
-            raise GlassError(f"no weight is called {pattern!r}{did_you_mean(pattern, names)}")
-    if not found and not network.has(Trait.FITTED):
-        raise GlassError("every weight is frozen: nothing is left to learn")
-    return found
+            raise GlassError(
+                f"freeze: no parameter matches {pattern!r}{did_you_mean(pattern, names)}"
+            )
+    if not selected and not network.has(Trait.FITTED):
+        raise GlassError("all parameters are frozen: there is nothing to train")
+    return selected
 
 
 def layers_after(network: Network, name: str) -> int:
-    """How many layers stand between a weight and the end of the network."""
+    """Return the number of layers between a parameter and the output of the network."""
     depths = []
     for path in network.stacks:
         stack = network.get_submodule(path)
@@ -85,21 +91,21 @@ def layers_after(network: Network, name: str) -> int:
         if name.startswith(f"{path}."):
             layer = name.removeprefix(f"{path}.").split(".")[0]
             return len(stack) - 1 - int(layer)
-    before = name.startswith(tuple(f"{table}." for table in network.embeddings))
-    return max(depths, default=0) if before else 0
+    is_embedding = name.startswith(tuple(f"{table}." for table in network.embeddings))
+    return max(depths, default=0) if is_embedding else 0
 
 
 class EMA:
-    """Weights averaged over the steps (EMA), which often judge better than the last ones."""
+    """An exponential moving average of the weights, which often generalizes better."""
 
-    def __init__(self, network: Network, keep: float) -> None:
-        self.keep, self.network = keep, copy.deepcopy(network).requires_grad_(False).eval()
+    def __init__(self, network: Network, decay: float) -> None:
+        self.decay, self.network = decay, copy.deepcopy(network).requires_grad_(False).eval()
 
     @torch.no_grad()
     def update(self, network: Network, step: int) -> None:
-        keep = min(self.keep, (1 + step) / (10 + step))  # early weights are soon forgotten
+        decay = min(self.decay, (1 + step) / (10 + step))  # drop the initial weights quickly
         for mean, new in zip(self.network.parameters(), network.parameters(), strict=True):
-            mean.lerp_(new, 1 - keep)
+            mean.lerp_(new, 1 - decay)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -110,20 +116,22 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 def restore_optimizer(
     name: str, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
 ) -> None:
-    """Take up the state that `optimizer_tensors` gave; an error where it is not that of an
-    optimizer of this name."""
+    """Restore what `optimizer_tensors` returned.
+
+    Raises ValueError if the tensors are not the state of the optimizer `name` for these parameters.
+    """
     kind, state = find_optimizer(name), dict[int, dict[str, Tensor]]()
     for key, value in tensors.items():
-        i, _, part = key.partition(".")
-        state.setdefault(int(i), {})[part] = value
+        number, _, part = key.partition(".")
+        state.setdefault(int(number), {})[part] = value
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if not state.keys() <= set(range(len(parameters))):  # without a gradient there are none
-        raise ValueError(f"moments of {len(state)} tensors where {len(parameters)} learn")
-    for number, found in state.items():
-        size = tuple(parameters[number].shape)
-        shapes = {part: tuple(value.shape) for part, value in found.items()}
-        floats = all(value.is_floating_point() for value in found.values())
-        wanted = {**dict.fromkeys(kind.moments, size), **dict.fromkeys(kind.scalars, ())}
-        if not floats or shapes != wanted:
-            raise ValueError(f"the moments of tensor {number} are not those of {name}")
+    if not state.keys() <= set(range(len(parameters))):  # fewer: some never had a gradient
+        raise ValueError(f"state of {len(state)} tensors, but {len(parameters)} are trained")
+    for i, values in state.items():
+        shape = tuple(parameters[i].shape)
+        shapes = {part: tuple(value.shape) for part, value in values.items()}
+        are_floats = all(value.is_floating_point() for value in values.values())
+        expected = {**dict.fromkeys(kind.moments, shape), **dict.fromkeys(kind.scalars, ())}
+        if not are_floats or shapes != expected:
+            raise ValueError(f"the state of tensor {i} does not fit the optimizer {name}")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -1,4 +1,4 @@
-"""What a person sees while a model learns: one live line, or plain lines in a file; and plots."""
+"""The live progress line, and plots of the metrics."""
 
 from pathlib import Path
 from typing import Any
@@ -10,47 +10,52 @@ from glassformer.training.memory import peak_memory
 from glassformer.training.step import StepResult
 
 
-def describe_step(
-    step: int, steps: int, result: StepResult, best: str, left: float, speed: str
+def format_step(
+    step: int, steps: int, result: StepResult, best: str, seconds_left: float, speed: str
 ) -> str:
-    """What matters most comes first: a narrow terminal shows no more."""
+    """Format the live line; `best` and `speed` are texts with their labels and units."""
     return (
-        f"step {step:,}/{steps:,}  loss {result.loss:.3f}  {best}{format_duration(left)} left  "
-        f"rate {result.lr:.1e}  gradient {result.norm:.2f}  {speed}/s  {peak_memory():.1f} GB"
+        f"step {step:,}/{steps:,}  train loss {result.loss:.3f}  {best}lr {result.lr:.1e}  "
+        f"grad norm {result.grad_norm:.2f}  {speed}/s  {peak_memory():.1f} GB  "
+        f"ETA {format_duration(seconds_left)}"
     )
 
 
-def evaluations(metrics: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl with a metric while it was trained, not that of the end."""
+def select_evaluations(metrics: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
+    """Return the lines of metrics.jsonl with this metric during training, without the final one."""
     return [m for m in metrics if m["kind"] == "validation" and metric in m]
 
 
-def mark_trouble(axes: Any, trained: list[dict[str, Any]], skipped: list[int]) -> None:
-    """Show where the loss leapt, and steps that were not taken."""
-    leaps = [trained[i] for i in spikes([m["loss"] for m in trained])]
-    if leaps:
-        steps, values = [m["step"] for m in leaps], [m["loss"] for m in leaps]
-        axes.plot(steps, values, "v", color="tab:red", label="a leap of the loss")
+def mark_problems(axes: Any, trained: list[dict[str, Any]], skipped: list[int]) -> None:
+    """Mark spikes of the loss, and steps that were skipped."""
+    spikes = [trained[i] for i in find_spikes([m["loss"] for m in trained])]
+    if spikes:
+        steps, values = [m["step"] for m in spikes], [m["loss"] for m in spikes]
+        axes.plot(steps, values, "v", color="tab:red", label="loss spike")
     for i, step in enumerate(skipped):
-        label = "not finite, not taken" if i == 0 else None
+        label = "skipped: not finite" if i == 0 else None
         axes.axvline(step, color="tab:red", linewidth=0.8, alpha=0.5, label=label)
 
 
-def spikes(losses: list[float], before: int = 20) -> list[int]:
-    """Where a loss is far above those just before it: by six times as much as they differ."""
-    found = []
-    for i in range(before, len(losses)):
-        last = sorted(losses[i - before : i])
-        middle, spread = last[before // 2], last[-before // 10] - last[before // 10]
-        if losses[i] > middle + 6 * max(spread / 2, 0.01 * abs(middle)):
-            found.append(i)
-    return found
+def find_spikes(losses: list[float], window: int = 20) -> list[int]:
+    """Return the indices of losses that exceed the median of the `window` losses before them by
+    six times half of their spread."""
+    spikes = []
+    for i in range(window, len(losses)):
+        previous = sorted(losses[i - window : i])
+        median, spread = previous[window // 2], previous[-window // 10] - previous[window // 10]
+        if losses[i] > median + 6 * max(spread / 2, 0.01 * abs(median)):
+            spikes.append(i)
+    return spikes
 
 
-def plot(
+def plot_metrics(
     metrics: list[dict[str, Any]], task: Task, best: str, baseline: float | None, folder: Path
 ) -> None:
-    """Loss, learning rate and the metrics that count, beside the baseline, as pictures."""
+    """Plot the loss, the learning rate, the metric `best` and the task's metric with its baseline.
+
+    Writes one PNG for each into the folder.
+    """
     folder.mkdir(exist_ok=True)
     trained = [m for m in metrics if m["kind"] == "train"]
     for name in dict.fromkeys(("loss", "lr", best, task.spec.metric.name)):
@@ -58,10 +63,10 @@ def plot(
         if name in ("loss", "lr"):
             axes.plot([m["step"] for m in trained], [m[name] for m in trained], label="training")
         if name == "loss":
-            mark_trouble(axes, trained, [m["step"] for m in metrics if m["kind"] == "skipped"])
+            mark_problems(axes, trained, [m["step"] for m in metrics if m["kind"] == "skipped"])
         if name != "lr":
-            found = evaluations(metrics, name)
-            steps, values = [m["step"] for m in found], [m[name] for m in found]
+            evaluations = select_evaluations(metrics, name)
+            steps, values = [m["step"] for m in evaluations], [m[name] for m in evaluations]
             axes.plot(steps, values, marker="o", label="validation")
         if name == task.spec.metric.name and baseline is not None:
             axes.axhline(baseline, linestyle="--", color="gray", label=task.spec.baseline_name)

@@ -1,4 +1,4 @@
-"""A recipe: a TOML file that says what to train and how, for `glass train --config`."""
+"""A recipe: a TOML file with a task and its settings, for `glass train --config`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from glassformer.tasks import TASKS
 class Recipe:
     task: str
     data: dict[str, Any] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=dict)  # its name, and its settings
+    model: dict[str, Any] = field(default_factory=dict)  # the architecture's name and settings
     train: dict[str, Any] = field(default_factory=dict)
 
 
@@ -24,11 +24,11 @@ def read_recipe(path: Path) -> Recipe:
     for name, value in tables.items():
         if name not in Recipe.__dataclass_fields__:
             hint = config.did_you_mean(name, Recipe.__dataclass_fields__)
-            raise GlassError(f"{path}: there is no {name!r} in a recipe{hint}")
+            raise GlassError(f"{path}: unknown entry {name!r} in a recipe{hint}")
         if name != "task" and not isinstance(value, dict):
-            raise GlassError(f"{path}: {name} must be a table of settings, not {value!r}")
+            raise GlassError(f"{path}: {name} must be a table of settings, got {value!r}")
     if not isinstance(tables.get("task"), str) or tables["task"] not in TASKS:
         raise GlassError(
-            f"{path}: there is no task {tables.get('task')!r}; there are {', '.join(TASKS)}"
+            f"{path}: unknown task {tables.get('task')!r}; available: {', '.join(TASKS)}"
         )
     return Recipe(**tables)

@@ -1,4 +1,4 @@
-"""What happens when a step fails: its gradient is not finite, or memory runs out."""
+"""Recovery from a step that fails: its gradient is not finite, or memory runs out."""
 
 from typing import TYPE_CHECKING
 
@@ -6,63 +6,65 @@ from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Reporter
 from glassformer.tasks.task import Batch, Task
 from glassformer.training.budget import Deadline
-from glassformer.training.memory import TooLongError
+from glassformer.training.memory import ContextTooLongError
 from glassformer.training.settings import TrainingSettings
 from glassformer.training.step import Step
 
 if TYPE_CHECKING:
     from glassformer.training.trainer import Trainer
 
-PATIENCE = 3  # steps in a row whose gradient is not finite
-LOWER = 0.3  # of the learning rate, after that
+MAX_BAD_STEPS = 3  # consecutive steps with a loss or gradient that is not finite
+LR_FACTOR = 0.3  # on the learning rate, after rolling back
 
 
-def skip_step(trainer: "Trainer", what: str) -> None:
-    """Report a step that was not taken; after several in a row, go back."""
+def skip_step(trainer: "Trainer", cause: str) -> None:
+    """Report a step that was skipped; after several in a row, roll back.
+
+    `cause` names the loss, gradient or weight that is not finite.
+    """
     state, run = trainer.state, trainer.run
-    line = f"step {state.step:,} is not taken: {what} is not finite"
+    line = f"step {state.step:,} is skipped: {cause} is not finite"
     trainer.reporter(line)
     run.log(line)
-    run.note("skipped", step=state.step, skipped=what)
-    if state.skipped >= PATIENCE:
-        go_back(trainer)
+    run.log_metrics("skipped", step=state.step, skipped=cause)
+    if state.skipped >= MAX_BAD_STEPS:
+        roll_back(trainer)
 
 
-def go_back(trainer: "Trainer") -> None:
-    """Take up the last checkpoint with a smaller learning rate, once."""
+def roll_back(trainer: "Trainer") -> None:
+    """Return to the last checkpoint with a smaller learning rate; the second time, raise."""
     state = trainer.state
     failed, lr = state.step, trainer.settings.lr * state.scale
     if state.scale < 1:
         raise GlassError(
-            f"step {failed}: {PATIENCE} steps in a row were not finite, with a smaller rate "
-            f"too; {trainer.checkpointer.what_is_left()}. Try a smaller rate from the start "
-            f"(--set train.lr={lr / 3:.1e}), more warm-up (--set train.warmup=0.2) or "
-            "--set train.precision=float32"
+            f"step {failed}: {MAX_BAD_STEPS} steps in a row were not finite, even with a smaller "
+            f"learning rate; {trainer.checkpointer.describe_checkpoint()}. Train again with a "
+            f"smaller learning rate (--set train.lr={lr / 3:.1e}), more warmup "
+            "(--set train.warmup=0.2) or --set train.precision=float32"
         )
-    reload(trainer)
-    trainer.state.scale, trainer.state.skipped = LOWER, 0
+    reload_checkpoint(trainer)
+    trainer.state.scale, trainer.state.skipped = LR_FACTOR, 0
     trainer.save()
     line = (
-        f"{PATIENCE} steps in a row were not finite: back to step {trainer.state.step:,}, with "
-        f"a rate of {lr * LOWER:.1e}"
+        f"{MAX_BAD_STEPS} steps in a row were not finite: back to step {trainer.state.step:,}, "
+        f"with a learning rate of {lr * LR_FACTOR:.1e}"
     )
     trainer.reporter(line)
     trainer.run.log(line)
 
 
-def make_room(trainer: "Trainer") -> None:
-    """After memory ran out: go on from the last checkpoint, with batches in more pieces."""
+def shrink_micro_batches(trainer: "Trainer") -> None:
+    """After memory ran out, continue from the last checkpoint with more micro-batches."""
     batch = trainer.batches.at(trainer.state.step)
-    pieces = pieces_that_fit(
-        trainer.step, trainer.task, batch, trainer.reporter, trainer.checkpointer.what_is_left()
-    )
-    reload(trainer)
-    trainer.change(accumulate=pieces)
+    checkpoint = trainer.checkpointer.describe_checkpoint()
+    count = find_micro_batch_count(trainer.step, trainer.task, batch, trainer.reporter, checkpoint)
+    reload_checkpoint(trainer)
+    trainer.change_settings(accumulate=count)
     trainer.save()
 
 
-def reload(trainer: "Trainer") -> None:
-    """Go back to the last checkpoint; what was found and spent since then stays so."""
+def reload_checkpoint(trainer: "Trainer") -> None:
+    """Return to the last checkpoint, but keep the best metric and the time spent so far."""
     best, seconds = trainer.state.best, trainer.state.seconds
     trainer.state = trainer.checkpointer.reload(trainer.step)
     trainer.state.best, trainer.state.seconds = best, seconds
@@ -70,33 +72,45 @@ def reload(trainer: "Trainer") -> None:
         trainer.budget.resume_at(trainer.state.step)
 
 
-def pieces_that_fit(step: Step, task: Task, batch: Batch, reporter: Reporter, left: str) -> int:
-    """The number of pieces in which a batch fits into memory, found by trying."""
+def find_micro_batch_count(
+    step: Step, task: Task, batch: Batch, reporter: Reporter, checkpoint: str
+) -> int:
+    """Find by trial the number of micro-batches with which a batch fits into memory.
+
+    Raises an error, which includes the description of the last checkpoint, unless
+    `shrink_on_oom` is set.
+    """
     settings, rows = step.settings, len(next(iter(batch.values())))
-    pieces = settings.accumulate
+    count = settings.accumulate
     length = step.network.context or next(iter(batch.values())).shape[-1]
-    while pieces < rows:
-        pieces = min(2 * pieces, rows)
-        if step.fits(batch, pieces):
+    while count < rows:
+        count = min(2 * count, rows)
+        if step.fits_in_memory(batch, count):
             break
     else:
-        raise TooLongError(length, shorter_context(step, task, settings))
-    problem = f"a batch of {rows} x {length} tokens needs more memory than there is"
+        raise ContextTooLongError(length, find_shorter_context(step, task, settings))
+    problem = f"out of memory with a batch of {rows} x {length} tokens"
     if not settings.shrink_on_oom:
         raise GlassError(
-            f"{problem}; in {pieces} pieces it fits, with the same result (but for the chance of "
-            f"dropout): --shrink-on-oom does so, or --set train.accumulate={pieces}; {left}"
+            f"{problem}; in {count} micro-batches it fits, with the same result except for "
+            f"dropout: use --shrink-on-oom or --set train.accumulate={count}; {checkpoint}"
         )
-    reporter(f"{problem}: it is read in {pieces} pieces, with the same result (but for dropout)")
-    return pieces
+    reporter(
+        f"{problem}: it is split into {count} micro-batches, with the same result except for "
+        "dropout"
+    )
+    return count
 
 
-def shorter_context(step: Step, task: Task, settings: TrainingSettings) -> int:
-    """The longest of half, a quarter, ... of a context with which one example fits; 0: none."""
+def find_shorter_context(step: Step, task: Task, settings: TrainingSettings) -> int:
+    """Return the longest of a half, a quarter, ... of the context with which one example fits.
+
+    0 if none fits.
+    """
     context = step.network.context or 0
     while context > 8:
         context //= 2
         batch = task.dataset.train_batches(settings.batch, context, settings.seed).at(0)
-        if step.fits(batch, len(next(iter(batch.values())))):
+        if step.fits_in_memory(batch, len(next(iter(batch.values())))):
             return context
     return 0

@@ -1,4 +1,4 @@
-"""What a person asks for, from a command, a recipe or Python, sorted and checked."""
+"""What to train: the options of a command, a recipe or Python, merged and checked."""
 
 import os
 from collections.abc import Iterable
@@ -18,27 +18,28 @@ from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.settings import TrainingSettings
 
 BUDGETS = ("steps", "epochs", "minutes")
-GENTLE = 0.2  # of the rate, for weights that have learnt already
+FINETUNE_LR_FACTOR = 0.2  # on the learning rate, for weights that are trained already
 
 
 @dataclass(frozen=True)
 class Request:
-    """Data, how to learn, and settings of the model: a recipe's, and those of `--set`."""
+    """A task with its data, its training settings and the settings of its model."""
 
     spec: TaskSpec
     data: DataRequest
-    learning: TrainingSettings
-    table: dict[str, Any]
-    settings: list[str]
+    training: TrainingSettings
+    recipe_model: dict[str, Any]  # the model table of the recipe
+    model_settings: list[str]  # model settings of `--set`, as NAME=VALUE
 
     @classmethod
     def of(
         cls, task: str | None, data: Iterable[str | Path], config: str | Path | None,
-        settings: Iterable[str], options: dict[str, Any], *, anew: bool = True,
+        settings: Iterable[str], options: dict[str, Any], *, from_scratch: bool = True,
     ) -> "Request":  # fmt: skip
-        """`options` are `valid`, `extend` and any setting of the data or of training.
+        """Merge and check the arguments of `train`.
 
-        What does not start anew learns at a smaller rate, unless another is asked for.
+        `options` are `valid`, `extend` and any setting of the data or of training. The default
+        learning rate is smaller unless the weights are trained `from_scratch`.
         """
         files, settings, options = list(data), list(settings), dict(options)
         if config and task is not None and task not in TASKS:
@@ -48,115 +49,122 @@ class Request:
             raise GlassError(f"{config} is a recipe for {recipe.task}, not for {task}")
         spec = find_task(recipe.task)
         valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
-        anew = anew or any(setting.startswith("train.lora=") for setting in settings)
-        told = chosen(settings, "train.")
-        if any(setting.partition("=")[0] in BUDGETS for setting in told):
+        from_scratch = from_scratch or any(
+            setting.startswith("train.lora=") for setting in settings
+        )
+        train_settings = select_settings(settings, "train.")
+        if any(setting.partition("=")[0] in BUDGETS for setting in train_settings):
             options = {n: v for n, v in options.items() if n not in BUDGETS}
             kept = {n: v for n, v in recipe.train.items() if n not in BUDGETS}
-            recipe = replace(recipe, train=kept)  # one budget takes the place of another
-        learning, reading = sort_options(spec, recipe, options, anew=anew)
-        learning = override(learning, *told)
-        check_batch_unit(spec, learning)
-        find_optimizer(learning.optimizer)  # a wrong name is found before anything is read
-        learning = replace(learning, device=find_device(learning.device))
-        if (learning.threads or 1) > most_threads():
+            recipe = replace(recipe, train=kept)  # the budget of --set replaces all others
+        training, reading = sort_options(spec, recipe, options, from_scratch=from_scratch)
+        training = override(training, *train_settings)
+        check_batch_unit(spec, training)
+        find_optimizer(training.optimizer)  # refuses a wrong name before any data is read
+        training = replace(training, device=find_device(training.device))
+        if (training.threads or 1) > max_threads():
             raise GlassError(
-                f"threads must be at most {most_threads()} on this machine, which has "
-                f"{os.cpu_count()} cores, not {learning.threads}"
+                f"threads must be at most {max_threads()} on this machine, which has "
+                f"{os.cpu_count()} cores, got {training.threads}"
             )
         request = DataRequest(
-            **vars(reading), files=existing(files), valid=existing(valid), extend=extend,
-            seed=learning.seed,
+            **vars(reading), files=check_paths(files), valid=check_paths(valid), extend=extend,
+            seed=training.seed,
         )  # fmt: skip
-        return cls(spec, request, learning, dict(recipe.model), chosen(settings, "model."))
+        return cls(spec, request, training, dict(recipe.model), select_settings(settings, "model."))
 
-    def check(self, *, anew: bool) -> None:
-        """Refuse what would otherwise be passed over in silence."""
-        given, name = self.data, self.spec.name
-        if given.extend and anew:
+    def check(self, *, from_scratch: bool) -> None:
+        """Refuse options that would have no effect."""
+        data, name = self.data, self.spec.name
+        if data.extend and from_scratch:
+            raise GlassError("--extend adds tokens to a trained model's tokenizer: add --from")
+        if data.extend and self.training.lora:
+            raise GlassError("--extend needs trainable token embeddings: leave out --lora")
+        if not from_scratch and (data.tokenizer or data.vocab):
             raise GlassError(
-                "extend adds to the tokenizer of a model to start from: name it, --from"
+                "the model of --from has a tokenizer: leave out --tokenizer and --vocab"
             )
-        if given.extend and self.learning.lora:
-            raise GlassError("lora leaves the table of tokens as it is: new ones cannot be learnt")
-        if not anew and (given.tokenizer or given.vocab):
-            raise GlassError("a model to start from has a tokenizer: no --tokenizer and no --vocab")
-        if given.group and name != "classify":
-            raise GlassError(f"{name} has no groups of rows: leave out --group")
-        if (*given.files, *given.valid).count(Path("-")) > 1:
-            raise GlassError("standard input can be read only once: name a file beside -")
+        if data.group and name != "classify":
+            raise GlassError(f"--group is for classify, not for {name}: leave it out")
+        if (*data.files, *data.valid).count(Path("-")) > 1:
+            raise GlassError("standard input can be read only once: use a file for the other")
 
 
 def sort_options(
-    spec: TaskSpec, recipe: Recipe, options: dict[str, Any], *, anew: bool = True
+    spec: TaskSpec, recipe: Recipe, options: dict[str, Any], *, from_scratch: bool = True
 ) -> tuple[TrainingSettings, DataOptions]:
-    """What was asked for, over what the recipe says, over what suits the task."""
+    """Return the training settings and the data options.
+
+    `options` take precedence over the recipe, and the recipe over the defaults of the task.
+    """
     names = (TrainingSettings.__dataclass_fields__, DataOptions.__dataclass_fields__)
     for name in options:
         if name not in names[0] and name not in names[1]:
             raise GlassError(
-                f"there is no setting {name!r}{did_you_mean(name, [*names[0], *names[1]])}"
+                f"unknown setting {name!r}{did_you_mean(name, [*names[0], *names[1]])}"
             )
-    given = {name: value for name, value in options.items() if value is not None}
-    mine, told = ({n: v for n, v in given.items() if n in those} for those in names)
-    suits, lora = dict(spec.train_settings), mine.get("lora") or recipe.train.get("lora")
-    if not anew and not lora:
-        suits["lr"] *= GENTLE
-    said = {**suits, **recipe.train}
-    if any(name in mine for name in BUDGETS):
-        said = {n: v for n, v in said.items() if n not in BUDGETS}
-    learning = from_dict(TrainingSettings, {**said, **mine}, "train.")
-    return learning, from_dict(DataOptions, {**recipe.data, **told}, "data.")
+    options = {name: value for name, value in options.items() if value is not None}
+    training, reading = ({n: v for n, v in options.items() if n in fields} for fields in names)
+    defaults, lora = dict(spec.train_settings), training.get("lora") or recipe.train.get("lora")
+    if not from_scratch and not lora:
+        defaults["lr"] *= FINETUNE_LR_FACTOR
+    defaults |= recipe.train
+    if any(name in training for name in BUDGETS):
+        defaults = {n: v for n, v in defaults.items() if n not in BUDGETS}
+    settings = from_dict(TrainingSettings, {**defaults, **training}, "train.")
+    return settings, from_dict(DataOptions, {**recipe.data, **reading}, "data.")
 
 
 def check_batch_unit(spec: TaskSpec, settings: TrainingSettings) -> None:
-    """Refuse a batch in the unit that the task does not count in."""
+    """Refuse a batch size in examples for a task that counts tokens, and vice versa."""
     unit, other = "batch_size", "batch_tokens"
     if other in spec.train_settings:
         unit, other = other, unit
     if getattr(settings, other) is not None:
-        what = "tokens" if unit == "batch_tokens" else "examples"
-        raise GlassError(f"{spec.name} counts a batch in {what}: set train.{unit}, not {other}")
+        counted = "tokens" if unit == "batch_tokens" else "examples"
+        raise GlassError(
+            f"a batch of {spec.name} is counted in {counted}: set train.{unit}, not train.{other}"
+        )
 
 
-def existing(names: Iterable[str | Path]) -> tuple[Path, ...]:
-    """Names as paths that there are; - is standard input."""
+def check_paths(names: Iterable[str | Path]) -> tuple[Path, ...]:
+    """Return names as paths that exist; `-` is standard input."""
     paths = tuple(map(Path, [names] if isinstance(names, str | Path) else names))
     for path in paths:
         if str(path) != "-" and not path.exists():
-            raise GlassError(f"there is no file {path}")
+            raise GlassError(f"{path} does not exist")
     return paths
 
 
-def chosen(settings: Iterable[str], prefix: str) -> list[str]:
-    """The settings of one table, without its name."""
+def select_settings(settings: Iterable[str], prefix: str) -> list[str]:
+    """Return the settings of `--set` with a prefix, without the prefix."""
     for setting in settings:
         if not setting.startswith(("model.", "train.")):
             raise GlassError(f"{setting!r} must start with model. or train.")
     return [s.removeprefix(prefix) for s in settings if s.startswith(prefix)]
 
 
-def most_threads() -> int:
-    """Far more threads than cores only wait for each other, and at last the process dies."""
+def max_threads() -> int:
+    """Return the limit of threads: far more than there are cores can crash the process."""
     return max(64, 4 * (os.cpu_count() or 1))
 
 
 def find_device(name: str) -> str:
-    """The device of that name, or the best that there is."""
+    """Return the device of that name; "auto" is the best one of this machine."""
     if name == "auto":
         return best_device()
     if not has_device(name):
-        raise GlassError(f"there is no device {name!r} here; there is {best_device()}")
+        raise GlassError(f"this machine has no device {name!r}; available: {best_device()}")
     return name
 
 
 def has_device(name: str) -> bool:
     try:
         return torch.device(name).type in ("cpu", best_device())
-    except RuntimeError:  # nothing has that name
+    except RuntimeError:  # torch does not know the name
         return False
 
 
 def best_device() -> str:
-    there = torch.accelerator.current_accelerator(check_available=True)
-    return "cpu" if there is None else there.type
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    return "cpu" if accelerator is None else accelerator.type

@@ -1,4 +1,4 @@
-"""A run folder: settings, log, figures, plots, and the weights `best/` and `last/`."""
+"""A run folder: settings, log, metrics, plots, and the weights in `best/` and `last/`."""
 
 import contextlib
 import json
@@ -33,12 +33,12 @@ from glassformer.text.tokenizer import Tokenizer
 
 METRICS, LOG, ENVIRONMENT, CHECKSUMS = "metrics.jsonl", "train.log", "env.json", "checksums.json"
 REQUEST, SCHEDULE = "request.json", "schedule.log"
-BASELINE = "baseline"  # the model that only counts, in a folder of its own
-GROWING = (METRICS, LOG, SCHEDULE, "skipped.jsonl")
+BASELINE = "baseline"  # subfolder of the baseline model
+APPENDED_FILES = (METRICS, LOG, SCHEDULE, "skipped.jsonl")
 
 
-def environment() -> dict[str, Any]:
-    """What the numbers may depend on."""
+def read_environment() -> dict[str, Any]:
+    """Return the versions and the thread count, on which numerical results may depend."""
     return {
         "glassformer": version("glassformer"),
         "torch": torch.__version__,
@@ -49,58 +49,59 @@ def environment() -> dict[str, Any]:
 
 
 class Run:
-    """Where a training run keeps what it does."""
+    """The folder of a training run."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.cache = path, path / "cache"
-        self.board: Any = None  # TensorBoard's writer, if it is wanted
-        self.known: dict[tuple[str, int, int], str] = {}  # SHA-256 by name, size and time
+        self.tensorboard: Any = None  # a SummaryWriter, if one is open
+        self.hashes: dict[tuple[str, int, int], str] = {}  # SHA-256 by name, size, mtime
 
     @classmethod
     def create(cls, path: Path, *, overwrite: bool = False) -> "Run":
+        """Create a run folder; with `overwrite`, move an existing one to `backup`."""
         run = cls(path)
         if path.exists() and any(path.iterdir()):
             if not overwrite:
-                raise GlassError(f"{path} exists already: choose another --run, or --overwrite it")
+                raise GlassError(f"{path} already exists: choose another --run, or --overwrite it")
             if not (path / REQUEST).exists():
-                raise GlassError(f"{path} is no run, so it is not overwritten")
-            with run.held():
-                shutil.rmtree(path) if run.aside.exists() else path.rename(run.aside)
+                raise GlassError(f"{path} is not a run folder, so it is not overwritten")
+            with run.lock():
+                shutil.rmtree(path) if run.backup.exists() else path.rename(run.backup)
         run.cache.mkdir(parents=True)
         return run
 
     @property
-    def aside(self) -> Path:
-        """Where a run that is to be replaced waits until the new one has begun."""
+    def backup(self) -> Path:
+        """Where an overwritten run is kept until the first checkpoint of the new one."""
         return self.path.with_name(f".{self.path.name}.old")
 
-    def give_up(self) -> None:
-        """Nothing was learnt: take the folder away, and put back what it was to replace."""
+    def discard(self) -> None:
+        """Delete the folder, and restore the run that it was to replace."""
         shutil.rmtree(self.path, ignore_errors=True)
-        if self.aside.exists():
-            self.aside.rename(self.path)
+        if self.backup.exists():
+            self.backup.rename(self.path)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Nobody else trains here; what a killed process left half done is put right."""
+    def lock(self) -> Iterator[None]:
+        """Lock the folder for this process, and repair what a killed process left unfinished."""
         with lock_folder(self.path, f"another process is training in {self.path}"):
             for name in (BEST, LAST):
                 recover_folder(self.path / name)
             yield
 
     def describe(self, tables: dict[str, Any], tokenizer: Tokenizer | None) -> None:
-        """Write down what was decided, before the first step."""
+        """Write the config, the tokenizer and the environment, before the first step."""
         if tokenizer is not None:
             write_file(self.path / checkpoint.TOKENIZER, tokenizer.to_json())
-        write_file(self.path / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
+        write_file(self.path / ENVIRONMENT, json.dumps(read_environment(), indent=2) + "\n")
         write_file(self.path / checkpoint.CONFIG, config.to_toml(tables))
 
-    def changed(self) -> list[tuple[str, Any]]:
-        """What the numbers may depend on and is not as it was, with what it was."""
-        then, now = read_json(self.path / ENVIRONMENT), environment()
-        if not isinstance(then, dict):
-            raise GlassError(f"{self.path / ENVIRONMENT} is no table of versions")
-        return [(n, then.get(n, "unknown")) for n in now if then.get(n) != now[n]]
+    def compare_environment(self) -> list[tuple[str, Any, Any]]:
+        """Return name, old value and new value of what changed since the run was created."""
+        old, new = read_json(self.path / ENVIRONMENT), read_environment()
+        if not isinstance(old, dict):
+            raise GlassError(f"{self.path / ENVIRONMENT} is corrupted: expected an object")
+        return [(n, old.get(n, "unknown"), new[n]) for n in new if old.get(n) != new[n]]
 
     def log(self, line: str) -> None:
         with (
@@ -109,136 +110,144 @@ class Run:
         ):
             file.write(line + "\n")
 
-    def note(self, kind: str, *, step: int, **values: Any) -> None:
-        """A line of metrics.jsonl; its kind is train, skipped, validation or final."""
+    def log_metrics(self, kind: str, *, step: int, **values: Any) -> None:
+        """Append a line to metrics.jsonl; `kind` is train, skipped, validation or final."""
         path = self.path / METRICS
         with wrap_write_errors(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
-        if self.board:
-            part = {"train": "training"}.get(kind, "validation")
+        if self.tensorboard:
+            prefix = {"train": "training"}.get(kind, "validation")
             for name, value in values.items():
                 if isinstance(value, float):
-                    self.board.add_scalar(f"{part}/{name}", value, step)
-            self.board.flush()
+                    self.tensorboard.add_scalar(f"{prefix}/{name}", value, step)
+            self.tensorboard.flush()
 
-    def open_board(self) -> None:
-        """Write every figure for TensorBoard too, from here on."""
+    def open_tensorboard(self) -> None:
+        """Write all further metrics for TensorBoard too."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise GlassError(
-                "train.tensorboard needs pip install 'glassformer[tensorboard]'"
+                "train.tensorboard needs TensorBoard: pip install 'glassformer[tensorboard]'"
             ) from None
-        self.board = SummaryWriter(str(self.path / "tensorboard"))  # type: ignore[no-untyped-call,unused-ignore]
+        self.tensorboard = SummaryWriter(str(self.path / "tensorboard"))  # type: ignore[no-untyped-call,unused-ignore]
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Every figure so far; a last line that was cut short by a kill counts not."""
+        """Return the lines of metrics.jsonl, without an incomplete last one."""
         file = self.path / METRICS
         text = read_text(file) if file.exists() else ""
         lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
         with wrap_read_errors(file):
-            found = [json.loads(line) for line in lines]
-        for number, figures in enumerate(found, start=1):
-            match figures:
+            metrics = [json.loads(line) for line in lines]
+        for number, values in enumerate(metrics, start=1):
+            match values:
                 case {"kind": str(), "step": int()}:
                     pass
                 case _:
-                    raise GlassError(f"{file}:{number} is damaged: it says no step")
-        return found
+                    raise GlassError(f"{file}:{number} is corrupted: expected a kind and a step")
+        return metrics
 
-    def forget_after(self, step: int) -> None:
-        """Take back the figures of steps that will be gone through again."""
-        kept = [figures for figures in self.metrics() if figures.get("step", 0) <= step]
-        write_file(self.path / METRICS, "".join(json.dumps(figures) + "\n" for figures in kept))
+    def drop_metrics_after(self, step: int) -> None:
+        """Delete the metrics of steps that will be repeated."""
+        kept = [values for values in self.metrics() if values.get("step", 0) <= step]
+        write_file(self.path / METRICS, "".join(json.dumps(values) + "\n" for values in kept))
         self.seal()
 
-    # --- damage -----------------------------------------------------------------------------------
+    # --- checksums --------------------------------------------------------------------------------
 
     def seal(self) -> None:
-        """Note what every file but the weights is; one that grows is noted up to here."""
-        notes = {}
+        """Write the size and SHA-256 of every file except the weights, which have manifests."""
+        entries = {}
         for file in sorted(self.path.rglob("*")):
             name = file.relative_to(self.path).as_posix()
-            hidden = name.startswith(".") or name.split("/")[0] in (BEST, LAST, BASELINE, CHECKSUMS)
-            if file.is_file() and not hidden:
+            top = name.split("/")[0]
+            is_excluded = top.startswith(".") or top in (BEST, LAST, BASELINE, CHECKSUMS)
+            if file.is_file() and not is_excluded:
                 stat = file.stat()
                 key = (name, stat.st_size, stat.st_mtime_ns)
-                if key not in self.known:
-                    self.known[key] = hash_file(file, stat.st_size)
-                notes[name] = {"bytes": stat.st_size, "sha256": self.known[key]}
-        write_file(self.path / CHECKSUMS, json.dumps({"files": notes}, indent=2) + "\n")
+                if key not in self.hashes:
+                    self.hashes[key] = hash_file(file, stat.st_size)
+                entries[name] = {"bytes": stat.st_size, "sha256": self.hashes[key]}
+        write_file(self.path / CHECKSUMS, json.dumps({"files": entries}, indent=2) + "\n")
 
-    def require(self, *only: str) -> None:
-        """An error that names what is damaged of the files whose names begin so."""
-        wrong = self.damage(only)
-        if wrong:
-            raise GlassError("; ".join(wrong))
+    def verify(self, *prefixes: str) -> None:
+        """Raise an error that names the corrupted files among those with these prefixes."""
+        problems = self.find_damage(prefixes)
+        if problems:
+            raise GlassError("; ".join(problems))
 
-    def damage(self, only: tuple[str, ...] = ()) -> list[str]:
-        """What is wrong with the files that were noted, or with some of them, a line for each."""
+    def find_damage(self, prefixes: tuple[str, ...] = ()) -> list[str]:
+        """Compare files with their checksums; return a line for each that differs.
+
+        `prefixes` of names select the files; by default all are compared.
+        """
+        checksums = self.path / CHECKSUMS
         try:
-            noted = read_json(self.path / CHECKSUMS)
+            content = read_json(checksums)
         except GlassError as error:
             return [str(error)]
-        match noted:
-            case {"files": dict(notes)}:
+        match content:
+            case {"files": dict(entries)}:
                 pass
             case _:
-                return [f"{self.path / CHECKSUMS} is damaged: it lists no files"]
-        found = []
-        for name, note in notes.items():
-            if only and not name.startswith(only):
+                return [f"{checksums} is corrupted: it lists no files"]
+        problems = []
+        for name, entry in entries.items():
+            if prefixes and not name.startswith(prefixes):
                 continue
             file = self.path / name
-            match note:
+            match entry:
                 case {"bytes": int(size), "sha256": str(sha256)}:
                     pass
                 case _:
-                    found.append(f"{self.path / CHECKSUMS} is damaged at {name}")
+                    problems.append(f"{checksums} is corrupted at {name}")
                     continue
             if is_outside(self.path, file):
-                found.append(f"{self.path / CHECKSUMS} is damaged: {name!r} leads out of the run")
+                problems.append(f"{checksums} is corrupted: {name!r} is outside of the run folder")
                 continue
-            if wrong := changed_file(file, name, size, sha256):
-                found.append(wrong)
-        return found
+            if problem := check_file(file, name, size, sha256):
+                problems.append(problem)
+        return problems
 
 
-def changed_file(file: Path, name: str, size: int, sha256: str) -> str | None:
-    """What is wrong with a file that was noted; one that grows is compared up to its old end."""
-    grows = name in GROWING or name.startswith("tensorboard/")
+def check_file(file: Path, name: str, size: int, sha256: str) -> str | None:
+    """Compare a file with its recorded size and SHA-256; return the problem, or None.
+
+    Files that are only appended to are compared up to their recorded size.
+    """
+    may_grow = name in APPENDED_FILES or name.startswith("tensorboard/")
     try:
         if not file.is_file():
             return f"{file} is missing"
-        now = file.stat().st_size
-        if now != size and not (grows and now > size):
-            return f"{file} is damaged: {now} bytes, not {size}"
-        same = hash_file(file, size) == sha256
+        current_size = file.stat().st_size
+        if current_size != size and not (may_grow and current_size > size):
+            return f"{file} is corrupted: expected {size:,} bytes, got {current_size:,}"
+        is_same = hash_file(file, size) == sha256
     except OSError as error:
         return f"{file}: {error.strerror}"
-    return None if same else f"{file} is damaged: its content is not what was written"
+    return None if is_same else f"{file} is corrupted: its SHA-256 is not the recorded one"
 
 
 def damage(path: Path) -> list[str]:
-    """What is wrong with a run, or with a folder that holds a model: a line for each file."""
-    inner = [one for name in (BEST, LAST, BASELINE) if (one := find_subfolder(path, name))]
-    found = Run(path).damage() if (path / CHECKSUMS).exists() else []
-    if not inner and not (path / MANIFEST).exists():
-        raise GlassError(f"{path} is neither a run nor a model of ours")
+    """Return a line for each missing or corrupted file of a run folder or a model folder."""
+    subfolders = [sub for name in (BEST, LAST, BASELINE) if (sub := find_subfolder(path, name))]
+    problems = Run(path).find_damage() if (path / CHECKSUMS).exists() else []
+    if not subfolders and not (path / MANIFEST).exists():
+        raise GlassError(f"{path} is not a run folder and not a model folder")
     if (path / CHECKSUMS).exists() and not (path / BEST).is_dir():
-        found.append(f"{path / BEST} is missing: nothing was judged yet, or it was taken away")
-    if inner and not (path / CHECKSUMS).exists():
-        found.append(f"{path / CHECKSUMS} is missing")
-    for folder in inner or [path]:
+        problems.append(f"{path / BEST} is missing: it was deleted, or nothing was evaluated yet")
+    if subfolders and not (path / CHECKSUMS).exists():
+        problems.append(f"{path / CHECKSUMS} is missing")
+    for folder in subfolders or [path]:
         try:
             verify_manifest(folder)
         except GlassError as error:
-            found.append(str(error))
-    return found
+            problems.append(str(error))
+    return problems
 
 
 def next_run(folder: Path, task: str) -> Path:
-    """The first of runs/TASK-1, -2, ... that is free."""
+    """Return the first of TASK-1, TASK-2, ... in the folder that does not exist."""
     number = 1
     while (folder / f"{task}-{number}").exists():
         number += 1

@@ -1,4 +1,4 @@
-"""The settings of a training run, and the rate at each step."""
+"""The settings of a training run, and the learning-rate schedule."""
 
 import math
 from dataclasses import dataclass
@@ -7,75 +7,108 @@ from typing import Literal
 from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
 
-MINUTES = 5.0  # the budget where none is given
+MINUTES = 5.0  # the budget if none is given
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    steps: int | None = None  # one of steps, epochs, minutes is the budget
+    """Each setting is described by the comment above it."""
+
+    # Budget in optimizer steps; at most one of steps, epochs and minutes may be set.
+    steps: int | None = None
+    # Budget in passes over the training data.
     epochs: float | None = None
+    # Budget in minutes of wall-clock time; 5 if no budget is set.
     minutes: float | None = None
-    batch_size: int | None = None  # examples in a batch, for tasks that count in examples
-    batch_tokens: int | None = None  # tokens in a batch, padding included, for the other tasks
-    accumulate: int = 1  # pieces that a batch is read in: the same result in less memory
-    shrink_on_oom: bool = False  # whether to do so by itself when memory runs out
-    parameters: int | None = None  # about so many: the width is chosen for that
+    # Examples per batch, for tasks that count examples; if unset, the task decides.
+    batch_size: int | None = None
+    # Tokens per batch including padding, for tasks that count tokens; if unset, the task decides.
+    batch_tokens: int | None = None
+    # Micro-batches per batch: more need less memory and give the same gradient; 1 is no splitting.
+    accumulate: int = 1
+    # Whether to raise `accumulate`, or shorten the context, when memory runs out; off by default.
+    shrink_on_oom: bool = False
+    # Approximate number of parameters, met by choosing the model's dim; if unset, dim stays.
+    parameters: int | None = None
+    # Peak learning rate; most tasks set their own default.
     lr: float = 1e-3
-    warmup: float = 0.05  # of the steps
+    # Fraction of the budget over which the learning rate rises to its peak.
+    warmup: float = 0.05
+    # Shape of the learning rate after the warmup; "constant" decays in the last fifth only.
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    min_lr_ratio: float = (
-        0.1  # of the rate, at the end; a constant rate falls to it in the last fifth
-    )
-    weight_decay: float = 0.1  # of the weights
-    freeze: tuple[str, ...] = ()  # patterns of the names of weights that stay as they are
-    layer_lr_decay: float = 1.0  # of the rate, for each block further from the end
-    lora: int = 0  # the rank of what is trained beside weights that stay; 0: all weights learn
-    optimizer: str = "adamw"  # by its name in OPTIMIZERS
+    # Final learning rate as a fraction of the peak.
+    min_lr_ratio: float = 0.1
+    # AdamW's decoupled weight decay for matrices; biases and norm scales do not decay.
+    weight_decay: float = 0.1
+    # Name patterns (as in "blocks.0.*") of parameters that are not trained; none by default.
+    freeze: tuple[str, ...] = ()
+    # Factor on the learning rate for each block further from the output; 1 changes nothing.
+    layer_lr_decay: float = 1.0
+    # Rank of LoRA adapters, trained in place of the weights; 0 trains all weights.
+    lora: int = 0
+    # Name of the optimizer, one of OPTIMIZERS.
+    optimizer: str = "adamw"
+    # Decay per step of AdamW's running mean of squared gradients.
     beta2: float = 0.99
-    clip: float = 1.0  # the largest norm of a gradient
-    label_smoothing: float = 0.0  # of the labels
-    ema_decay: float = 0.0  # how much of the averaged weights stays at each step (EMA); 0: none
-    baseline: bool = True  # whether to see first what counting alone reaches
-    best_metric: str = "loss"  # of the validation: it decides which weights are best
-    patience: int | None = None  # evaluations without a better one until it stops; 0: never;
-    # unless given: half of all so far, and at least 5
-    eval_limit: int | None = None  # tokens or examples of an evaluation during training
+    # Maximum norm of the gradient; larger gradients are scaled down to it.
+    clip: float = 1.0
+    # Fraction of the target probability that is spread over all classes; 0 is none.
+    label_smoothing: float = 0.0
+    # Decay per step of an exponential moving average of the weights; 0 keeps no average.
+    ema_decay: float = 0.0
+    # Whether to fit the task's baseline first, to compare the model with it.
+    baseline: bool = True
+    # Validation metric that decides which weights are saved as the best.
+    best_metric: str = "loss"
+    # Evaluations without improvement before training stops early; 0 is never, and if unset it is
+    # half of the evaluations so far, at least 5.
+    patience: int | None = None
+    # Tokens or examples per evaluation during training; if unset, the task or the deadline decides.
+    eval_limit: int | None = None
+    # Steps between evaluations; if unset, a tenth of the budget.
     evaluate_every: int | None = None
+    # Steps between checkpoints; if unset, the same as between evaluations.
     save_every: int | None = None
+    # Number format of the forward pass; "auto" chooses the faster of float32 and bfloat16.
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    checkpointing: bool = False  # blocks are computed again on the way back, to save memory
-    tensorboard: bool = False  # figures for TensorBoard as well
+    # Whether to recompute activations in the backward pass, to save memory at the cost of time.
+    checkpointing: bool = False
+    # Whether to write the metrics for TensorBoard too.
+    tensorboard: bool = False
+    # Device to train on, as torch names it; "auto" is an accelerator if there is one, else the CPU.
     device: str = "auto"
+    # CPU threads; if unset, torch decides.
     threads: int | None = None
+    # Seed of the initial weights, the order of the data, dropout and the validation split.
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_bounds(vars(self))
         if self.lora and self.freeze:
-            raise GlassError("lora leaves all other weights as they are: freeze says nothing more")
+            raise GlassError("lora and freeze exclude each other: lora freezes all other weights")
         if sum(b is not None for b in (self.steps, self.epochs, self.minutes)) > 1:
-            raise GlassError("give one budget: steps, epochs or minutes")
+            raise GlassError("set only one budget: steps, epochs or minutes")
 
     @property
     def batch(self) -> int:
-        """The size of a batch, in the unit that the task counts in."""
+        """The size of a batch, in the unit that the task counts: examples or tokens."""
         return self.batch_tokens or self.batch_size or 32
 
 
 def lr_at(position: float, total: float, settings: TrainingSettings) -> float:
-    """The learning rate at a position in a budget, in steps or any other unit.
+    """Return the learning rate at a position in a budget, in steps or any other unit.
 
-    It rises to `rate` during the warm-up, then falls as the schedule says.
+    It rises to `settings.lr` during the warmup, then falls as the schedule says.
     """
-    warm = round(total * settings.warmup)
+    warmup = round(total * settings.warmup)
     if settings.warmup:
-        warm = max(warm, min(int(total) // 5, 10))  # a few steps would be a leap
-    if position < warm:
-        return settings.lr * (position + 1) / (warm + 1)
-    done = (position - warm) / max(total - warm, 1)
-    share = {
-        "cosine": (1 + math.cos(math.pi * done)) / 2,
-        "linear": 1 - done,
-        "constant": min((1 - done) / 0.2, 1),
+        warmup = max(warmup, min(int(total) // 5, 10))  # in short runs a few steps are too few
+    if position < warmup:
+        return settings.lr * (position + 1) / (warmup + 1)
+    progress = (position - warmup) / max(total - warmup, 1)
+    fraction = {
+        "cosine": (1 + math.cos(math.pi * progress)) / 2,
+        "linear": 1 - progress,
+        "constant": min((1 - progress) / 0.2, 1),
     }[settings.schedule]
-    return settings.lr * (settings.min_lr_ratio + (1 - settings.min_lr_ratio) * share)
+    return settings.lr * (settings.min_lr_ratio + (1 - settings.min_lr_ratio) * fraction)

@@ -1,4 +1,4 @@
-"""From a request to a trainer at its first step: build, take over, decide, write down."""
+"""From a request to a trainer before its first step."""
 
 import time
 from dataclasses import dataclass, field, replace
@@ -23,7 +23,7 @@ from glassformer.training.baseline import fit, fit_baseline
 from glassformer.training.budget import Budget, Deadline, StepBudget
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluator
-from glassformer.training.memory import TooLongError, total_memory
+from glassformer.training.memory import ContextTooLongError, total_memory
 from glassformer.training.request import Request
 from glassformer.training.run import SCHEDULE, Run
 from glassformer.training.settings import TrainingSettings
@@ -34,62 +34,67 @@ from glassformer.weights import SkipInit
 
 @dataclass(frozen=True)
 class Start:
-    """What a run starts from: an architecture, its settings, and perhaps another model."""
+    """What a run starts from: an architecture, its config, and optionally a trained base model."""
 
     architecture: str
     config: Any
-    base: Path | None = None
-    network: Network | None = None
+    base: Path | None = None  # folder of the base model
+    network: Network | None = None  # of the base model, as is the tokenizer
     tokenizer: Tokenizer | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)  # of the task that the base is for
+    metadata: dict[str, Any] = field(default_factory=dict)  # of the task of the base model
 
     @classmethod
     def of(cls, request: Request, base: str | Path | None, model: str | None) -> "Start":
-        spec, table, settings = request.spec, dict(request.table), request.settings
-        named = table.pop("name", None)
+        """Choose the architecture and its config; load the base model if there is one."""
+        spec, table, settings = request.spec, dict(request.recipe_model), request.model_settings
+        recipe_name = table.pop("name", None)
         if base is None:
-            architecture = resolve(model or named or spec.models[0], spec)
+            architecture = resolve_architecture(model or recipe_name or spec.models[0], spec)
             return cls(architecture, make_config(architecture, spec, table, settings))
         path = Path(base)
         path = find_subfolder(path, BEST) or path
         network, tokenizer, metadata = checkpoint.open_model(path)
         if tokenizer is None:
-            raise GlassError(f"{path} has no tokenizer, so that nothing can be read with it")
+            raise GlassError(f"{path} has no tokenizer: a model to start from needs one")
         if network.has(Trait.FITTED):
-            raise GlassError(f"{path} learnt in one go: count all the data again, without --from")
-        architecture = resolve(registry.model_name(network), spec)
-        if model and resolve(model, spec) != architecture:
-            raise GlassError(f"{path} holds a model that becomes {architecture}, not {model}")
+            raise GlassError(
+                f"{path} was fitted in one pass and cannot be trained further: leave out --from"
+            )
+        architecture = resolve_architecture(registry.model_name(network), spec)
+        if model and resolve_architecture(model, spec) != architecture:
+            raise GlassError(f"the model in {path} becomes {architecture}, not {model}")
         fields = registry.MODELS[architecture].Config.__dataclass_fields__
-        kept: dict[str, Any] = to_dict(network.config)
+        values: dict[str, Any] = to_dict(network.config)
         if "dropout" in spec.model_settings:
-            kept["dropout"] = spec.model_settings["dropout"]
-        kept = {name: value for name, value in (kept | table).items() if name in fields}
-        config = make_config(architecture, spec, kept, settings)
+            values["dropout"] = spec.model_settings["dropout"]
+        values = {name: value for name, value in (values | table).items() if name in fields}
+        config = make_config(architecture, spec, values, settings)
         return cls(architecture, config, path, network, tokenizer, metadata)
 
     def build(self, task: Task, settings: TrainingSettings, reporter: Reporter) -> Network:
-        """The network, with what it takes over from another."""
+        """Build the network, with the weights of the base model where they fit."""
         check_memory(self.architecture, self.config, settings)
         torch.manual_seed(settings.seed)
         network = registry.MODELS[self.architecture](self.config)
         if self.network is None:
             return network
-        same = self.metadata.get("labels") == task.artifacts.metadata.get("labels")
-        head = () if same else network.heads
-        anew = checkpoint.load_matching(network, self.network.state_dict(), but=head)
-        reporter(f"starts from {self.base}" + (f"; anew: {', '.join(anew)}" if anew else ""))
+        has_same_labels = self.metadata.get("labels") == task.artifacts.metadata.get("labels")
+        head = () if has_same_labels else network.heads
+        new = checkpoint.load_matching(network, self.network.state_dict(), but=head)
+        reporter(
+            f"starting from {self.base}" + (f"; re-initialized: {', '.join(new)}" if new else "")
+        )
         if settings.lora:
             add_lora(network, network.stacks, settings.lora)
             for name, parameter in network.named_parameters():
-                parameter.requires_grad_(parameter.requires_grad or name in anew)
+                parameter.requires_grad_(parameter.requires_grad or name in new)
         return network
 
     def adapter(self, settings: TrainingSettings) -> Adapter | None:
         if not settings.lora:
             return None
         if self.base is None:
-            raise GlassError("lora trains beside a model that there is: name it with --from")
+            raise GlassError("--lora needs a trained model to adapt: name it with --from")
         base = self.base.absolute()
         return Adapter(settings.lora, str(base), checkpoint.hash_weights(base))
 
@@ -102,24 +107,24 @@ def set_up(
     reporter: Reporter,
     start_time: float,
 ) -> Trainer:
-    """Build the network, fit the baseline, decide what is open, write all of it down.
+    """Build the network, fit the baseline, choose open settings, and save all of it in the run.
 
-    `began` is when the command began, by the monotonic clock: a deadline counts from there.
+    `start_time` is when the command started, on the monotonic clock; a deadline counts from it.
     """
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    start = replace(start, config=with_sizes(start.config, task))
+    start = replace(start, config=add_data_sizes(start.config, task))
     if settings.parameters and start.base is None:
-        config = of_size(start.architecture, start.config, settings.parameters)
+        config = scale_to_parameters(start.architecture, start.config, settings.parameters)
         start = replace(start, config=config)
     checkpointer = Checkpointer(run, task, start.adapter(settings))
     network = start.build(task, settings, reporter)
-    if "eos" in start.metadata and task.name == "generate":  # how a text ends stays as it was
+    if "eos" in start.metadata and task.name == "generate":  # keep the base model's end of text
         task.artifacts.metadata["eos"] = start.metadata["eos"]
     if network.has(Trait.FITTED):
-        trainer = fitted_trainer(network, task, settings, checkpointer, reporter)
+        trainer = make_fitted_trainer(network, task, settings, checkpointer, reporter)
     else:
-        batches = first_batches(network, task, settings, reporter)
+        batches = make_batches(network, task, settings, reporter)
         check_metric(network, task, settings)
         baseline: dict[str, Any] = {}
         if settings.baseline and task.spec.baseline_model:
@@ -129,12 +134,12 @@ def set_up(
         state.setup = time.monotonic() - start_time
         budget = make_budget(network, settings, run, state)
         trainer = Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
-    write_down(start, trainer)
+    save_setup(start, trainer)
     return trainer
 
 
 def make_budget(network: Network, settings: TrainingSettings, run: Run, state: State) -> Budget:
-    """What is left to do, after a state: nothing for what is fitted in one pass."""
+    """Return the budget of a run at a state; 0 steps for a model that is fitted in one pass."""
     if network.has(Trait.FITTED):
         return StepBudget(0)
     if settings.minutes is None:
@@ -145,53 +150,52 @@ def make_budget(network: Network, settings: TrainingSettings, run: Run, state: S
         spent=state.setup + state.seconds,
         setup=state.setup,
     )
-    deadline.evaluated = state.evaluated
-    deadline.evaluation = state.evaluated / max(state.evals, 1)
+    deadline.total_eval_seconds = state.evaluated
+    deadline.eval_seconds = state.evaluated / max(state.evals, 1)
     deadline.resume_at(state.step)
     return deadline
 
 
-def first_batches(
+def make_batches(
     network: Network, task: Task, settings: TrainingSettings, reporter: Reporter
 ) -> Batches:
-    """The batches of a run; what cannot be trained on is found before anything is written."""
+    """Return the batches of a run; data that cannot be trained on raises an error here."""
     batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
     batches.at(0)
     if batches.truncated:
         context = network.context or 0
-        way = f"--set model.context={2 * context} reads more of them"
         reporter(
-            f"{batches.truncated:,} texts are longer than the context of {context} and are cut; "
-            f"{way}"
+            f"{batches.truncated:,} texts are longer than the context of {context} tokens and are "
+            f"truncated; to use more of them: --set model.context={2 * context}"
         )
     return batches
 
 
 def check_metric(network: Network, task: Task, settings: TrainingSettings) -> None:
-    """Refuse a metric that the task does not have, before anything is trained by it."""
+    """Refuse a `best_metric` that the task does not have."""
     if settings.best_metric != "loss":
         metrics, _ = task.evaluate(network.eval(), task.spec.eval_limit)
-        Evaluator(task, settings).value_of(metrics)
+        Evaluator(task, settings).metric_value(metrics)
 
 
-def fitted_trainer(
+def make_fitted_trainer(
     network: Network,
     task: Task,
     settings: TrainingSettings,
     checkpointer: Checkpointer,
     reporter: Reporter,
 ) -> Trainer:
-    """A trainer with nothing left to do: its network is fitted in one pass."""
+    """Fit a network in one pass; return a trainer for it with a budget of 0 steps."""
     start_time = time.monotonic()
-    share = fit(task, network)
-    if share < 1:
-        reporter(f"more would not fit into memory: it counts the first {share:.1%} of the text")
+    fraction = fit(task, network)
+    if fraction < 1:
+        reporter(f"fitted on the first {fraction:.1%} of the text, to limit memory")
     settings = replace(settings, precision="float32")
     batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
     step = Step(network, task.objective, settings)
     trainer = Trainer(step, task, batches, StepBudget(0), checkpointer, reporter)
     trainer.state.seconds = time.monotonic() - start_time
-    trainer.state.predictions = round(task.dataset.predictions * share)
+    trainer.state.predictions = round(task.dataset.predictions * fraction)
     return trainer
 
 
@@ -199,26 +203,29 @@ def tune(
     start: Start, network: Network, task: Task, batches: Batches, settings: TrainingSettings,
     reporter: Reporter,
 ) -> tuple[Start, Network, Batches, TrainingSettings]:  # fmt: skip
-    """Decide what is open; where not even one text fits into memory, with a shorter context."""
+    """Choose open settings; shorten the context if not even one sequence fits into memory."""
     while True:
-        shorter = 0
+        max_context = 0
         try:
             decided = Autotune(network, task, batches, reporter).decide(settings)
-        except TooLongError as error:
-            if not settings.shrink_on_oom or not error.fits:
+        except ContextTooLongError as error:
+            if not settings.shrink_on_oom or not error.max_context:
                 raise
-            shorter = error.fits  # built below, when the error is gone and what it kept alive
-        if not shorter:
+            max_context = error.max_context  # used below, when the error no longer holds tensors
+        if not max_context:
             return start, network.train(), batches, decided
-        reporter(f"a context of {shorter} in place of {network.context} fits into memory")
-        start = replace(start, config=replace(start.config, context=shorter))
-        del network  # before the next is built: memory is short
+        reporter(
+            f"out of memory with a context of {network.context} tokens: it is shortened to "
+            f"{max_context}"
+        )
+        start = replace(start, config=replace(start.config, context=max_context))
+        del network  # frees its memory before the next one is built
         network = start.build(task, settings, reporter)
-        batches = task.dataset.train_batches(settings.batch, shorter, settings.seed)
+        batches = task.dataset.train_batches(settings.batch, max_context, settings.seed)
 
 
-def write_down(start: Start, trainer: Trainer) -> None:
-    """Save what was decided, before the first step, and report it."""
+def save_setup(start: Start, trainer: Trainer) -> None:
+    """Save the first checkpoint and all settings, before the first step, and report them."""
     run, network, settings, task = trainer.run, trainer.network, trainer.settings, trainer.task
     trainer.save()
     tables = {
@@ -229,89 +236,101 @@ def write_down(start: Start, trainer: Trainer) -> None:
     run.describe(tables, task.artifacts.tokenizer)
     run.seal()
     if settings.tensorboard:
-        run.open_board()
+        run.open_tensorboard()
     size = sum(p.numel() for p in network.parameters())
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    part = "" if trained in (0, size) else f", of which {trained:,} learn"
+    part = "" if trained in (0, size) else f", {trained:,} of them trained"
     if network.has(Trait.FITTED):
-        what = f"{size:,} numbers, counted in one go"
+        summary = f"{size:,} numbers, fitted in one pass"
     else:
-        plan = f"{settings.minutes:g} minutes" if settings.minutes else f"{settings.steps:,} steps"
-        what = f"{size:,} parameters{part}; {plan}"
-    trainer.reporter(f"{start.architecture}: {what}; run folder {run.path}")
+        summary = f"{size:,} parameters{part}; {format_budget(settings)}"
+    trainer.reporter(f"{start.architecture}: {summary}; run folder {run.path}")
 
 
-def resolve(architecture: str, spec: TaskSpec) -> str:
-    """The architecture that another one becomes for a task."""
+def format_budget(settings: TrainingSettings) -> str:
+    if settings.minutes:
+        return f"{settings.minutes:g} minute{'' if settings.minutes == 1 else 's'}"
+    return f"{settings.steps:,} step{'' if settings.steps == 1 else 's'}"
+
+
+def resolve_architecture(architecture: str, spec: TaskSpec) -> str:
+    """Return the variant of an architecture for a task, such as bert_classifier for bert."""
     return spec.task_variants.get(architecture, architecture)
 
 
-def with_sizes(config: Any, task: Task) -> Any:
-    """The settings of a model, with those that the data decides."""
-    known, sizes = config.__dataclass_fields__, task.dataset.sizes()
-    return replace(config, **{name: value for name, value in sizes.items() if name in known})
+def add_data_sizes(config: Any, task: Task) -> Any:
+    """Return a config with the sizes that depend on the data, such as `vocab`."""
+    fields, sizes = config.__dataclass_fields__, task.dataset.sizes()
+    return replace(config, **{name: value for name, value in sizes.items() if name in fields})
 
 
-def of_size(architecture: str, config: Any, parameters: int) -> Any:
-    """The settings whose width brings a model nearest to so many parameters."""
-    known = config.__dataclass_fields__
-    if "dim" not in known:
+def scale_to_parameters(architecture: str, config: Any, parameters: int) -> Any:
+    """Return a config whose `dim` brings the model closest to a number of parameters."""
+    fields = config.__dataclass_fields__
+    if "dim" not in fields:
         return config
-    unit = 2 * (config.heads if "heads" in known else 4)
+    unit = 2 * (config.heads if "heads" in fields else 4)
 
-    def wide(times: int) -> Any:
-        dim = unit * times
-        hidden = {"hidden": 4 * dim} if "hidden" in known and config.hidden else {}
+    def scale(factor: int) -> Any:
+        dim = unit * factor
+        hidden = {"hidden": 4 * dim} if "hidden" in fields and config.hidden else {}
         return replace(config, dim=dim, **hidden)
 
-    few, many = 0, 1
-    while count_parameters(architecture, wide(many)) < parameters:
-        few, many = many, 2 * many
-    while many - few > 1:
-        middle = (few + many) // 2
-        if count_parameters(architecture, wide(middle)) < parameters:
-            few = middle
+    low, high = 0, 1
+    while count_parameters(architecture, scale(high)) < parameters:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if count_parameters(architecture, scale(middle)) < parameters:
+            low = middle
         else:
-            many = middle
-    near = [wide(times) for times in (few, many) if times]
-    return min(near, key=lambda one: abs(count_parameters(architecture, one) - parameters))
+            high = middle
+    candidates = [scale(factor) for factor in (low, high) if factor]
+    return min(candidates, key=lambda c: abs(count_parameters(architecture, c) - parameters))
 
 
 def count_parameters(architecture: str, config: Any) -> int:
-    """The parameters that a network has, found without allocating them."""
+    """Count the parameters of a network without allocating them."""
     with torch.device("meta"), SkipInit():
         network = registry.MODELS[architecture](config)
     return sum(p.numel() for p in network.parameters())
 
 
 def check_memory(architecture: str, config: Any, settings: TrainingSettings) -> None:
-    """Refuse a network that cannot be trained in this machine's memory, before it is allocated.
+    """Refuse a network that needs more memory than this machine has, before it is allocated.
 
-    Weights that learn have a gradient and two moments; beside an adapter, or frozen, they do not.
+    Trained weights also need memory for a gradient and two moments; with LoRA or frozen weights,
+    only the weights themselves are counted.
     """
     if settings.device != "cpu":
         return
     count = count_parameters(architecture, config)
     copies = 1 if settings.lora or settings.freeze else 4 + (settings.ema_decay > 0)
-    needed, there = 4 * count * copies / 1e9, total_memory()
-    if needed > there:
+    needed, available = 4 * count * copies / 1e9, total_memory()
+    if needed > available:
         raise GlassError(
-            f"{count:,} parameters need about {needed:,.0f} GB to be trained, and this machine has "
-            f"{there:,.0f} GB: take a smaller model"
+            f"training {count:,} parameters needs about {needed:,.0f} GB of memory, and this "
+            f"machine has {available:,.0f} GB: use a smaller model"
         )
 
 
 def make_config(
     architecture: str, spec: TaskSpec, table: dict[str, Any], settings: list[str]
 ) -> Any:
-    """The architecture's settings: what suits the task, what a recipe says, and what is set."""
+    """Return an architecture's config.
+
+    `settings` (NAME=VALUE) take precedence over `table`, and that over the task's defaults.
+    """
     if architecture not in spec.models:
-        does = [task.name for task in TASKS.values() if architecture in task.models]
-        hint = (
-            f", which does {', '.join(does)}" if does else did_you_mean(architecture, spec.models)
-        )
-        choice = ", ".join(spec.models)
-        raise GlassError(f"{spec.name} is done by {choice}, not by {architecture!r}{hint}")
+        tasks = [task.name for task in TASKS.values() if architecture in task.models]
+        available = f"{spec.name} has the models {', '.join(spec.models)}"
+        if tasks:
+            raise GlassError(
+                f"{architecture!r} is a model for {', '.join(tasks)}, not for {spec.name}; "
+                f"{available}"
+            )
+        hint = did_you_mean(architecture, spec.models) or f"; {available}"
+        raise GlassError(f"unknown model {architecture!r}{hint}")
     kind = registry.MODELS[architecture].Config
-    known = {k: v for k, v in spec.model_settings.items() if k in kind.__dataclass_fields__}
-    return override(from_dict(kind, {**known, **table}, "model."), *settings)
+    defaults = {k: v for k, v in spec.model_settings.items() if k in kind.__dataclass_fields__}
+    return override(from_dict(kind, {**defaults, **table}, "model."), *settings)

@@ -1,4 +1,4 @@
-"""One update: from a batch to gradients, and from there to better weights."""
+"""One optimizer step: from a batch to gradients to updated weights."""
 
 import math
 from collections.abc import Generator
@@ -17,54 +17,54 @@ from glassformer.tasks.task import Batch, Objective
 from glassformer.training.optimizers import EMA, find_optimizer
 from glassformer.training.settings import TrainingSettings
 
-ALONE = World()
+SINGLE_PROCESS = World()
 Losses = Generator[Tensor, None, None]
 
 
 @dataclass
 class State:
-    """What a run must remember, beside weights, to go on as if it had not stopped."""
+    """What a run needs, besides the tensors, to resume exactly; the fields of training.json."""
 
-    step: int = 0
-    best: float | None = None
+    step: int = 0  # steps that are done, skipped ones included
+    best: float | None = None  # value of the metric that decides which weights are the best
     evals: int = 0
     evals_since_best: int = 0
-    evaluated_at: int = -1  # the step of the last evaluation
-    evaluated: float = 0.0  # seconds of evaluations
+    evaluated_at: int = -1  # step of the last evaluation
+    evaluated: float = 0.0  # seconds in all evaluations
     setup: float = 0.0  # seconds before the first step
-    seconds: float = 0.0  # since then
-    predictions: int = 0  # that it was trained on
-    skipped: int = 0  # steps in a row that were not taken: their gradient was not finite
-    scale: float = 1.0  # of the learning rate
-    changed: dict[str, Any] = field(default_factory=dict)  # settings that changed on the way
+    seconds: float = 0.0  # seconds since the first step
+    predictions: int = 0  # number of predictions in the training batches
+    skipped: int = 0  # consecutive steps that were skipped because they were not finite
+    scale: float = 1.0  # factor on the learning rate
+    changed: dict[str, Any] = field(default_factory=dict)  # settings that changed during training
 
     def __post_init__(self) -> None:
         counts = "step evals evals_since_best evaluated setup seconds predictions skipped"
         for name in counts.split():
             if not 0 <= getattr(self, name) < math.inf:
-                raise GlassError(f"{name} must not be below 0, not {getattr(self, name)}")
+                raise GlassError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
         if not 0 < self.scale <= 1:
-            raise GlassError(f"scale must be above 0 and at most 1, not {self.scale}")
+            raise GlassError(f"scale must be above 0 and at most 1, got {self.scale}")
 
 
 @dataclass(frozen=True)
 class StepResult:
-    loss: float
-    norm: float  # of the gradient
-    count: int  # predictions
+    loss: float  # mean over the predictions
+    grad_norm: float  # before clipping
+    count: int  # number of predictions
     lr: float
-    not_finite: str | None = None  # what is not finite: then the weights stay as they are
+    non_finite: str | None = None  # what is not finite; then the weights were not updated
 
 
 class Step:
-    """A network, its objective and its optimizers: calling it takes one step."""
+    """A network, its objective and its optimizers; calling it takes one step."""
 
     def __init__(
         self,
         network: Network,
         objective: Objective,
         settings: TrainingSettings,
-        world: World = ALONE,
+        world: World = SINGLE_PROCESS,
     ) -> None:
         self.device = torch.device(settings.device)
         self.network, self.objective = network.to(self.device), objective
@@ -79,24 +79,24 @@ class Step:
         )  # type: ignore[no-untyped-call,unused-ignore]
 
     def __call__(self, batch: Batch, lr: float, step: int) -> StepResult:
-        """Update the weights by the gradient of a batch, at a learning rate.
+        """Update the weights with the gradient of a batch.
 
-        Nothing is updated where the loss or the gradient is not finite.
+        Nothing is updated if the loss or the gradient is not finite.
         """
         losses, norms, count = [], [], 0
-        pieces = self.pieces(batch)
+        micro_batches = self.split(batch)
         for optimizer in self.optimizers.values():
-            for table in optimizer.param_groups:
-                table["lr"] = lr * table["scale"]
-            loss, norm, count = self.backward(batch, pieces, optimizer)
-            while overflows(loss, norm) and self.lower_loss_scale(optimizer):
-                pieces = self.pieces(batch)
-                loss, norm, count = self.backward(batch, pieces, optimizer)
-            if wrong := self.not_finite(loss, norm):
+            for group in optimizer.param_groups:
+                group["lr"] = lr * group["scale"]
+            loss, norm, count = self.backward(batch, micro_batches, optimizer)
+            while has_overflow(loss, norm) and self.lower_loss_scale(optimizer):
+                micro_batches = self.split(batch)
+                loss, norm, count = self.backward(batch, micro_batches, optimizer)
+            if cause := self.find_non_finite(loss, norm):
                 self.scaler.update()
                 self.network.zero_grad(set_to_none=True)
-                return StepResult(loss, norm, count, lr, wrong)
-            trained = self.with_gradients(optimizer)
+                return StepResult(loss, norm, count, lr, cause)
+            trained = self.parameters_with_gradients(optimizer)
             nn.utils.clip_grads_with_norm_(trained, self.settings.clip, torch.tensor(norm))
             self.scaler.step(optimizer)
             self.scaler.update()
@@ -107,16 +107,17 @@ class Step:
             self.ema.update(self.network, step + 1)
         return StepResult(sum(losses), max(norms), count, lr)
 
-    def pieces(self, batch: Batch, pieces: int | None = None) -> list[Losses]:
-        """The losses of each piece of a batch, for one group of parameters after the other.
+    def split(self, batch: Batch, count: int | None = None) -> list[Losses]:
+        """Split a batch into micro-batches; return the losses of each as a generator.
 
-        The batch is read in pieces, each weighted by its predictions, so that the result is that
-        of the whole.
+        A generator yields one summed loss for each group of parameters. Sums, not means, make the
+        gradient independent of the number of micro-batches.
         """
-        parts = split_batch(self.world.shard(batch), pieces or self.settings.accumulate)
+        parts = split_batch(self.world.shard(batch), count or self.settings.accumulate)
         return [self.losses(part) for part in parts]
 
     def losses(self, batch: Batch) -> Losses:
+        """Yield the summed loss of a micro-batch for each group of parameters."""
         batch = {name: value.to(self.device) for name, value in batch.items()}
         half = self.settings.precision in ("bfloat16", "float16")
         dtype = getattr(torch, self.settings.precision) if half else None
@@ -133,30 +134,37 @@ class Step:
     def backward(
         self,
         batch: Batch,
-        pieces: list[Losses],
+        micro_batches: list[Losses],
         optimizer: torch.optim.Optimizer,
     ) -> tuple[float, float, int]:
-        """The mean loss of a batch, the norm of its gradient, and how many predictions it has."""
+        """Compute the gradient of one group of parameters.
+
+        Returns the mean loss of the batch, the norm of the gradient and the number of predictions.
+        """
         count, total = self.world.add(self.objective.count(batch)), 0.0
-        for piece in pieces:
-            loss = next(piece)
+        for losses in micro_batches:
+            loss = next(losses)
             self.scaler.scale(loss / count).backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
             if optimizer is [*self.optimizers.values()][-1]:
-                piece.close()  # and with it lets go of what it computed
+                losses.close()  # frees its tensors
         self.scaler.unscale_(optimizer)
-        gradients = [p.grad for p in self.with_gradients(optimizer) if p.grad is not None]
+        gradients = [
+            p.grad for p in self.parameters_with_gradients(optimizer) if p.grad is not None
+        ]
         return total / count, float(nn.utils.get_total_norm(gradients)), count
 
-    def with_gradients(self, optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
-        """The parameters of an optimizer that have a gradient, in the order of the network."""
-        ours = {id(p) for table in optimizer.param_groups for p in table["params"]}
-        return [p for p in self.network.parameters() if id(p) in ours and p.grad is not None]
+    def parameters_with_gradients(self, optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+        """Return the parameters of an optimizer that have a gradient, in the network's order."""
+        own = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        return [p for p in self.network.parameters() if id(p) in own and p.grad is not None]
 
     def lower_loss_scale(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Halve what a loss in float16 is multiplied with, after a gradient did not fit; false
-        where that cannot be the reason, because there is no such scale or it is 1 already, or
-        where the batch cannot be read again because a group was updated on it."""
+        """Halve the loss scale of float16 after a gradient overflowed.
+
+        Returns false if that cannot help because there is no loss scale or it is 1 already, or if
+        the batch cannot be repeated because a group of parameters was updated on it.
+        """
         if not self.scaler.is_enabled() or self.scaler.get_scale() <= 1:
             return False
         if optimizer is not next(iter(self.optimizers.values())):
@@ -165,8 +173,8 @@ class Step:
         self.network.zero_grad(set_to_none=True)
         return True
 
-    def not_finite(self, loss: float, norm: float) -> str | None:
-        """What is infinite or not a number, if anything is: where it began."""
+    def find_non_finite(self, loss: float, norm: float) -> str | None:
+        """Name the origin of an infinity or NaN: a weight, the loss or a gradient; None if none."""
         if math.isfinite(loss) and math.isfinite(norm):
             return None
         for name, parameter in self.network.named_parameters():
@@ -179,12 +187,12 @@ class Step:
                 return f"the gradient of {name}"
         return "the norm of the gradient"
 
-    def fits(self, batch: Batch, pieces: int) -> bool:
-        """Whether the gradients of a batch in so many pieces fit into memory."""
+    def fits_in_memory(self, batch: Batch, count: int) -> bool:
+        """Whether a batch in `count` micro-batches fits into memory, found by trying."""
         self.network.zero_grad(set_to_none=True)
         try:
-            for piece in self.pieces(batch, pieces):
-                for loss in piece:
+            for losses in self.split(batch, count):
+                for loss in losses:
                     loss.backward()  # type: ignore[no-untyped-call]
         except (RuntimeError, MemoryError) as error:
             if not is_memory_error(error):
@@ -195,5 +203,6 @@ class Step:
         return True
 
 
-def overflows(loss: float, norm: float) -> bool:
+def has_overflow(loss: float, norm: float) -> bool:
+    """Whether the gradient overflowed although the loss is finite."""
     return math.isfinite(loss) and not math.isfinite(norm)

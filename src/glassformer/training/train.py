@@ -1,4 +1,4 @@
-"""Train, resume, and sum up what came of it."""
+"""Train a model, resume a run, and summarize the result."""
 
 import json
 import shutil
@@ -21,18 +21,22 @@ from glassformer.data.request import DataRequest
 from glassformer.models.network import Trait
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Artifacts, Task, TaskSpec
-from glassformer.training.autotune import Autotune, CannotRunError
-from glassformer.training.baseline import beats, known_baseline, sentence
+from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
+from glassformer.training.baseline import (
+    beats_baseline,
+    compare_with_baseline,
+    load_baseline_metrics,
+)
 from glassformer.training.checkpointer import Checkpointer
-from glassformer.training.evaluator import Evaluation
+from glassformer.training.evaluator import Evaluation, format_metrics
 from glassformer.training.memory import peak_memory
-from glassformer.training.plots import plot
+from glassformer.training.plots import plot_metrics
 from glassformer.training.request import (
     BUDGETS,
     Request,
     find_device,
     has_device,
-    most_threads,
+    max_threads,
 )  # fmt: skip
 from glassformer.training.run import METRICS, REQUEST, Run, next_run
 from glassformer.training.settings import TrainingSettings
@@ -55,52 +59,53 @@ def train(
     start_time: float | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Train a model for a task on files, in a new run folder; give back what came of it.
+    """Train a model for a task on files, in a new run folder; return its metrics and costs.
 
-    With `config`, a recipe, the task may be left out. `base` is a model to start from. `settings`
-    are those of `--set`; `options` are `valid` (files), `extend`, and any setting of the data or of
-    training. A budget in minutes counts from `began`, by the monotonic clock, or else from now.
+    With `config`, a recipe, the task may be left out. `base` is a trained model to start from.
+    `settings` are those of `--set`; `options` are `valid` (files), `extend`, and any setting of the
+    data or of training. A budget in minutes counts from `start_time` on the monotonic clock, by
+    default from now. If training is stopped, the result has no "seconds".
     """
     start_time, reporter = start_time or time.monotonic(), reporter or Reporter()
-    request = Request.of(task, data, config, settings, options, anew=base is None)
+    request = Request.of(task, data, config, settings, options, from_scratch=base is None)
     start = Start.of(request, base, model)
     path = Path(run) if run else next_run(Path("runs"), request.spec.name)
-    given = replace(
+    data_request = replace(
         request.data,
         on_bad_row=BadRowPolicy(path / "skipped.jsonl" if skip_bad else None),
         model=start.architecture,
         base_tokenizer=start.tokenizer,
     )
     arguments = {
-        "task": request.spec.name, "data": [*map(absolute, given.files)],
-        "run": absolute(path), "model": model, "base": base and absolute(base),
-        "config": config and absolute(config), "settings": list(settings), "skip_bad": skip_bad,
-        **options, "valid": [*map(absolute, given.valid)],
+        "task": request.spec.name, "data": [*map(make_absolute, data_request.files)],
+        "run": make_absolute(path), "model": model, "base": base and make_absolute(base),
+        "config": config and make_absolute(config), "settings": list(settings),
+        "skip_bad": skip_bad, **options, "valid": [*map(make_absolute, data_request.valid)],
     }  # fmt: skip
-    for needed in (*given.files, *given.valid, *([Path(base)] if base else [])):
-        if needed.resolve().is_relative_to(path.resolve()):
-            raise GlassError(f"{needed} is needed, and {path} would take its place")
-    request.check(anew=base is None)
+    for source in (*data_request.files, *data_request.valid, *([Path(base)] if base else [])):
+        if source.resolve().is_relative_to(path.resolve()):
+            raise GlassError(f"{source} is inside {path}, which would overwrite it")
+    request.check(from_scratch=base is None)
     folder = Run.create(path, overwrite=overwrite)
-    with folder.held():
+    with folder.lock():
         write_file(path / REQUEST, json.dumps(arguments))
         try:
-            ready = prepare(request.spec, given, folder, reporter)
-            trainer = set_up(start, ready, request.learning, folder, reporter, start_time)
+            opened = prepare(request.spec, data_request, folder, reporter)
+            trainer = set_up(start, opened, request.training, folder, reporter, start_time)
         except BaseException:
-            folder.give_up()
+            folder.discard()
             raise
-        shutil.rmtree(folder.aside, ignore_errors=True)
+        shutil.rmtree(folder.backup, ignore_errors=True)
         return finish(trainer, reporter)
 
 
-def absolute(name: str | Path) -> str:
-    """A name that means the same from every folder."""
+def make_absolute(name: str | Path) -> str:
+    """Return an absolute path; `-` stays standard input."""
     return str(name) if str(name) == "-" else str(Path(name).absolute())
 
 
 def prepare(spec: TaskSpec, request: DataRequest, run: Run, reporter: Reporter) -> Task:
-    """Read the data into the run's cache, and open the task on them."""
+    """Read the data into the run's cache, and open the task on it."""
     request = replace(
         request,
         files=save_streams(request.files, run.cache, table=spec.is_table),
@@ -108,9 +113,9 @@ def prepare(spec: TaskSpec, request: DataRequest, run: Run, reporter: Reporter) 
     )
     artifacts = spec.prepare(request, run.cache, reporter)
     if request.on_bad_row.count:
-        reporter(
-            f"{request.on_bad_row.count:,} bad rows were skipped: see {request.on_bad_row.log}"
-        )
+        count = request.on_bad_row.count
+        rows = "row was" if count == 1 else "rows were"
+        reporter(f"{count:,} bad {rows} skipped: see {request.on_bad_row.log}")
     return spec.open(artifacts, run.cache)
 
 
@@ -121,119 +126,125 @@ def resume(
     steps: int | None = None,
     minutes: float | None = None,
 ) -> dict[str, Any]:
-    """Go on with a run that was stopped, or begin again with one that had not begun to learn.
+    """Resume a run from its last checkpoint; restart it if it has none.
 
-    `steps` in all, or so many `minutes` more, let a run go on beyond its end.
+    A new budget extends the run: `steps` in all, or so many `minutes` from now.
     """
     reporter, run = reporter or Reporter(), Run(path)
     if not (path / checkpoint.CONFIG).exists():
-        return again(path, reporter, steps, minutes)
-    with run.held():
+        return restart(path, reporter, steps, minutes)
+    with run.lock():
         with wrap_read_errors(path):
-            trainer = continued(run, reporter)
+            trainer = load_trainer(run, reporter)
         if steps or minutes:
             extend(trainer, steps, minutes)
         steps, done = trainer.settings.steps, trainer.state.step
-        reporter(f"going on after step {done:,}" + (f" of {steps:,}" if steps else ""))
+        reporter(f"resuming after step {done:,}" + (f" of {steps:,}" if steps else ""))
         if trainer.budget.is_spent(done):
-            reporter(f"all steps are done; to learn more: glass resume {path} --minutes 5")
+            reporter(f"all steps are done; to train longer: glass resume {path} --minutes 5")
         return finish(trainer, reporter)
 
 
-def continued(run: Run, reporter: Reporter) -> Trainer:
-    """The trainer of a run as it was at its last checkpoint."""
-    run.require(checkpoint.CONFIG, checkpoint.TOKENIZER, METRICS, "cache/")
+def load_trainer(run: Run, reporter: Reporter) -> Trainer:
+    """Return the trainer of a run in the state of its last checkpoint."""
+    run.verify(checkpoint.CONFIG, checkpoint.TOKENIZER, METRICS, "cache/")
     tables = read_toml(run.path / checkpoint.CONFIG)
     settings = from_dict(TrainingSettings, tables["train"], "train.")
+    changes: list[tuple[str, Any, Any]] = []
     if not has_device(settings.device):
-        reporter(f"device was {settings.device}: the last bits of the numbers may differ")
+        changes.append(("device", settings.device, find_device("auto")))
         settings = replace(settings, device=find_device("auto"))
     if settings.threads:
-        torch.set_num_threads(min(settings.threads, most_threads()))
-    for name, value in run.changed():
-        reporter(f"{name} was {value}: the last bits of the numbers may differ")
+        torch.set_num_threads(min(settings.threads, max_threads()))
+    for name, old, new in (*changes, *run.compare_environment()):
+        reporter(f"{name} was {old} and is {new} now: results may differ by rounding errors")
     last = find_subfolder(run.path, LAST)
     if last is None:
-        raise GlassError(f"{run.path} has no folder {LAST}: there is nothing to go on from")
+        raise GlassError(f"{run.path / LAST} does not exist: there is no checkpoint to resume")
     network, tokenizer, metadata = checkpoint.load(last, merged=False)
     if metadata.get("name") not in TASKS:
-        raise GlassError(f"{last} is damaged: it does not say its task")
+        raise GlassError(f"{last} is corrupted: unknown task {metadata.get('name')!r}")
     spec = TASKS[metadata.pop("name")]
     task = spec.open(Artifacts(metadata, tokenizer), run.cache)
     batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
     if settings.tensorboard:
-        run.open_board()
+        run.open_tensorboard()
     if settings.precision != "float32":
         try:
-            Autotune(network, task, batches, NullReporter()).pace(settings, rounds=1)
-        except CannotRunError as error:
-            reporter(f"{error}; it goes on in float32")
+            Autotune(network, task, batches, NullReporter()).time_step(settings, rounds=1)
+        except UnsupportedPrecisionError as error:
+            reporter(f"{error}; continuing in float32")
             settings = replace(settings, precision="float32")
     step = Step(network, task.objective, settings)
     checkpointer = Checkpointer(run, task, checkpoint.read_adapter(last))
     state = checkpointer.restore(step)
     step.settings = from_dict(TrainingSettings, {**vars(settings), **state.changed}, "train.")
     budget = make_budget(network, step.settings, run, state)
-    baseline = known_baseline(run, task)
+    baseline = load_baseline_metrics(run, task)
     return Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
 
 
 def extend(trainer: Trainer, steps: int | None, minutes: float | None) -> None:
-    """Set another end: a number of steps in all, or so many minutes from now."""
+    """Set a new budget: a number of steps in all, or a number of minutes from now."""
     state = trainer.state
     if trainer.network.has(Trait.FITTED):
-        raise GlassError("it learnt in one go: there is nothing to go on with")
+        raise GlassError(f"{trainer.run.path} was fitted in one pass and cannot be trained further")
     if steps is not None:
         if steps <= state.step:
-            raise GlassError(f"{state.step:,} steps are done already: ask for more than that")
-        trainer.change(steps=steps, minutes=None)
+            raise GlassError(f"{state.step:,} steps are done already: --steps must be more")
+        trainer.change_settings(steps=steps, minutes=None)
     elif minutes is not None:
-        trainer.change(steps=None, minutes=(state.setup + state.seconds) / 60 + minutes)
+        total = (state.setup + state.seconds) / 60 + minutes
+        trainer.change_settings(steps=None, minutes=total)
     trainer.budget = make_budget(trainer.network, trainer.settings, trainer.run, state)
     state.evals_since_best = 0
     trainer.save()
 
 
-def again(
+def restart(
     path: Path, reporter: Reporter, steps: int | None, minutes: float | None
 ) -> dict[str, Any]:
-    """Begin anew with a run that was stopped before its first step, as it was asked for.
+    """Train again with the saved request of a run that was stopped before its first step.
 
-    Another budget takes the place of that which it had.
+    A new budget replaces that of the request.
     """
     arguments = read_request(path)
     if "-" in arguments["data"]:
-        raise GlassError(f"{path} was to read standard input, which is gone: start it again")
-    reporter("it had not begun to learn: it begins again")
+        raise GlassError(
+            f"{path} was stopped before its first step and its data was standard input: run "
+            "`glass train` again"
+        )
+    reporter(f"{path} was stopped before its first step: starting again")
     task, data = arguments.pop("task"), arguments.pop("data")
     if steps or minutes:
         arguments |= dict.fromkeys(BUDGETS) | {"steps": steps, "minutes": minutes}
-    return train(task, *data, **{**arguments, "run": path, "tell": reporter, "overwrite": True})
+    return train(task, *data, **{**arguments, "run": path, "reporter": reporter, "overwrite": True})
 
 
 def read_request(path: Path) -> dict[str, Any]:
-    """What was asked of a run, as `train` wrote it down."""
+    """Return the arguments of `train` that it saved in a run."""
     if not (path / REQUEST).exists():
-        raise GlassError(f"{path} is no run: it has no {checkpoint.CONFIG}")
+        raise GlassError(f"{path} is not a run folder: it has no {checkpoint.CONFIG}")
     arguments = read_json(path / REQUEST)
-    texts, names = ("data", "valid", "settings"), ("task", "model", "base", "config")
-    sound = isinstance(arguments, dict) and all(
+    lists, names = ("data", "valid", "settings"), ("task", "model", "base", "config")
+    is_valid = isinstance(arguments, dict) and all(
         isinstance(arguments.get(name), list)
         and all(isinstance(text, str) for text in arguments[name])
-        for name in texts
+        for name in lists
     )
-    if not sound or not all(isinstance(arguments.get(name), str | None) for name in names):
-        raise GlassError(f"{path / REQUEST} is damaged: it does not say what to train")
-    found: dict[str, Any] = arguments
-    return found
+    if not is_valid or not all(isinstance(arguments.get(name), str | None) for name in names):
+        raise GlassError(f"{path / REQUEST} is corrupted: expected the arguments of `glass train`")
+    request: dict[str, Any] = arguments
+    return request
 
 
 def finish(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
+    """Train to the end, evaluate, plot and report; return the metrics and costs."""
     task, run, baseline = trainer.task, trainer.run, trainer.baseline
-    found = trainer.train()
-    if found is None:  # it was stopped
+    evaluation = trainer.train()
+    if evaluation is None:  # training was stopped
         return {"run": str(run.path), "task": task.name, "steps": trainer.state.step}
-    draw_plots(trainer, found, reporter)
+    draw_plots(trainer, evaluation, reporter)
     result = {
         "run": str(run.path),
         "task": task.name,
@@ -243,49 +254,50 @@ def finish(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
         "seconds": round(trainer.state.seconds, 1),
         "speed": round(trainer.speed(), 1),
         "memory": round(peak_memory(), 2),
-        **found.metrics,
+        **evaluation.metrics,
         **({"baseline": baseline} if baseline else {}),
     }
-    card(trainer, result)
+    write_readme(trainer, result)
     run.seal()
-    reporter("  ".join(f"{n} {v:.4g}" for n, v in found.metrics.items() if isinstance(v, float)))
+    reporter(f"final: {format_metrics(evaluation.metrics)}")
     if baseline:
-        reporter(sentence(task, found.metrics, baseline))
-        if not beats(task, found.metrics, baseline) and trainer.state.step:
-            passes = trainer.state.step / trainer.batches.per_epoch
-            more = f"glass resume {run.path} --minutes 10 goes on"
-            reporter(f"it saw its data {passes:.1f} times: {more}")
-    reporter(f"use it: glass {task.name} {run.path}   measure it: glass evaluate {run.path}")
+        reporter(compare_with_baseline(task, evaluation.metrics, baseline))
+        if not beats_baseline(task, evaluation.metrics, baseline) and trainer.state.step:
+            epochs = trainer.state.step / trainer.batches.per_epoch
+            more = f"to train longer: glass resume {run.path} --minutes 10"
+            reporter(f"trained for {epochs:.1f} epochs; {more}")
+    reporter(f"use it: glass {task.name} {run.path}   evaluate it: glass evaluate {run.path}")
     return result
 
 
-def draw_plots(trainer: Trainer, found: Evaluation, reporter: Reporter) -> None:
-    """Curves of the run, and the task's own pictures of its final evaluation."""
+def draw_plots(trainer: Trainer, evaluation: Evaluation, reporter: Reporter) -> None:
+    """Plot the metrics of the run, and the task's own plots of its final evaluation."""
     task, run = trainer.task, trainer.run
     try:
         with wrap_read_errors(run.path / METRICS):
             baseline = trainer.baseline.get(task.spec.metric.name)
             folder, best = run.path / "plots", trainer.evaluator.metric.name
-            plot(run.metrics(), task, best, baseline, folder)
+            plot_metrics(run.metrics(), task, best, baseline, folder)
             for name, draw in task.spec.plots.items():
-                draw(found.scores, task.artifacts, folder / f"{name}.png")
+                draw(evaluation.scores, task.artifacts, folder / f"{name}.png")
     except GlassError as error:
         reporter(f"the plots could not be drawn: {error}")
 
 
-def card(trainer: Trainer, result: dict[str, Any]) -> None:
-    """A README.md that says what the folder holds and how it came to be."""
+def write_readme(trainer: Trainer, result: dict[str, Any]) -> None:
+    """Write a README.md with the results of a run."""
     rows = "\n".join(
         f"| {name} | {format_value(value)} |"
         for name, value in result.items()
         if name not in ("baseline", "bleu_signature")
     )
-    beside = ""
+    comparison = ""
     if "baseline" in result:
-        beside = f"{sentence(trainer.task, result, result['baseline'])}. "
+        text = compare_with_baseline(trainer.task, result, result["baseline"])
+        comparison = f"{text[0].upper()}{text[1:]}. "
     text = (
         f"# {result['task']} with {result['model']}\n\n| what | value |\n| --- | --- |\n{rows}\n\n"
-        f"{beside}Settings: `config.toml`; figures by step: "
-        f"`metrics.jsonl`, `plots/`. Use: `glass {result['task']} {result['run']}`.\n"
+        f"{comparison}Settings: `config.toml`; metrics by step: "
+        f"`metrics.jsonl`, `plots/`. Usage: `glass {result['task']} {result['run']}`.\n"
     )
     write_file(trainer.run.path / "README.md", text)

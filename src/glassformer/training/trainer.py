@@ -1,4 +1,4 @@
-"""The loop: one step after the other, evaluated, saved, and shown."""
+"""The training loop: take steps, evaluate, save and report."""
 
 import time
 from dataclasses import replace
@@ -13,19 +13,19 @@ from glassformer.tasks.task import Batches, Task
 from glassformer.training import recovery
 from glassformer.training.budget import Budget, Deadline, Moment
 from glassformer.training.checkpointer import Checkpointer
-from glassformer.training.evaluator import Evaluation, Evaluator
-from glassformer.training.interrupt import interruptible
-from glassformer.training.plots import describe_step
+from glassformer.training.evaluator import Evaluation, Evaluator, format_metrics, metric_label
+from glassformer.training.interrupt import stop_on_signal
+from glassformer.training.plots import format_step
 from glassformer.training.run import Run
 from glassformer.training.settings import TrainingSettings, lr_at
 from glassformer.training.step import State, Step, StepResult
 
 
 class Trainer:
-    """A network that is trained on a task until its budget is spent.
+    """Trains a network on a task until its budget is spent.
 
-    It is made of a `Step` (batch to gradients to update), a `Budget`, an `Evaluator` and a
-    `Checkpointer`; `recovery.py` says what happens when a step fails.
+    It combines a `Step` (batch to gradients to update), a `Budget`, an `Evaluator` and a
+    `Checkpointer`; `recovery.py` handles steps that fail.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class Trainer:
         self.checkpointer, self.reporter = checkpointer, reporter
         self.baseline = baseline or {}  # the metrics of the baseline model
         self.state = state or State()
-        self.started = time.monotonic()
+        self.start_time = time.monotonic()
         self.is_stopping = False
 
     def loop(self) -> None:
-        """Take steps until the budget is spent; evaluate and save every tenth of it."""
-        self.started = time.monotonic() - self.state.seconds
+        """Take steps until the budget is spent; evaluate and save after every tenth of it."""
+        self.start_time = time.monotonic() - self.state.seconds
         self.network.train()
         while not self.is_over():
             moment = self.budget.begin(self.state.step)
@@ -57,10 +57,10 @@ class Trainer:
             with catch_memory_errors():
                 result = self.take_step(moment)
             if result is None:
-                recovery.make_room(self)
+                recovery.shrink_micro_batches(self)
                 continue
-            if result.not_finite:
-                recovery.skip_step(self, result.not_finite)
+            if result.non_finite:
+                recovery.skip_step(self, result.non_finite)
                 continue
             self.report(result)
             if self.is_due(self.settings.evaluate_every, moment.should_evaluate):
@@ -78,25 +78,27 @@ class Trainer:
         lr = lr_at(moment.position, moment.total, self.settings) * state.scale
         result = self.step(self.batches.at(state.step), lr, state.step)
         state.step += 1
-        state.seconds = time.monotonic() - self.started
-        state.skipped = state.skipped + 1 if result.not_finite else 0
-        state.predictions += 0 if result.not_finite else result.count
+        state.seconds = time.monotonic() - self.start_time
+        state.skipped = state.skipped + 1 if result.non_finite else 0
+        state.predictions += 0 if result.non_finite else result.count
         return result
 
     def train(self) -> Evaluation | None:
-        """Train to the end of the budget; the evaluation of the best weights, or None if it was
-        stopped before."""
-        with interruptible(self.stop):
+        """Train until the budget is spent.
+
+        Returns the final evaluation of the best weights, or None if training was stopped.
+        """
+        with stop_on_signal(self.stop):
             try:
                 self.loop()
             except OSError as error:
-                raise GlassError(f"{error}; {self.checkpointer.what_is_left()}") from None
+                raise GlassError(f"{error}; {self.checkpointer.describe_checkpoint()}") from None
         if self.is_stopping:
-            self.reporter(f"stopped and saved; go on with: glass resume {self.run.path}")
+            self.reporter(f"stopped and saved; to continue: glass resume {self.run.path}")
             return None
         return self.evaluate_best()
 
-    # --- when -------------------------------------------------------------------------------------
+    # --- when to evaluate, save and stop ----------------------------------------------------------
 
     def is_over(self) -> bool:
         return (
@@ -105,98 +107,99 @@ class Trainer:
             or self.evaluator.should_stop_early(self.state)
         )
 
-    def is_due(self, every: int | None, otherwise: bool) -> bool:
-        """Whether so many steps have passed again."""
-        return self.state.step % every == 0 if every else otherwise
+    def is_due(self, every: int | None, default: bool) -> bool:
+        """Whether the step is a multiple of `every`; `default` if there is no interval."""
+        return self.state.step % every == 0 if every else default
 
     def stop(self) -> bool:
-        """Stop after this step; whether that was not asked before."""
-        first, self.is_stopping = not self.is_stopping, True
-        if first:
-            self.reporter("stopping after this step; once more to leave at once")
-        return first
+        """Stop after this step; return false if that was requested before."""
+        is_first, self.is_stopping = not self.is_stopping, True
+        if is_first:
+            self.reporter("stopping after this step; press Ctrl-C again to quit at once")
+        return is_first
 
     # --- evaluate and save ------------------------------------------------------------------------
 
     def evaluate(self) -> None:
-        """Measure on the same part of the validation data each time; save the best weights."""
+        """Evaluate the current weights; save them if they are the best so far."""
         state, network = self.state, self.evaluated_network
-        found = self.evaluator.evaluate(network, state)
-        state.evaluated_at, state.evaluated = state.step, state.evaluated + found.seconds
+        evaluation = self.evaluator.evaluate(network, state)
+        state.evaluated_at, state.evaluated = state.step, state.evaluated + evaluation.seconds
         if isinstance(self.budget, Deadline):
-            self.budget.add_evaluation(found.seconds, self.final_seconds())
-        if found.is_best:
+            self.budget.record_evaluation(evaluation.seconds, self.estimate_final_seconds())
+        if evaluation.is_best:
             self.checkpointer.save_best(network)
-        seconds = round(state.seconds, 1)
-        self.run.note("validation", step=state.step, seconds=seconds, **found.metrics)
-        values = "  ".join(f"{k} {v:.4g}" for k, v in found.metrics.items() if isinstance(v, float))
-        line = f"step {state.step:,}: {values}{'  (best)' if found.is_best else ''}"
+        seconds, metrics = round(state.seconds, 1), evaluation.metrics
+        self.run.log_metrics("validation", step=state.step, seconds=seconds, **metrics)
+        best = "  (best)" if evaluation.is_best else ""
+        line = f"step {state.step:,}: {format_metrics(metrics)}{best}"
         self.reporter(line)
-        self.run.log(f"{line}\n{found.preview}\n")
+        self.run.log(f"{line}\n{evaluation.preview}\n")
         if self.reporter.terminal:
-            self.reporter(f"  {found.preview[:300]!r}")
+            self.reporter(f"  {evaluation.preview[:300]!r}")
         if self.evaluator.should_stop_early(state):
-            name = self.evaluator.metric.label
-            self.reporter(f"no better {name} in {state.evals_since_best} evaluations: done")
+            label, count = metric_label(self.evaluator.metric.name), state.evals_since_best
+            times = "evaluation" if count == 1 else f"{count} evaluations"
+            self.reporter(f"stopping early: {label} has not improved in the last {times}")
 
     def evaluate_best(self) -> Evaluation:
-        """Measure the best weights on all of the validation data, or much of it."""
+        """Evaluate the best weights on all of the validation data, or as much as time allows."""
         if not (self.run.path / BEST).exists():
-            raise GlassError(f"no metric was finite; {self.checkpointer.what_is_left()}")
+            raise GlassError(f"no evaluation was finite; {self.checkpointer.describe_checkpoint()}")
         network, _, _ = checkpoint.load(self.run.path / BEST)
-        left = self.budget.left - 1 if isinstance(self.budget, Deadline) else None
-        found = self.evaluator.evaluate_at_end(network.to(self.step.device), left, self.state)
+        left = self.budget.remaining - 1 if isinstance(self.budget, Deadline) else None
+        evaluation = self.evaluator.evaluate_at_end(network.to(self.step.device), left, self.state)
         seconds = round(self.state.seconds, 1)
-        self.run.note("final", step=self.state.step, seconds=seconds, **found.metrics)
-        return found
+        self.run.log_metrics("final", step=self.state.step, seconds=seconds, **evaluation.metrics)
+        return evaluation
 
-    def final_seconds(self) -> float:
-        """About how long the evaluation of the best weights will take."""
-        pace = self.evaluator.pace(self.state)
-        return pace * self.evaluator.units(self.task.spec.final_eval_limit)
+    def estimate_final_seconds(self) -> float:
+        """Estimate how long the evaluation of the best weights will take."""
+        units = self.evaluator.count_units(self.task.spec.final_eval_limit)
+        return self.evaluator.seconds_per_unit(self.state) * units
 
     def save(self) -> None:
-        """Write the state of this step, unless it is worth nothing."""
+        """Save a checkpoint, unless a weight is not finite."""
         if all(p.isfinite().all() for p in self.network.parameters()):
             self.checkpointer.save_last(self.step, self.state)
         else:
             self.reporter(f"step {self.state.step:,} is not saved: a weight is not finite")
 
-    def change(self, **settings: Any) -> None:
-        """Change settings on the way; the state remembers them."""
+    def change_settings(self, **settings: Any) -> None:
+        """Change settings during training; the state records them."""
         self.state.changed |= settings
         self.step.settings = self.evaluator.settings = replace(self.settings, **settings)
 
-    # --- what a person sees -----------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------------------
 
     def report(self, result: StepResult) -> None:
-        state, lr = self.state, result.lr
+        """Update the live line; log about 200 steps of a run to metrics.jsonl."""
+        state = self.state
         pace = state.seconds / state.step
-        steps = self.budget.steps(state.step, pace)
+        steps = self.budget.estimate_steps(state.step, pace)
         left = self.budget.seconds_left(state.step, pace)
         speed = f"{result.count / pace:,.0f} {self.task.spec.unit}"
-        self.reporter.line(describe_step(state.step, steps, result, self.standing(), left, speed))
+        self.reporter.line(format_step(state.step, steps, result, self.format_best(), left, speed))
         if state.step % max(steps // 200, 1) == 0:
             values = {
                 "loss": result.loss,
-                "lr": lr,
-                "grad_norm": result.norm,
+                "lr": result.lr,
+                "grad_norm": result.grad_norm,
                 "count": result.count,
             }
-            self.run.note("train", step=state.step, **values)
+            self.run.log_metrics("train", step=state.step, **values)
 
-    def standing(self) -> str:
-        """The best metric so far, beside that of the baseline."""
-        metric, compared, beside = self.evaluator.metric, self.task.spec.metric, ""
+    def format_best(self) -> str:
+        """Format the best metric so far and the metric of the baseline."""
+        name, baseline = self.task.spec.metric.name, ""
         if self.baseline:
-            name = "" if metric == compared else f"{compared.name} "
-            beside = f"(counting: {name}{self.baseline[compared.name]:.4g})  "
+            baseline = f"(baseline {metric_label(name)} {self.baseline[name]:.4g})  "
         if self.state.best is None:
-            return beside
-        return f"best {metric.label} {self.state.best:.4g} {beside}"
+            return baseline
+        return f"best {metric_label(self.evaluator.metric.name)} {self.state.best:.4g}  {baseline}"
 
     def speed(self) -> float:
-        """Predictions that it was trained on in a second, evaluations and all."""
+        """Return the predictions per second of training, evaluations included."""
         return self.state.predictions / max(self.state.seconds, 1e-9)
 
     @property
@@ -213,5 +216,5 @@ class Trainer:
 
     @property
     def evaluated_network(self) -> Network:
-        """The network whose metrics count and which is saved as best."""
+        """The network that is evaluated and saved as the best: the averaged one if there is one."""
         return self.step.ema.network if self.step.ema else self.step.network
