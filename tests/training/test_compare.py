@@ -252,12 +252,12 @@ def test_no_baseline_is_an_option_of_the_command(book, tmp_path):
 @pytest.mark.parametrize(
     ("name", "table", "wrong"),
     [
-        ("markov", "counts.answers.1", lambda x: x.flip(0)),
-        ("markov", "counts.upto.1", lambda x: x[:-1]),
+        ("markov", "counts.followers.1", lambda x: x.flip(0)),
+        ("markov", "counts.cumulative.1", lambda x: x[:-1]),
         ("markov", "counts.contexts.keys.0", lambda x: x[:, None]),
         ("nb_svm", "weight", lambda x: x[1:]),
-        ("phrase_table", "become.0", lambda x: x + 100),
-        ("phrase_table", "become.1", lambda x: x[:, :2]),
+        ("phrase_table", "translations.0", lambda x: x + 100),
+        ("phrase_table", "translations.1", lambda x: x[:, :2]),
     ],
 )
 def test_tables_that_counting_could_not_have_made_are_refused(name, table, wrong, tmp_path):
@@ -268,5 +268,5 @@ def test_tables_that_counting_could_not_have_made_are_refused(name, table, wrong
     save_file(state, tmp_path / "model" / "model.safetensors")
     (tmp_path / "model" / MANIFEST).unlink()
     write_manifest(tmp_path / "model")
-    with pytest.raises(GlassError, match="tables are damaged"):
+    with pytest.raises(GlassError, match="tables are corrupted"):
         load(tmp_path / "model")

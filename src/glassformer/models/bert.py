@@ -60,7 +60,7 @@ class Body(nn.Module):
                 Attention(
                     c.dim,
                     c.heads,
-                    position=None if learned else Alibi(c.heads, sided=True),
+                    position=None if learned else Alibi(c.heads, directional=True),
                     dropout=c.dropout,
                 ),
                 FeedForward(c.dim, c.hidden or 4 * c.dim, activation=activation, dropout=c.dropout),

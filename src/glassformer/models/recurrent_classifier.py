@@ -38,8 +38,8 @@ class RecurrentClassifier(Network):
         c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         layers = [
-            [Recurrence(c.dim, cell=c.cell, backwards=b) for _ in range(c.depth)]
-            for b in (False, True)
+            [Recurrence(c.dim, cell=c.cell, reverse=reverse) for _ in range(c.depth)]
+            for reverse in (False, True)
         ]
         self.forth, self.back = map(nn.ModuleList, layers)
         self.dropout, self.head = Dropout(c.dropout), nn.Linear(c.dim, c.classes)
