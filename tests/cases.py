@@ -1,4 +1,4 @@
-"""Small models of every kind, with the traits that laws ask for."""
+"""Small models of every architecture, for the tests of laws and generation."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ VOCAB, LENGTH = 50, 12
 
 @dataclass
 class Case:
-    """A model and how to feed it: a translator reads the same source in every law."""
+    """A small model with random weights; a translator always gets the same source."""
 
     name: str
     settings: dict = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         torch.manual_seed(1)
-        kind = MODELS[self.name]
-        self.network = kind(kind.Config(**self.settings)).eval()
+        model_class = MODELS[self.name]
+        self.network = model_class(model_class.Config(**self.settings)).eval()
         if self.has(Trait.FITTED):
             fit(self.name, self.network)
             return
-        for parameter in self.network.parameters():  # so that no weight is 0 or hides another
+        for parameter in self.network.parameters():  # no weight stays at 0 or 1
             with torch.no_grad():
                 parameter.add_(torch.randn_like(parameter) * 0.05)
 
@@ -45,7 +45,7 @@ class Case:
 
 
 def fit(name: str, network: nn.Module) -> None:
-    """Fit a model that counts on random texts."""
+    """Fit a baseline to random texts."""
     texts = ids(40)
     if name == "phrase_table":
         gap = torch.full((40, 1), -1)
@@ -67,8 +67,8 @@ def ids(batch: int = 3, length: int = LENGTH) -> Tensor:
 
 SIZES = {"vocab": VOCAB, "dim": 32, "depth": 2, "heads": 4, "dropout": 0.0}
 WITH_CONTEXT = {**SIZES, "context": 32}
-RECURS = {name: value for name, value in WITH_CONTEXT.items() if name != "heads"}
-CONVOLVES = {**RECURS, "kernel_size": 3}
+RECURRENT = {name: value for name, value in WITH_CONTEXT.items() if name != "heads"}
+CONVOLUTIONAL = {**RECURRENT, "kernel_size": 3}
 
 CASES = {
     "classifier": Case("classifier", {**WITH_CONTEXT, "classes": 3}),
@@ -99,13 +99,13 @@ CASES = {
             *(("unscaled", "none"), ("scaled", "alibi"), ("scaled", "none"), ("plain", "learned")),
         )
     },
-    "convolutional": Case("convolutional", CONVOLVES),
-    "convolutional_classifier": Case("convolutional_classifier", {**CONVOLVES, "classes": 3}),
+    "convolutional": Case("convolutional", CONVOLUTIONAL),
+    "convolutional_classifier": Case("convolutional_classifier", {**CONVOLUTIONAL, "classes": 3}),
     **{
-        f"recurrent: {cell}": Case("recurrent", {**RECURS, "cell": cell})
+        f"recurrent: {cell}": Case("recurrent", {**RECURRENT, "cell": cell})
         for cell in ("lstm", "gru")
     },
-    "recurrent_classifier": Case("recurrent_classifier", {**RECURS, "classes": 3}),
+    "recurrent_classifier": Case("recurrent_classifier", {**RECURRENT, "classes": 3}),
     **{
         f"recurrent_translator: {attention}": Case(
             "recurrent_translator",
@@ -117,11 +117,12 @@ CASES = {
 
 
 def with_traits(*traits: Trait, without: Trait | None = None) -> list[str]:
+    """The names of the cases that have all of these traits, and not `without`."""
     return [
         n for n, case in CASES.items() if case.has(*traits) and not (without and case.has(without))
     ]
 
 
 def subject(name: str) -> Subject:
-    """A case as the laws take it."""
+    """A case as the subject of a law."""
     return Subject(CASES[name].network, name=name)

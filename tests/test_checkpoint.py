@@ -229,7 +229,7 @@ def test_config_that_does_not_fit_the_weights_is_refused(folder):
         ("depth = 2", "depth = 2000000", "depth must be at least 1 and at most 1,000"),
         ("dim = 32", "dim = 'x'", "model.dim must be a whole number"),
         ("dim = 32", "dims = 32", "no setting 'model.dims'"),
-        ('name = "generator"', 'name = "os.system"', "there is no model 'os.system'"),
+        ('name = "generator"', 'name = "os.system"', "unknown model 'os.system'"),
         ('name = "generator"', "", "does not name a model"),
         ("[model]", "[other]", "does not name a model"),
         ("vocab = 50", "vocab = 9999999999999", "vocab must be at least 1"),

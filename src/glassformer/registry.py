@@ -1,4 +1,4 @@
-"""Every model by its name: `MODELS` is the only list."""
+"""The registry of models: `MODELS` maps their names to their classes."""
 
 from typing import Any
 
@@ -50,19 +50,21 @@ MODELS: dict[str, type[Network]] = {
 
 def find_model(name: str) -> type[Network]:
     if name not in MODELS:
-        raise GlassError(f"there is no model {name!r}{config.did_you_mean(name, MODELS)}")
+        raise GlassError(f"unknown model {name!r}{config.did_you_mean(name, MODELS)}")
     return MODELS[name]
 
 
 def build_model(name: str, settings: dict[str, Any]) -> Network:
-    """A model from its name and settings, as a file or the command line gives them."""
-    kind = find_model(name)
-    return kind(config.from_dict(kind.Config, settings, "model."))
+    """Build a model from its name and its settings, as read from a file or the command line."""
+    model_class = find_model(name)
+    return model_class(config.from_dict(model_class.Config, settings, "model."))
 
 
 def model_name(network: object) -> str:
-    """The name under which `MODELS` lists a network's class."""
-    for name, kind in MODELS.items():
-        if type(network) is kind:
+    """The name of a network's class in `MODELS`."""
+    for name, model_class in MODELS.items():
+        if type(network) is model_class:
             return name
-    raise GlassError(f"{type(network).__name__} is not among the models: {', '.join(MODELS)}")
+    raise GlassError(
+        f"{type(network).__name__} is not a registered model, expected one of {', '.join(MODELS)}"
+    )

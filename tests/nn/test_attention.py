@@ -1,4 +1,4 @@
-"""Attention against its definition, one query at a time."""
+"""Attention compared with its definition, one query at a time."""
 
 import math
 
@@ -40,7 +40,7 @@ positions = pytest.mark.parametrize("position", POSITIONS, ids=lambda p: type(p)
 
 
 def slow_attention(q, k, v, allowed):
-    """The definition."""
+    """The definition of attention in a loop over the queries."""
     out = torch.zeros_like(q)
     for i in range(q.shape[2]):
         scores = (k @ q[:, :, i, :, None]).squeeze(-1) / math.sqrt(q.shape[-1])  # b h s
@@ -64,15 +64,15 @@ def test_attend_matches_its_definition(mask):
 @pytest.mark.parametrize("queries", [1, 4, 9])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("padded", [False, True])
-def test_the_fused_way_equals_the_open_way(mask, queries, biased, padded):
+def test_fused_attention_equals_the_reference(mask, queries, biased, padded):
     q, k, v = torch.randn(2, 4, queries, 8), torch.randn(2, 2, 9, 8), torch.randn(2, 2, 9, 8)
     keep = torch.arange(9) >= torch.tensor([[0], [5]]) if padded else None
     bias = torch.randn(4, queries, 9) if biased else None
-    both = [
-        way(q, k, v, mask, SequenceLayout(queries, 9, keep=keep), bias=bias)
-        for way in (attend, attend_reference)
+    outputs = [
+        function(q, k, v, mask, SequenceLayout(queries, 9, keep=keep), bias=bias)
+        for function in (attend, attend_reference)
     ]
-    close(*both)
+    close(*outputs)
 
 
 def test_grouped_heads_equal_repeated_ones():
@@ -83,24 +83,24 @@ def test_grouped_heads_equal_repeated_ones():
 
 @positions
 @masks
-def test_looking_changes_nothing(mask, position):
+def test_tracing_does_not_change_the_output(mask, position):
     layer, x = Attention(32, 4, mask=mask, position=position).eval(), torch.randn(2, 9, 32)
     layout = SequenceLayout(9, 9)
     with Trace(layer, "pattern") as trace:
-        seen = layer(x, layout)
-    close(seen, layer(x, layout))
+        traced = layer(x, layout)
+    close(traced, layer(x, layout))
     close(trace["pattern"].sum(-1), torch.ones(2, 4, 9))
 
 
 @positions
-@pytest.mark.parametrize("way", ["fused", "open"])
-def test_a_query_that_may_see_nothing_reads_zero(position, way):
+@pytest.mark.parametrize("kernel", ["fused", "reference"])
+def test_the_output_of_a_query_without_keys_is_zero(position, kernel):
     layer, x = Attention(32, 4, mask=causal, position=position), torch.randn(1, 3, 32)
     x.requires_grad_()
     layout = SequenceLayout(
         3, 3, keep=torch.tensor([[False, True, True]])
     )  # the first query has no key
-    with Trace(layer, "head_outputs", *(["pattern"] if way == "open" else [])) as trace:
+    with Trace(layer, "head_outputs", *(["pattern"] if kernel == "reference" else [])) as trace:
         layer(x, layout).sum().backward()
     assert not trace["head_outputs"][:, :, 0].any()
     assert trace["head_outputs"][:, :, 1:].all()
@@ -110,7 +110,7 @@ def test_a_query_that_may_see_nothing_reads_zero(position, way):
 
 @positions
 @pytest.mark.parametrize("mask", [causal, causal & window(3)], ids=str)
-def test_a_past_equals_one_pass(mask, position):
+def test_cached_chunks_equal_one_pass(mask, position):
     layer, x = Attention(32, 4, mask=mask, position=position).eval(), torch.randn(2, 9, 32)
     layer_cache, steps = LayerCache(9), []
     for start, end in ((0, 4), (4, 5), (5, 9)):
@@ -121,13 +121,13 @@ def test_a_past_equals_one_pass(mask, position):
 
 
 @positions
-def test_a_longer_source_that_ends_with_the_queries_equals_one_pass(position):
+def test_attending_to_a_source_that_ends_with_the_queries_equals_one_pass(position):
     layer, x = Attention(32, 4, mask=causal, position=position).eval(), torch.randn(2, 9, 32)
     last = layer(x[:, 6:], SequenceLayout(3, 9), source=x)
     close(last, layer(x, SequenceLayout(9, 9))[:, 6:])
 
 
-def test_a_source_is_read_once():
+def test_keys_of_a_cached_source_are_not_computed_again():
     layer, x, source = Attention(32, 4).eval(), torch.randn(2, 3, 32), torch.randn(2, 5, 32)
     layer_cache, layout = LayerCache(None), SequenceLayout(3, 5)
     first = layer(x, layout, source=source, layer_cache=layer_cache)
@@ -148,13 +148,13 @@ def test_additive_scores_match_their_definition():
     close(layer(torch.randn(1, 5, 8), SequenceLayout(5, 5)).shape, torch.Size([1, 5, 8]))
 
 
-def test_dot_products_grow_with_the_width_and_scaled_ones_do_not():
+def test_dot_products_grow_with_head_dim_and_scaled_ones_do_not():
     q, k = torch.randn(2, 1, 1, 500, 256)
     assert dot(q, k).std() == pytest.approx(16, rel=0.05)
     assert scaled_dot(q, k).std() == pytest.approx(1, rel=0.05)
 
 
-def test_plain_attention_is_a_mixture_of_what_is_alike():
+def test_plain_attention_matches_its_definition():
     x = torch.randn(2, 5, 8)
     expected = (x @ x.mT).softmax(dim=-1) @ x
     close(PlainAttention()(x, SequenceLayout(5, 5)), expected)
@@ -170,7 +170,7 @@ def test_plain_attention_is_a_mixture_of_what_is_alike():
 
 
 @positions
-def test_a_source_that_was_read_is_turned_towards_in_the_same_way(position):
+def test_positions_work_the_same_with_a_cached_source(position):
     layer, x, source = (
         Attention(32, 4, position=position),
         torch.randn(2, 3, 32),
@@ -185,7 +185,7 @@ def test_a_source_that_was_read_is_turned_towards_in_the_same_way(position):
 
 @masks
 @positions
-def test_padding_on_either_side_changes_nothing(mask, position):
+def test_padding_on_either_side_does_not_change_the_output(mask, position):
     layer, x = Attention(32, 4, mask=mask, position=position).eval(), torch.randn(1, 6, 32)
     alone, junk = layer(x, SequenceLayout(6, 6)), torch.randn(1, 3, 32)
     left, right = torch.ones(1, 9).bool(), torch.ones(1, 9).bool()
@@ -194,19 +194,19 @@ def test_padding_on_either_side_changes_nothing(mask, position):
     close(layer(torch.cat((x, junk), 1), SequenceLayout(9, 9, keep=right))[:, :6], alone)
 
 
-def test_dropout_falls_on_the_pattern():
+def test_dropout_is_applied_to_the_pattern():
     q, k, v = torch.randn(3, 1, 1, 64, 8)
     with Trace(torch.nn.Identity(), "nothing"):
         dropped = attend_reference(q, k, v, full, SequenceLayout(64, 64), dropout=0.5)
-    kept = attend_reference(q, k, v, full, SequenceLayout(64, 64))
-    assert not torch.allclose(dropped, kept)
-    many = torch.stack(
+    full_output = attend_reference(q, k, v, full, SequenceLayout(64, 64))
+    assert not torch.allclose(dropped, full_output)
+    samples = torch.stack(
         [attend_reference(q, k, v, full, SequenceLayout(64, 64), dropout=0.5) for _ in range(400)]
     )
-    close(many.mean(0), kept, atol=0.12, rtol=0.1)
+    close(samples.mean(0), full_output, atol=0.12, rtol=0.1)
 
 
-def test_dropout_works_only_while_training():
+def test_dropout_is_applied_only_in_training_mode():
     layer, x, layout = Attention(8, 2, dropout=0.5), torch.randn(1, 4, 8), SequenceLayout(4, 4)
     assert not torch.equal(layer(x, layout), layer(x, layout))
     layer.eval()
@@ -214,27 +214,27 @@ def test_dropout_works_only_while_training():
 
 
 @positions
-@pytest.mark.parametrize("way", ["fused", "open"])
-def test_gradients_match_differences(position, way):
-    layer = Attention(8, 2, mask=causal, position=type_for_two_heads(position)).double()
+@pytest.mark.parametrize("kernel", ["fused", "reference"])
+def test_gradients_match_finite_differences(position, kernel):
+    layer = Attention(8, 2, mask=causal, position=position_for_two_heads(position)).double()
     x = torch.randn(2, 4, 8, dtype=torch.float64, requires_grad=True)
     layout = SequenceLayout(4, 4, keep=torch.tensor([[True] * 4, [False, True, True, True]]))
-    with Trace(layer, "pattern" if way == "open" else "output"):
+    with Trace(layer, "pattern" if kernel == "reference" else "output"):
         assert gradcheck(lambda x: layer(x, layout), (x,))
 
 
-def type_for_two_heads(position):
+def position_for_two_heads(position):
     sizes = {Rotary: (4,), Alibi: (2,), Relative: (2, 4)}
     return type(position)(*sizes.get(type(position), ()))
 
 
-def test_gradients_of_scores_match_differences():
+def test_gradients_of_scores_match_finite_differences():
     q, k = torch.randn(2, 1, 2, 3, 4, dtype=torch.float64, requires_grad=True)
     assert gradcheck(AdditiveScore(2, 4).double(), (q, k))
     assert gradcheck(lambda x: PlainAttention()(x[0], SequenceLayout(3, 3)), (q,))
 
 
-def test_multi_head_attention_equals_torchs():
+def test_multi_head_attention_equals_that_of_torch():
     ours, theirs = (
         Attention(32, 4).eval(),
         torch.nn.MultiheadAttention(32, 4, batch_first=True).eval(),
@@ -253,6 +253,8 @@ def test_multi_head_attention_equals_torchs():
 
 
 def test_one_new_token_needs_no_mask(monkeypatch):
-    monkeypatch.setattr(SequenceLayout, "mask_matrix", lambda *_: pytest.fail("a grid was built"))
+    monkeypatch.setattr(
+        SequenceLayout, "mask_matrix", lambda *_: pytest.fail("a mask matrix was built")
+    )
     q, k, v = torch.randn(2, 4, 1, 8), torch.randn(2, 4, 9, 8), torch.randn(2, 4, 9, 8)
     close(attend(q, k, v, causal, SequenceLayout(1, 9)), F.scaled_dot_product_attention(q, k, v))

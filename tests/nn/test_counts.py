@@ -1,4 +1,4 @@
-"""Counting against dictionaries, and what counting models say against B. Rohrer's tables."""
+"""N-gram counts compared with dictionaries, and the baselines with their definitions."""
 
 import math
 from collections import Counter, defaultdict
@@ -7,8 +7,14 @@ import pytest
 import torch
 
 from glassformer import MODELS, GlassError
-from glassformer.baselines.nb_svm import IncidenceMatrix, separate, sum_rows
-from glassformer.baselines.phrase_table import DIAGONAL, ROUNDS, links_of, phrases_of, share
+from glassformer.baselines.nb_svm import IncidenceMatrix, fit_svm, sum_rows
+from glassformer.baselines.phrase_table import (
+    DIAGONAL_STRENGTH,
+    EM_ROUNDS,
+    align_words,
+    alignment_probs,
+    extract_phrases,
+)
 from glassformer.nn.counts import (
     CountModule,
     NGramCounts,
@@ -23,78 +29,79 @@ close = torch.testing.assert_close
 
 
 def witten_bell(text, order, vocab):
-    """The chance of a token after others, by dictionaries: the definition."""
-    seen = defaultdict(Counter)
-    for at in range(len(text)):
-        for length in range(min(order, at) + 1):
-            seen[tuple(text[at - length : at])][text[at]] += 1
+    """The definition of Witten-Bell smoothing, with dictionaries: (context, token) -> prob."""
+    counts = defaultdict(Counter)
+    for i in range(len(text)):
+        for length in range(min(order, i) + 1):
+            counts[tuple(text[i - length : i])][text[i]] += 1
 
-    def chance(context, token):
-        after = seen.get(tuple(context))
-        shorter = chance(context[1:], token) if context else 1 / vocab
-        if not after:
+    def prob(context, token):
+        followers = counts.get(tuple(context))
+        shorter = prob(context[1:], token) if context else 1 / vocab
+        if not followers:
             return shorter
-        return (after[token] + len(after) * shorter) / (after.total() + len(after))
+        distinct = len(followers)
+        return (followers[token] + distinct * shorter) / (followers.total() + distinct)
 
-    return chance
+    return prob
 
 
-def test_counts_are_those_of_dictionaries():
+def test_probs_equal_those_computed_with_dictionaries():
     text = torch.randint(0, 7, (300,)).tolist()
-    definition = witten_bell(text, 3, 7)
+    reference = witten_bell(text, 3, 7)
     ids = torch.tensor([text])
     counts = NGramCounts(7, 3)
-    # the first token has no context: it is counted as one that nothing stands before
+    # the first token is counted with the empty context only
     columns = [torch.cat((torch.tensor([-1]), c[:-1])) for c in previous_ids(ids, 3)]
     counts.fit(columns, ids[0])
-    asked = torch.randint(0, 7, (50, 4))
-    asked[:5, 0] = asked[:3, 1] = -1  # shorter contexts
-    given = [asked[:, 2], asked[:, 1], asked[:, 0]]
-    probs = counts.probs(given)
+    queries = torch.randint(0, 7, (50, 4))
+    queries[:5, 0] = queries[:3, 1] = -1  # shorter contexts
+    columns = [queries[:, 2], queries[:, 1], queries[:, 0]]
+    probs = counts.probs(columns)
     close(probs.sum(dim=1), torch.ones(50))
-    for row, context in enumerate(asked[:, :3].tolist()):
-        known = [id for id in context if id >= 0]
-        wanted = torch.tensor([definition(known, token) for token in range(7)])
-        close(probs[row], wanted, atol=1e-6, rtol=1e-5)
-    answers = asked[:, 3]
-    close(counts.target_probs(given, answers), probs.gather(1, answers[:, None])[:, 0])
+    for row, context in enumerate(queries[:, :3].tolist()):
+        context = [id for id in context if id >= 0]
+        expected = torch.tensor([reference(context, token) for token in range(7)])
+        close(probs[row], expected, atol=1e-6, rtol=1e-5)
+    targets = queries[:, 3]
+    close(counts.target_probs(columns, targets), probs.gather(1, targets[:, None])[:, 0])
 
 
-def test_sequences_have_numbers_if_they_occur_often_enough():
-    known = NGramIndex(10, 2)
+def test_only_frequent_ngrams_are_indexed():
+    index = NGramIndex(10, 2)
     columns = [torch.tensor([1, 1, 2, 3]), torch.tensor([5, 5, 6, -1])]
-    first, second = known.fit(columns, min_count=2)
+    first, second = index.fit(columns, min_count=2)
     assert first.tolist() == [0, 0, -1, -1]
     assert second.tolist() == [0, 0, -1, -1]
-    assert [n.tolist() for n in known.find([torch.tensor([1, 2, 1]), torch.tensor([5, 6, 9])])] == [
+    assert [n.tolist() for n in index.find([torch.tensor([1, 2, 1]), torch.tensor([5, 6, 9])])] == [
         [0, -1, 0],
         [0, -1, -1],
     ]
 
 
-def test_tables_take_the_size_of_what_is_loaded():
-    class Two(CountModule):
+def test_tables_are_resized_to_the_loaded_ones():
+    class Table(CountModule):
         def __init__(self):
             super().__init__()
             self.numbers = int_parameter()
 
-    one, other = Two(), Two()
-    one.numbers.data = torch.arange(5)
-    other.load_state_dict(one.state_dict())
-    assert other.numbers.tolist() == [0, 1, 2, 3, 4]
+    saved, loaded = Table(), Table()
+    saved.numbers.data = torch.arange(5)
+    loaded.load_state_dict(saved.state_dict())
+    assert loaded.numbers.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_keys_rise_or_are_refused():
+def test_keys_that_do_not_increase_are_refused():
     assert is_increasing(torch.tensor([0, 2, 3]))
     assert is_increasing(torch.tensor([], dtype=torch.int64))
     for wrong in ([0, 0, 1], [-1, 2], [[0, 1]]):
         assert not is_increasing(torch.tensor(wrong))
-    check_tables(True, "all is well")
-    with pytest.raises(GlassError, match="tables are damaged: keys"):
-        check_tables(False, "keys are not in order")
+    check_tables(True, "no problem")
+    with pytest.raises(GlassError, match="tables are corrupted: keys"):
+        check_tables(False, "keys are not sorted")
 
 
-# --- B. Rohrer's machine --------------------------------------------------------------------------
+# --- Markov chains, with B. Rohrer's example ------------------------------------------------------
 
 SENTENCES = (
     "check the program log and find out whether it ran please",
@@ -102,7 +109,7 @@ SENTENCES = (
 )
 
 
-def taught(**settings):
+def fitted_model(**settings):
     words = sorted(set(" ".join(SENTENCES).split()))
     rows = [[words.index(word) for word in line.split()] for line in SENTENCES]
     rows[0].append(-1)
@@ -111,26 +118,26 @@ def taught(**settings):
     return model, words
 
 
-def votes(model, words, line):
+def votes_for_down_and_please(model, words, line):
     ids = torch.tensor([[words.index(word) for word in line.split()]])
-    columns = [column[-1:] for column in previous_ids(ids, model.far)]
-    given = model.votes(columns)[0]
-    return float(given[words.index("down")]), float(given[words.index("please")])
+    columns = [column[-1:] for column in previous_ids(ids, model.context_length)]
+    votes = model.votes(columns)[0]
+    return float(votes[words.index("down")]), float(votes[words.index("please")])
 
 
-def test_votes_are_those_of_the_seeds_table():
-    """4 votes against 5 before the mask, 0 against 1 after it, and the other way round."""
+def test_votes_equal_those_of_the_published_example():
+    """4 to 5 without the mask and 0 to 1 with it; for the battery the other way around."""
     program, battery = (line.split(" ran")[0] + " ran" for line in SENTENCES)
-    model, words = taught(skips=9)
-    assert votes(model, words, program) == (4.0, 5.0)
-    assert votes(model, words, battery) == (5.0, 4.0)
-    model, words = taught(skips=9, masked=True)
-    assert votes(model, words, program) == (0.0, 1.0)
-    assert votes(model, words, battery) == (1.0, 0.0)
+    model, words = fitted_model(skips=9)
+    assert votes_for_down_and_please(model, words, program) == (4.0, 5.0)
+    assert votes_for_down_and_please(model, words, battery) == (5.0, 4.0)
+    model, words = fitted_model(skips=9, masked=True)
+    assert votes_for_down_and_please(model, words, program) == (0.0, 1.0)
+    assert votes_for_down_and_please(model, words, battery) == (1.0, 0.0)
 
 
-def test_a_markov_chain_of_first_order_is_a_table_of_transitions():
-    model, words = taught(order=1)
+def test_a_first_order_markov_chain_predicts_the_followers_of_the_last_word():
+    model, words = fitted_model(order=1)
     logits = model(torch.tensor([[words.index("ran")]]))[0, 0]
     best = logits.topk(2)
     assert {words[i] for i in best.indices.tolist()} == {"down", "please"}
@@ -138,30 +145,30 @@ def test_a_markov_chain_of_first_order_is_a_table_of_transitions():
 
 
 @pytest.mark.parametrize("settings", [{"order": 3}, {"skips": 3}, {"skips": 3, "masked": True}])
-def test_the_likelihood_of_a_text_is_in_its_chances(settings):
+def test_target_probs_equal_the_probabilities_of_all_tokens_at_the_targets(settings):
     model = MODELS["markov"](MODELS["markov"].Config(vocab=9, **settings))
     model.fit(torch.randint(0, 9, (3, 200)))
     text = torch.randint(0, 9, (40,))
-    wanted = model(text[None, :-1])[0].gather(1, text[1:, None])[:, 0].exp()
-    close(model.target_probs(text), wanted)
+    expected = model(text[None, :-1])[0].gather(1, text[1:, None])[:, 0].exp()
+    close(model.target_probs(text), expected)
 
 
-def test_order_four_on_shakespeare(data):
-    """The figure that a small Transformer must beat: nats a character on the last tenth."""
+def test_fourth_order_markov_chain_on_shakespeare(data):
+    """The loss that a small Transformer must beat: nats per character on the last tenth."""
     text = (data / "tinyshakespeare" / "input.txt").read_text()
-    letters = sorted(set(text))
-    number = {letter: i for i, letter in enumerate(letters)}
-    ids = torch.tensor([number[letter] for letter in text])
-    cut = len(ids) * 9 // 10
-    model = MODELS["markov"](MODELS["markov"].Config(vocab=len(letters), order=4))
-    model.fit(ids[None, :cut])
-    assert -float(model.target_probs(ids[cut:]).double().log().mean()) < 1.67
+    characters = sorted(set(text))
+    ids_of = {character: i for i, character in enumerate(characters)}
+    ids = torch.tensor([ids_of[character] for character in text])
+    split = len(ids) * 9 // 10
+    model = MODELS["markov"](MODELS["markov"].Config(vocab=len(characters), order=4))
+    model.fit(ids[None, :split])
+    assert -float(model.target_probs(ids[split:]).double().log().mean()) < 1.67
 
 
-# --- labels, pairs, neighbours --------------------------------------------------------------------
+# --- NB-SVM, phrase table, neighbors --------------------------------------------------------------
 
 
-def test_phrases_of_a_text_are_weighed_once_each():
+def test_each_phrase_of_a_text_counts_once():
     config = MODELS["nb_svm"].Config(vocab=9, classes=2, order=2, min_count=1)
     model = MODELS["nb_svm"](config)
     texts = [[1, 2, 1, 2], [3, 4, 3], [1, 2], [4, 3]]
@@ -169,97 +176,96 @@ def test_phrases_of_a_text_are_weighed_once_each():
     once, twice = model(torch.tensor([[1, 2]])), model(torch.tensor([[1, 2, 1, 2]]))
     pairs = {phrase for i in range(3) for phrase in [tuple(texts[0][i : i + 2])]}
     assert pairs == {(1, 2), (2, 1)}
-    numbers = [*model.phrases.find([torch.tensor([1]), torch.tensor([2])])]  # read backwards: 2 1
-    assert int(numbers[1]) >= 0
-    extra = model.weight[len(model.phrases.keys[0]) + int(numbers[1])]
-    close(twice - once, extra[None])
+    indexes = [*model.phrases.find([torch.tensor([1]), torch.tensor([2])])]  # latest first: 2 1
+    assert int(indexes[1]) >= 0
+    extra_weight = model.weight[len(model.phrases.keys[0]) + int(indexes[1])]
+    close(twice - once, extra_weight[None])
     assert model(torch.tensor([[1, 2, 9 - 1]])).argmax() == 0
     assert model(torch.tensor([[4, 3]])).argmax() == 1
 
 
-def test_the_gap_between_two_kinds_is_as_wide_as_its_definition():
-    """Against plain gradient descent on the same sum, written with a full matrix."""
-    held = torch.rand(30, 12) < 0.4
-    ours = held[:, 0] ^ (torch.rand(30) < 0.1)
-    text, phrase = held.nonzero(as_tuple=True)
-    pair = torch.stack((ours, ~ours), dim=1)  # two classes at once, the second the first's mirror
-    both, biases = separate(IncidenceMatrix(text, phrase, 30, 12), pair, 0.5)
-    close(both[:, 0], -both[:, 1], atol=1e-4, rtol=1e-3)
-    weight, bias = both[:, 0], biases[0]
+def test_the_svm_loss_is_as_low_as_with_gradient_descent():
+    """Compared with plain gradient descent on the same loss, written with a dense matrix."""
+    matrix = torch.rand(30, 12) < 0.4
+    in_class = matrix[:, 0] ^ (torch.rand(30) < 0.1)
+    text, phrase = matrix.nonzero(as_tuple=True)
+    classes = torch.stack((in_class, ~in_class), dim=1)  # the second mirrors the first
+    weights, biases = fit_svm(IncidenceMatrix(text, phrase, 30, 12), classes, 0.5)
+    close(weights[:, 0], -weights[:, 1], atol=1e-4, rtol=1e-3)
+    weight, bias = weights[:, 0], biases[0]
 
-    often = 1 + torch.stack([held[ours].sum(0), held[~ours].sum(0)])
-    shares = (often / often.sum(dim=1, keepdim=True)).log()
-    ratio, sign = shares[0] - shares[1], torch.where(ours, 1.0, -1.0)
+    counts = 1 + torch.stack([matrix[in_class].sum(0), matrix[~in_class].sum(0)])
+    log_fractions = (counts / counts.sum(dim=1, keepdim=True)).log()
+    ratio, sign = log_fractions[0] - log_fractions[1], torch.where(in_class, 1.0, -1.0)
 
-    def total(w, b):
-        inside = (1 - sign * (held.float() @ (w * ratio) + b)).clamp(min=0)
-        return w.square().sum() / 2 + 0.5 * inside.square().sum()
+    def loss(w, b):
+        margin_error = (1 - sign * (matrix.float() @ (w * ratio) + b)).clamp(min=0)
+        return w.square().sum() / 2 + 0.5 * margin_error.square().sum()
 
     w, b = torch.zeros(12, requires_grad=True), torch.zeros((), requires_grad=True)
-    slow = torch.optim.SGD([w, b], lr=0.02)
+    optimizer = torch.optim.SGD([w, b], lr=0.02)
     for _ in range(4000):
-        slow.zero_grad()
-        total(w, b).backward()
-        slow.step()
-    found = torch.where(ratio == 0, 0, weight / torch.where(ratio == 0, 1, ratio))
+        optimizer.zero_grad()
+        loss(w, b).backward()
+        optimizer.step()
+    unscaled = torch.where(ratio == 0, 0, weight / torch.where(ratio == 0, 1, ratio))
     with torch.no_grad():
-        assert float(total(found, bias)) == pytest.approx(float(total(w, b)), rel=1e-3)
+        assert float(loss(unscaled, bias)) == pytest.approx(float(loss(w, b)), rel=1e-3)
 
 
-def test_sums_over_an_incidence_are_products_with_its_matrix():
-    held = torch.rand(9, 5) < 0.4
-    held[3], held[:, 2] = False, False  # a text without phrases, a phrase in no text
-    holds = IncidenceMatrix(*held.nonzero(as_tuple=True), 9, 5)
+def test_incidence_products_equal_dense_matrix_products():
+    dense = torch.rand(9, 5) < 0.4
+    dense[3], dense[:, 2] = False, False  # a text without phrases, a phrase in no text
+    matrix = IncidenceMatrix(*dense.nonzero(as_tuple=True), 9, 5)
     weights, scores = torch.randn(5, 3), torch.randn(9, 3)
-    close(holds.times(weights), held.float() @ weights)
-    close(holds.transposed_times(scores), held.float().T @ scores)
-    nothing = torch.zeros(0, dtype=torch.long)
-    assert sum_rows(nothing, torch.zeros(4, dtype=torch.long), weights).tolist() == [[0.0] * 3] * 4
+    close(matrix.times(weights), dense.float() @ weights)
+    close(matrix.transposed_times(scores), dense.float().T @ scores)
+    empty = torch.zeros(0, dtype=torch.long)
+    assert sum_rows(empty, torch.zeros(4, dtype=torch.long), weights).tolist() == [[0.0] * 3] * 4
 
 
-def test_words_that_occur_together_are_linked():
+def test_words_that_occur_together_are_aligned():
     source = [[1, 2], [2, 3], [3, 1], [1, 3]]
     target = [[id + 4 for id in line] for line in source]
     flat = [torch.tensor([i for t in x for i in (*t, -1)][:-1]) for x in (source, target)]
-    assert links_of(*flat, 9) == [[(0, 0), (1, 1)]] * 4
+    assert align_words(*flat, 9) == [[(0, 0), (1, 1)]] * 4
 
 
-def test_shares_are_those_of_ibms_first_model_by_dictionaries():
-    """What share of each word of a text each word of the other explains, after rounds of EM."""
+def test_alignment_probs_equal_those_of_ibm_model_1_with_dictionaries():
     texts = [([1, 2, 1], [5, 6]), ([2, 3], [6, 7, 5]), ([3, 1], [7, 5])]
-    chance, vocab = defaultdict(lambda: 1.0), 9
-    for _ in range(ROUNDS):
-        counts, totals, parts = defaultdict(float), defaultdict(float), []
+    prob, vocab = defaultdict(lambda: 1.0), 9
+    for _ in range(EM_ROUNDS):
+        counts, totals, expected = defaultdict(float), defaultdict(float), []
         for source, target in texts:
             for i, s in enumerate(source):
                 for j, t in enumerate(target):
-                    near = lambda i: math.exp(
-                        -DIAGONAL * abs((i + 0.5) / len(source) - (j + 0.5) / len(target))  # noqa: B023
+                    prior = lambda i: math.exp(
+                        -DIAGONAL_STRENGTH * abs((i + 0.5) / len(source) - (j + 0.5) / len(target))  # noqa: B023
                     )
-                    whole = sum(chance[other, t] * near(k) for k, other in enumerate(source))
-                    parts.append(chance[s, t] * near(i) / whole)
-                    counts[s, t] += parts[-1]
-                    totals[s] += parts[-1]
-        chance = {pair: count / totals[pair[0]] for pair, count in counts.items()}
-    given, wanted, pairs, near = [], [], [], []
-    at_s = at_t = 0
+                    total = sum(prob[other, t] * prior(k) for k, other in enumerate(source))
+                    expected.append(prob[s, t] * prior(i) / total)
+                    counts[s, t] += expected[-1]
+                    totals[s] += expected[-1]
+        prob = {pair: count / totals[pair[0]] for pair, count in counts.items()}
+    source_index, target_index, pairs, priors = [], [], [], []
+    source_start = target_start = 0
     for source, target in texts:
         for i, s in enumerate(source):
             for j, t in enumerate(target):
-                given.append(at_s + i)
-                wanted.append(at_t + j)
+                source_index.append(source_start + i)
+                target_index.append(target_start + j)
                 pairs.append(s * vocab + t)
-                far = abs((i + 0.5) / len(source) - (j + 0.5) / len(target))
-                near.append(math.exp(-DIAGONAL * far))
-        at_s, at_t = at_s + len(source), at_t + len(target)
-    tensors = (torch.tensor(x) for x in (given, wanted, pairs, near))
-    close(share(*tensors, vocab), torch.tensor(parts), atol=1e-5, rtol=1e-4)
+                distance = abs((i + 0.5) / len(source) - (j + 0.5) / len(target))
+                priors.append(math.exp(-DIAGONAL_STRENGTH * distance))
+        source_start, target_start = source_start + len(source), target_start + len(target)
+    tensors = (torch.tensor(x) for x in (source_index, target_index, pairs, priors))
+    close(alignment_probs(*tensors, vocab), torch.tensor(expected), atol=1e-5, rtol=1e-4)
 
 
-def test_phrases_are_what_links_hold_together():
-    # "a b" became "B A x": the words change places, and x has no link
-    found = set(phrases_of([1, 2], [12, 11, 13], [(0, 1), (1, 0)], 4, 7))
-    assert found == {
+def test_phrases_contain_all_words_that_are_aligned_with_them():
+    # "a b" is translated as "B A x": the words swap positions, and x is not aligned
+    phrases = set(extract_phrases([1, 2], [12, 11, 13], [(0, 1), (1, 0)], 4, 7))
+    assert phrases == {
         ((1,), (11,)),
         ((1,), (11, 13)),
         ((2,), (12,)),
@@ -268,31 +274,31 @@ def test_phrases_are_what_links_hold_together():
     }
 
 
-def test_the_longest_known_phrase_is_translated_as_one():
+def test_the_longest_known_phrase_is_translated_as_a_unit():
     config = MODELS["phrase_table"].Config(vocab=30, eos=0)
     model = MODELS["phrase_table"](config)
     source = [[1, 2]] * 3 + [[1, 3]] * 3 + [[2, 3]] * 3
     target = [[12, 11]] * 3 + [[11, 13]] * 3 + [[22, 13]] * 3
     flat = [torch.tensor([i for t in x for i in (*t, -1)][:-1]) for x in (source, target)]
     model.fit(*flat)
-    said = model.translate(torch.tensor([[1, 2, 1, 3], [3, 1, 2, 9]]))
-    assert said[0].tolist() == [12, 11, 11, 13, 0]
-    assert said[1].tolist()[:3] == [13, 12, 11]
+    translations = model.translate(torch.tensor([[1, 2, 1, 3], [3, 1, 2, 9]]))
+    assert translations[0].tolist() == [12, 11, 11, 13, 0]
+    assert translations[1].tolist()[:3] == [13, 12, 11]
 
 
-def test_a_word_without_a_translation_stays_if_the_other_language_has_it():
+def test_a_word_without_a_translation_is_copied_if_the_target_language_has_it():
     model = MODELS["phrase_table"](MODELS["phrase_table"].Config(vocab=30, eos=0))
     model.fit(torch.tensor([1, -1, 1, -1, 1]), torch.tensor([11, -1, 11, -1, 11, 7]))
     assert model.translate(torch.tensor([[7, 1, 9]]))[0].tolist() == [7, 11, 0]
 
 
-def test_neighbours_tell_what_stands_between_them():
+def test_a_masked_token_is_predicted_from_its_neighbors():
     model = MODELS["neighbors"](MODELS["neighbors"].Config(vocab=9))
     model.fit(torch.tensor([[1, 2, 3, 1, 4, 5, 1, 2, 3]]))
     assert model(torch.tensor([[1, 8, 3]]))[0, 1].argmax() == 2
     assert model(torch.tensor([[1, 8, 5]]))[0, 1].argmax() == 4
-    wanted = torch.tensor([[False, True, False]])
-    text, answer = torch.tensor([[1, 8, 3]]), torch.tensor([2])
-    chance = model.target_probs(text, wanted, answer)
-    close(chance.log(), model.masked_logits(text, wanted).tokens[0, answer])
-    assert math.isfinite(float(chance.log()))
+    masked = torch.tensor([[False, True, False]])
+    text, target = torch.tensor([[1, 8, 3]]), torch.tensor([2])
+    prob = model.target_probs(text, masked, target)
+    close(prob.log(), model.masked_logits(text, masked).tokens[0, target])
+    assert math.isfinite(float(prob.log()))

@@ -1,4 +1,4 @@
-"""Masks, spans, caches, feed-forward, norms, blocks and heads against their definitions."""
+"""Masks, layouts, caches, feed-forward, norms, blocks and heads compared with their definitions."""
 
 import math
 
@@ -36,40 +36,40 @@ RULES = {
 
 
 @pytest.mark.parametrize("mask", RULES, ids=str)
-def test_a_grid_is_the_rule_for_each_pair(mask):
+def test_a_mask_matrix_holds_the_rule_for_each_pair(mask):
     expected = [[RULES[mask](i, j) for j in range(10)] for i in range(10)]
     assert mask.matrix(10, 10).tolist() == expected
     assert mask.matrix(3, 10).tolist() == expected[-3:]
 
 
-def test_masks_compare_by_what_they_say():
+def test_masks_are_equal_if_their_rules_are():
     assert causal & window(3) == causal & window(3)
     assert window(3) != window(4)
     assert repr(causal & (window(2) | strided(3))) == "causal & (window(2) | strided(3))"
     assert len({causal, causal & window(3), causal & window(3)}) == 2
 
 
-def test_a_rule_of_ones_own_is_a_mask():
+def test_a_mask_can_have_a_custom_rule():
     even = Mask("even", lambda i, j: j % 2 == 0)
     assert (even & causal).matrix(3, 3).int().tolist() == [[1, 0, 0], [1, 0, 0], [1, 0, 1]]
 
 
-def test_more_queries_than_keys_is_no_trouble():
+def test_a_mask_can_have_more_queries_than_keys():
     assert full.matrix(5, 2).tolist() == [[True, True]] * 5
 
 
-# --- span -----------------------------------------------------------------------------------------
+# --- layout ---------------------------------------------------------------------------------------
 
 
-def test_a_span_makes_each_thing_once():
-    layout, made = SequenceLayout(4, 4), []
+def test_a_layout_computes_each_value_once():
+    layout, calls = SequenceLayout(4, 4), []
     for _ in range(3):
-        layout.compute_once("key", lambda: made.append(1))
+        layout.compute_once("key", lambda: calls.append(1))
         assert layout.mask_matrix(causal) is layout.mask_matrix(causal)
-    assert made == [1]
+    assert calls == [1]
 
 
-def test_padding_is_in_the_grid():
+def test_padding_is_masked_in_the_mask_matrix():
     keep = torch.tensor([[False, True, True]])
     assert SequenceLayout(3, 3, keep=keep).mask_matrix(causal)[0, 0].tolist() == [
         [False, False, False],
@@ -78,15 +78,15 @@ def test_padding_is_in_the_grid():
     ]
 
 
-def test_keep_must_fit_the_ids():
-    with pytest.raises(ValueError, match=r"\(1, 2\), the ids \(1, 3\)"):
+def test_keep_must_have_the_shape_of_ids():
+    with pytest.raises(ValueError, match=r"expected \(1, 3\), got \(1, 2\)"):
         SequenceLayout.from_ids(torch.zeros(1, 3).long(), torch.ones(1, 2).bool())
 
 
 # --- cache ----------------------------------------------------------------------------------------
 
 
-def test_a_past_gives_back_all_so_far():
+def test_a_layer_cache_returns_all_keys_and_values_so_far():
     layer_cache, k, v = LayerCache(6), *torch.randn(2, 2, 3, 6, 4)
     for end in (2, 3, 6):
         keys, values = layer_cache.extend(
@@ -96,9 +96,9 @@ def test_a_past_gives_back_all_so_far():
         assert torch.equal(values, v[:, :, :end])
 
 
-def test_a_past_is_full_at_its_capacity_and_a_source_is_complete_at_once():
+def test_a_cache_refuses_more_tokens_than_its_capacity_and_a_source_is_complete_after_one_pass():
     layer_cache, k = LayerCache(2), torch.randn(1, 1, 3, 4)
-    with pytest.raises(ValueError, match="holds 2 tokens; 3 do not fit"):
+    with pytest.raises(ValueError, match="has room for 2 tokens, got 3"):
         layer_cache.extend(k, k)
     source = LayerCache(None)
     assert not source.is_complete
@@ -107,7 +107,7 @@ def test_a_past_is_full_at_its_capacity_and_a_source_is_complete_at_once():
     assert not LayerCache(3).is_complete
 
 
-def test_select_takes_rows_of_all_that_a_cache_holds():
+def test_select_rows_selects_from_layers_padding_and_source():
     cache = Cache(1, 4, source=Cache(1, None))
     k, rows = torch.randn(3, 1, 2, 4), torch.tensor([2, 2, 0])
     keep = torch.tensor([[True, True], [True, False], [False, True]])
@@ -120,12 +120,12 @@ def test_select_takes_rows_of_all_that_a_cache_holds():
         assert torch.equal(part.keep, keep[rows])
 
 
-def test_keep_is_remembered_from_when_it_is_first_needed():
+def test_the_cache_stores_padding_from_the_first_padded_pass():
     cache, k = Cache(1, 4), torch.randn(1, 1, 2, 4)
     assert cache.start_pass(None, 1, 2) == (0, None)
     cache.layers[0].extend(k, k)
-    previous_ids, keep = cache.start_pass(torch.tensor([[False]]), 1, 1)
-    assert (previous_ids, keep.tolist()) == (2, [[True, True, False]])
+    past, keep = cache.start_pass(torch.tensor([[False]]), 1, 1)
+    assert (past, keep.tolist()) == (2, [[True, True, False]])
 
 
 # --- feed-forward, norms, heads -------------------------------------------------------------------
@@ -156,25 +156,25 @@ def test_activations_match_their_formulas():
 
 
 @pytest.mark.parametrize("norm", [LayerNorm(8), RMSNorm(8)], ids=lambda n: type(n).__name__)
-def test_a_norm_seen_equals_a_norm_unseen(norm):
+def test_tracing_does_not_change_a_norm(norm):
     nn.init.normal_(norm.weight)
     x = torch.randn(2, 3, 8) * 5 + 2
     with Trace(norm, "normalized", "std") as trace:
-        seen = norm(x)
-    close(seen, norm(x))
+        traced = norm(x)
+    close(traced, norm(x))
     close(trace["normalized"].square().mean(-1), torch.ones(2, 3), atol=1e-4, rtol=1e-4)
     if isinstance(norm, LayerNorm):
         close(trace["std"][..., 0], x.std(-1, correction=0), atol=1e-4, rtol=1e-4)
 
 
-def test_the_mean_is_over_real_tokens():
+def test_mean_pool_averages_real_tokens_only():
     x, keep = torch.randn(2, 4, 3), torch.tensor([[True, True, False, False], [False] * 4])
     close(mean_pool(x, keep)[0], x[0, :2].mean(dim=0))
     assert not mean_pool(x, keep)[1].any()
     close(mean_pool(x), x.mean(dim=1))
 
 
-def test_berts_heads_match_their_definitions():
+def test_bert_heads_match_their_definitions():
     x, token = torch.randn(2, 3, 8), torch.randn(11, 8)
     pooler, head = Pooler(8), MaskedHead(8, 11, activation=F.gelu, eps=1e-12)
     nn.init.normal_(head.offset)
@@ -189,14 +189,14 @@ def test_berts_heads_match_their_definitions():
 # --- blocks ---------------------------------------------------------------------------------------
 
 
-def test_a_norm_stands_before_or_behind_the_layer():
+def test_pre_norm_and_post_norm_match_their_definitions():
     x = torch.randn(3)
     close(pre_norm("attention", x, lambda x: x * 2, lambda x: x + 1), x + (x * 2 + 1))
     close(post_norm("attention", x, lambda x: x * 2, lambda x: x + 1), (x + x + 1) * 2)
 
 
-def torchs_layer(kind, **more):
-    return kind(16, 2, 32, dropout=0.0, batch_first=True, **more).eval()
+def torch_layer(layer_class, **options):
+    return layer_class(16, 2, 32, dropout=0.0, batch_first=True, **options).eval()
 
 
 def copy_attention(theirs, ours):
@@ -210,15 +210,15 @@ def copy_attention(theirs, ours):
 
 
 @pytest.mark.parametrize("residual", [pre_norm, post_norm])
-def test_blocks_equal_torchs(residual):
+def test_blocks_equal_those_of_torch(residual):
     feedforward = lambda: FeedForward(16, 32, activation=F.relu)
     block = Block(16, Attention(16, 2), feedforward(), residual=residual)
     cross = CrossBlock(
         16, Attention(16, 2, mask=causal), Attention(16, 2), feedforward(), residual=residual
     )
-    first = residual is pre_norm
-    encoder = torchs_layer(nn.TransformerEncoderLayer, norm_first=first)
-    decoder = torchs_layer(nn.TransformerDecoderLayer, norm_first=first)
+    norm_first = residual is pre_norm
+    encoder = torch_layer(nn.TransformerEncoderLayer, norm_first=norm_first)
+    decoder = torch_layer(nn.TransformerDecoderLayer, norm_first=norm_first)
     for ours, theirs in ((block, encoder), (cross, decoder)):
         copy_attention(theirs.self_attn, ours.attention)
         theirs.linear1.load_state_dict(ours.feedforward.up.state_dict())
@@ -238,7 +238,7 @@ def test_blocks_equal_torchs(residual):
     close(cross(x, SequenceLayout(5, 5), source, SequenceLayout(5, 7, keep=keep)), expected)
 
 
-def test_gradients_of_every_part_match_differences():
+def test_gradients_of_every_layer_match_finite_differences():
     x = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
     layout, attention = SequenceLayout(3, 3), lambda: Attention(4, 2, mask=causal)
     token = torch.randn(5, 4, dtype=torch.float64)
@@ -268,7 +268,7 @@ def test_gradients_of_every_part_match_differences():
 
 
 @torch.no_grad()
-def test_weights_start_small_or_so_that_sizes_are_kept():
+def test_normal_init_is_small_and_xavier_init_keeps_the_variance():
     network = nn.Sequential(nn.Embedding(1000, 256), nn.Linear(256, 256))
     init.normal(network)
     assert network[1].weight.std() == pytest.approx(0.02, rel=0.05)
@@ -281,12 +281,12 @@ def test_weights_start_small_or_so_that_sizes_are_kept():
 # --- formulas -------------------------------------------------------------------------------------
 
 
-def test_formulas_tell_how_a_part_is_wired():
+def test_formulas_describe_activations_biases_and_residuals():
     assert [activation_name(a) for a in ACTIVATIONS.values()] == [
         "ReLU", "GELU", "GELU_tanh", "SiLU",
     ]  # fmt: skip
     assert activation_name(torch.sigmoid) == "activation"
-    with_bias, without = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2, bias=False)
-    assert (bias_term(with_bias, "₁"), bias_term(without)) == (" + b₁", "")
+    with_bias, without_bias = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2, bias=False)
+    assert (bias_term(with_bias, "₁"), bias_term(without_bias)) == (" + b₁", "")
     assert residual_taps(pre_norm, "cross")["cross_residual"].formula == "x + cross(norm(x))"
     assert residual_taps(post_norm, "cross")["cross_residual"].formula == "x + cross(x)"

@@ -252,12 +252,12 @@ def test_no_baseline_option_skips_the_baseline(book, tmp_path):
 @pytest.mark.parametrize(
     ("name", "table", "corrupt"),
     [
-        ("markov", "counts.answers.1", lambda x: x.flip(0)),
-        ("markov", "counts.upto.1", lambda x: x[:-1]),
+        ("markov", "counts.followers.1", lambda x: x.flip(0)),
+        ("markov", "counts.cumulative.1", lambda x: x[:-1]),
         ("markov", "counts.contexts.keys.0", lambda x: x[:, None]),
         ("nb_svm", "weight", lambda x: x[1:]),
-        ("phrase_table", "become.0", lambda x: x + 100),
-        ("phrase_table", "become.1", lambda x: x[:, :2]),
+        ("phrase_table", "translations.0", lambda x: x + 100),
+        ("phrase_table", "translations.1", lambda x: x[:, :2]),
     ],
 )
 def test_inconsistent_tables_of_fitted_models_are_refused(name, table, corrupt, tmp_path):
@@ -268,5 +268,5 @@ def test_inconsistent_tables_of_fitted_models_are_refused(name, table, corrupt, 
     save_file(state, tmp_path / "model" / "model.safetensors")
     (tmp_path / "model" / MANIFEST).unlink()
     write_manifest(tmp_path / "model")
-    with pytest.raises(GlassError, match="tables are damaged"):
+    with pytest.raises(GlassError, match="tables are corrupted"):
         load(tmp_path / "model")

@@ -1,1 +1,1 @@
-"""Models that are fitted in one pass by counting: what every network has to beat."""
+"""Baselines: models that are fitted in one pass by counting, to compare networks with."""

@@ -1,4 +1,7 @@
-"""Markov chains: the next token by counting what followed the last ones."""
+"""Markov chains (n-gram models): the next token from counts of what followed the last tokens.
+
+Shapes: b batch, t tokens, n contexts, v vocabulary.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,25 +16,25 @@ from glassformer.nn.counts import NGramCounts, previous_ids
 from glassformer.nn.layout import SequenceLayout
 from glassformer.trace import Tap, tap
 
-MANY = 1000  # kinds of token, of which four in a row hardly ever occur twice
-AT_ONCE = 2**25  # numbers in memory, at the most
+LARGE_VOCAB = 1000  # above it the same four tokens rarely occur twice: the default order is lower
+MAX_ELEMENTS = 2**25  # numbers of a table n v that is in memory at once
 
 
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 256
-    order: int | None = None  # of the last tokens it looks at so many; 4, or 3 of many kinds
-    skips: int = 0  # or else at pairs: the last token with each of so many before it
-    masked: bool = False  # whether only pairs that are sure of the next token have a vote
+    order: int | None = None  # length of the context; by default 4, or 3 for a large vocab
+    skips: int = 0  # if set, use pairs of the last token and each of so many tokens before it
+    masked: bool = False  # whether only pairs vote that one token follows in most cases
 
 
 class Markov(Network):
-    """Its weights are counts, which it learns in one go.
+    """An n-gram model; its weights are counts, fitted in one pass.
 
-    The order says how far back it looks. With skips it is of second order: every pair of the last
-    token and one before it votes for what followed such a pair, wherever the two stood, and the
-    last token alone has one vote more. A mask silences pairs that no token followed in more than
-    half of all cases.
+    Its context is the last `order` tokens. With `skips`, each pair of the last token and an
+    earlier one votes for the tokens that followed such a pair at any distance, and the last token
+    alone adds one more vote. With `masked`, a pair votes only if one token followed it in more
+    than half of all cases.
     """
 
     Config: TypeAlias = Config
@@ -40,77 +43,78 @@ class Markov(Network):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        order = c.order or (4 if c.vocab <= MANY else 3)
+        order = c.order or (4 if c.vocab <= LARGE_VOCAB else 3)
         self.counts = NGramCounts(c.vocab, 2 if c.skips else order)
-        self.alone = NGramCounts(c.vocab, 1) if c.skips else None
-        self.far = 1 + c.skips if c.skips else order
+        self.bigrams = NGramCounts(c.vocab, 1) if c.skips else None
+        self.context_length = 1 + c.skips if c.skips else order
 
     def fit(self, ids: Tensor) -> None:
-        """Count what follows what in texts, b t; -1 where there is none."""
-        columns, answers = previous_ids(ids[:, :-1], self.far), ids[:, 1:].flatten()
-        if not (there := answers >= 0).all():
-            columns, answers = [column[there] for column in columns], answers[there]
-        if self.alone is not None:
-            self.alone.fit(columns[:1], answers)
+        """Count the tokens that follow each context in sequences, b t, with -1 as padding."""
+        columns, targets = previous_ids(ids[:, :-1], self.context_length), ids[:, 1:].flatten()
+        if not (is_real := targets >= 0).all():
+            columns, targets = [column[is_real] for column in columns], targets[is_real]
+        if self.bigrams is not None:
+            self.bigrams.fit(columns[:1], targets)
             last, *earlier = columns
             columns = [last.repeat(len(earlier)), torch.cat(earlier)]
-            answers = answers.repeat(len(earlier))
-        self.counts.fit(columns, answers)
+            targets = targets.repeat(len(earlier))
+        self.counts.fit(columns, targets)
 
     def forward(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """The logarithm of the chance of each token after each of ids: b t -> b t v."""
+        """Next-token log-probabilities: b t -> b t v."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
-        said = ids[:, None, :, None]
+        all_ids = ids[:, None, :, None]  # as b h t e, for the cache
         if cache is not None:
-            said, _ = cache.layers[0].extend(said, said)
-        said = said[:, 0, :, 0]
-        said = said if layout.keep is None else said.masked_fill(~layout.keep, -1)
+            all_ids, _ = cache.layers[0].extend(all_ids, all_ids)
+        all_ids = all_ids[:, 0, :, 0]
+        all_ids = all_ids if layout.keep is None else all_ids.masked_fill(~layout.keep, -1)
         columns = [
-            torch.unflatten(c, 0, said.shape)[:, -layout.queries :]
-            for c in previous_ids(said, self.far)
+            torch.unflatten(c, 0, all_ids.shape)[:, -layout.queries :]
+            for c in previous_ids(all_ids, self.context_length)
         ]
-        most = max(AT_ONCE // self.config.vocab, 1)
-        pieces = [torch.split(c.flatten(), most) for c in columns]
-        probs = [self.probs(piece) for piece in zip(*pieces, strict=True)]
+        chunk_size = max(MAX_ELEMENTS // self.config.vocab, 1)
+        chunks = [torch.split(c.flatten(), chunk_size) for c in columns]
+        probs = [self.probs(chunk) for chunk in zip(*chunks, strict=True)]
         return torch.unflatten(torch.cat(probs).log(), 0, ids.shape)
 
     def probs(self, columns: Sequence[Tensor]) -> Tensor:
-        """The chance of every token, n v."""
-        if self.alone is None:
+        """The probability of every token after each context, n v."""
+        if self.bigrams is None:
             return self.counts.probs(columns)
         votes = self.votes(columns)
         total = votes.sum(dim=1, keepdim=True) + 1
-        return (votes + self.alone.probs(columns[:1])) / total
+        return (votes + self.bigrams.probs(columns[:1])) / total
 
     def votes(self, columns: Sequence[Tensor]) -> Tensor:
-        """The votes for each token, n v: that of a pair is shared by all that followed it."""
+        """The votes for each token, n v; a pair splits its vote among the tokens that followed."""
         last, *earlier = columns
         total = torch.zeros(len(last), self.config.vocab, device=last.device)
-        for one in earlier:
-            shares = self.counts.shares([last, one])
+        for column in earlier:
+            fractions = self.counts.shares([last, column])
             if self.config.masked:
-                shares = shares * (shares > 0.5).any(dim=1, keepdim=True)
-            total += shares
+                fractions = fractions * (fractions > 0.5).any(dim=1, keepdim=True)
+            total += fractions
         return tap("votes", total)
 
     def target_probs(self, ids: Tensor) -> Tensor:
-        """The chance of each token of a text but the first, t-1: much faster than all chances."""
-        if self.alone is not None:
-            most = max(AT_ONCE // self.config.vocab, 1)
-            columns = zip(
-                *(torch.split(c, most) for c in previous_ids(ids[None, :-1], self.far)), strict=True
-            )
-            answers = torch.split(ids[1:, None], most)
-            pairs = zip(columns, answers, strict=True)
-            return torch.cat([self.probs(c).gather(1, a)[:, 0] for c, a in pairs])
-        return self.counts.target_probs(previous_ids(ids[None, :-1], self.far), ids[1:])
+        """The probability of each token of a sequence, t, but the first: t-1.
+
+        Without skips this is much faster than computing the probabilities of all tokens.
+        """
+        columns = previous_ids(ids[None, :-1], self.context_length)
+        if self.bigrams is None:
+            return self.counts.target_probs(columns, ids[1:])
+        chunk_size = max(MAX_ELEMENTS // self.config.vocab, 1)
+        chunks = zip(*(torch.split(c, chunk_size) for c in columns), strict=True)
+        pairs = zip(chunks, torch.split(ids[1:, None], chunk_size), strict=True)
+        return torch.cat([self.probs(chunk).gather(1, targets)[:, 0] for chunk, targets in pairs])
 
     @property
     def taps(self) -> dict[str, Tap]:
-        votes = {"votes": Tap("n v", "Σ shares")} if self.alone else {}
-        return {**(self.alone or self.counts).order_taps, **votes}
+        votes = {"votes": Tap("n v", "Σ fractions")} if self.bigrams else {}
+        return {**(self.bigrams or self.counts).order_taps, **votes}
 
     def cache(self, capacity: int) -> Cache:
         return Cache(1, capacity)

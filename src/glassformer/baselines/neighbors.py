@@ -1,4 +1,7 @@
-"""A hidden token by its neighbours: counting what stood between the token before and that after."""
+"""Masked tokens from their neighbors: counts of tokens between a left and a right neighbor.
+
+Shapes: b batch, t tokens, n masked tokens, v vocabulary.
+"""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -18,7 +21,7 @@ class Config(ModelConfig):
 
 
 class Neighbors(Network):
-    """Its weights are counts, which it learns in one go."""
+    """Predicts a masked token from the tokens on its left and right; fitted in one pass."""
 
     Config: TypeAlias = Config
     traits = frozenset({Trait.MASKED_LM, Trait.FITTED, Trait.PADDED})
@@ -28,21 +31,21 @@ class Neighbors(Network):
         self.counts = NGramCounts(config.vocab, 2)
 
     def fit(self, ids: Tensor) -> None:
-        """Count what stands between what in texts, b t; -1 where there is none."""
-        left, right = around(ids)
-        there = ids.flatten() >= 0
-        self.counts.fit([left[there], right[there]], ids.flatten()[there])
+        """Count the tokens between each pair of neighbors in sequences, b t, padded with -1."""
+        left, right = neighbor_ids(ids)
+        is_real = ids.flatten() >= 0
+        self.counts.fit([left[is_real], right[is_real]], ids.flatten()[is_real])
 
-    def target_probs(self, ids: Tensor, masked_positions: Tensor, answers: Tensor) -> Tensor:
-        """The chance of each answer where it is asked for, n: much faster than all chances."""
-        columns = [column[masked_positions.flatten()] for column in around(ids)]
-        return self.counts.target_probs(columns, answers)
+    def target_probs(self, ids: Tensor, masked_positions: Tensor, targets: Tensor) -> Tensor:
+        """The probability of each target at the masked positions, n: faster than all tokens'."""
+        columns = [column[masked_positions.flatten()] for column in neighbor_ids(ids)]
+        return self.counts.target_probs(columns, targets)
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
-        """The log-probability of each token in the place of each of ids: b t -> b t v."""
+        """Log-probabilities of the token at each position: b t -> b t v."""
         layout = SequenceLayout.from_ids(ids, keep)
-        known = ids if layout.keep is None else ids.masked_fill(~layout.keep, -1)
-        return torch.unflatten(self.counts.probs(around(known)).log(), 0, ids.shape)
+        real_ids = ids if layout.keep is None else ids.masked_fill(~layout.keep, -1)
+        return torch.unflatten(self.counts.probs(neighbor_ids(real_ids)).log(), 0, ids.shape)
 
     @property
     def taps(self) -> dict[str, Tap]:
@@ -55,12 +58,12 @@ class Neighbors(Network):
         segments: Tensor | None = None,
         keep: Tensor | None = None,
     ) -> MaskedLogits:
-        known = ids if keep is None else ids.masked_fill(~keep.bool(), -1)
-        columns = [column[masked_positions.flatten()] for column in around(known)]
+        real_ids = ids if keep is None else ids.masked_fill(~keep.bool(), -1)
+        columns = [column[masked_positions.flatten()] for column in neighbor_ids(real_ids)]
         return MaskedLogits(self.counts.probs(columns).log())
 
 
-def around(ids: Tensor) -> list[Tensor]:
-    """The ids before and after each: b t -> two columns of b * t; -1 where there is none."""
-    none = torch.full_like(ids[:, :1], -1)
-    return [torch.cat(x, dim=1).flatten() for x in ((none, ids[:, :-1]), (ids[:, 1:], none))]
+def neighbor_ids(ids: Tensor) -> list[Tensor]:
+    """The ids before and after each token: b t -> two columns of b * t; -1 at the ends."""
+    padding = torch.full_like(ids[:, :1], -1)
+    return [torch.cat(x, dim=1).flatten() for x in ((padding, ids[:, :-1]), (ids[:, 1:], padding))]

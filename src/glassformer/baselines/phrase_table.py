@@ -1,9 +1,11 @@
-"""A phrase table: each phrase becomes what it became most often (after Koehn, 2003).
+"""A phrase table: each phrase is translated by its most frequent translation (after Koehn, 2003).
 
-Which words translate each other is found by counting (IBM's first model, in both directions, with
-a liking for the diagonal); phrases are what these links hold together; a text is cut into the
-longest phrases that are known, which are translated in their order. A word without a translation
-that may stand in the other language stays as it is.
+Words are aligned by IBM Model 1 in both directions, with a prior for the diagonal. Phrase pairs
+are spans whose words are aligned only with each other. To translate, a text is split greedily into
+the longest known phrases, which keep their order. A word without a translation is copied if it
+also occurs in the target language.
+
+Shapes: b batch, t target tokens, s source tokens, w max target words, n phrases, v vocabulary.
 """
 
 from collections import Counter
@@ -19,20 +21,24 @@ from glassformer.nn.cache import Cache
 from glassformer.nn.counts import CountModule, NGramIndex, check_tables, int_parameter
 from glassformer.nn.layout import SequenceLayout
 
-ROUNDS, DIAGONAL, LINKED = 5, 4.0, 0.1  # of counting; how steep; how sure a link must be
-DOUBT = 0.05  # the chance that another word follows than the table says
+EM_ROUNDS = 5
+DIAGONAL_STRENGTH = 4.0  # the prior of a pair is exp(-strength * distance from the diagonal)
+MIN_LINK_PROB = 0.1  # product of the probabilities in both directions that a link must exceed
+OTHER_TOKEN_PROB = 0.05  # probability of all tokens other than that of the table, together
+
+Phrase = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 37_000
     eos: int = 0  # the id that ends a translation
-    max_source_words: int = 4  # words of a phrase
-    max_target_words: int = 7  # words that it may become
+    max_source_words: int = 4  # in a phrase
+    max_target_words: int = 7  # in the translation of a phrase
 
 
 class PhraseTable(CountModule, Network):
-    """Its table is learnt in one go."""
+    """Translates phrase by phrase; its table is fitted in one pass."""
 
     Config: TypeAlias = Config
     forward_inputs = ("ids", "source", "source_keep")
@@ -41,42 +47,41 @@ class PhraseTable(CountModule, Network):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.known = NGramIndex(c.vocab, c.max_source_words)
-        self.become = nn.ParameterList(
-            int_parameter() for _ in range(c.max_source_words)
-        )  # n widest, -1 at the end
+        self.phrases = NGramIndex(c.vocab, c.max_source_words)
+        # for each phrase length: n w, padded with -1; a prefix without a translation is all -1
+        self.translations = nn.ParameterList(int_parameter() for _ in range(c.max_source_words))
 
     def check(self) -> None:
-        for keys, become in zip(self.known.keys, self.become, strict=True):
-            sound = become.shape == (len(keys), self.config.max_target_words) or not become.numel()
-            check_tables(sound and len(become) == len(keys), "phrases are not equally many")
-            check_tables(bool((become < self.config.vocab).all()), "a word is unknown")
+        for keys, table in zip(self.phrases.keys, self.translations, strict=True):
+            is_valid = table.shape == (len(keys), self.config.max_target_words) or not table.numel()
+            is_valid = is_valid and len(table) == len(keys)
+            check_tables(is_valid, "the numbers of phrases and translations differ")
+            check_tables(bool((table < self.config.vocab).all()), "an id is not in the vocabulary")
 
     def fit(self, source: Tensor, target: Tensor) -> None:
-        """Learn from texts that translate each other, one after the other with -1 between them."""
-        said = Counter[tuple[tuple[int, ...], tuple[int, ...]]]()
-        texts = [split(ids) for ids in (source, target)]
-        for s, t, links in zip(*texts, links_of(source, target, self.config.vocab), strict=True):
-            said.update(
-                phrases_of(s, t, links, self.config.max_source_words, self.config.max_target_words)
-            )
-        best: dict[tuple[int, ...], tuple[int, ...]] = {}
-        for (one, other), _ in sorted(said.items(), key=lambda item: (item[1], -len(item[0][1]))):
-            best[one] = other
-        for word in torch.unique(
-            target[target >= 0]
-        ).tolist():  # names and numbers stay as they are
+        """Fit to pairs of texts: sources and targets, each concatenated with -1 between texts."""
+        counts = Counter[tuple[Phrase, Phrase]]()
+        texts = [split_texts(ids) for ids in (source, target)]
+        links_by_text = align_words(source, target, self.config.vocab)
+        limits = self.config.max_source_words, self.config.max_target_words
+        for s, t, links in zip(*texts, links_by_text, strict=True):
+            counts.update(extract_phrases(s, t, links, *limits))
+        best: dict[Phrase, Phrase] = {}
+        # the most frequent comes last and stays; of equally frequent ones the shortest
+        for (s, t), _ in sorted(counts.items(), key=lambda item: (item[1], -len(item[0][1]))):
+            best[s] = t
+        for word in torch.unique(target[target >= 0]).tolist():  # copy names and numbers
             best.setdefault((word,), (word,))
-        rows = torch.full((len(best), self.config.max_source_words), -1)
-        into = torch.full((len(best), self.config.max_target_words), -1)
-        for i, (one, other) in enumerate(best.items()):
-            rows[i, : len(one)], into[i, : len(other)] = torch.tensor(one), torch.tensor(other)
-        lengths = (rows >= 0).sum(dim=1)
-        for length, number in enumerate(self.known.fit(list(rows.unbind(1))), start=1):
-            whole, size = lengths == length, len(self.known.keys[length - 1])
-            become = torch.full((size, self.config.max_target_words), -1)
-            become[number[whole]] = into[whole]
-            self.become[length - 1].data = become
+        sources = torch.full((len(best), self.config.max_source_words), -1)
+        targets = torch.full((len(best), self.config.max_target_words), -1)
+        for i, (s, t) in enumerate(best.items()):
+            sources[i, : len(s)], targets[i, : len(t)] = torch.tensor(s), torch.tensor(t)
+        lengths = (sources >= 0).sum(dim=1)
+        for length, index in enumerate(self.phrases.fit(list(sources.unbind(1))), start=1):
+            has_length, size = lengths == length, len(self.phrases.keys[length - 1])
+            table = torch.full((size, self.config.max_target_words), -1)
+            table[index[has_length]] = targets[has_length]
+            self.translations[length - 1].data = table
 
     def forward(
         self,
@@ -87,137 +92,150 @@ class PhraseTable(CountModule, Network):
         source_keep: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        """Scores for the token after each of ids: b t, b s -> b t v. What they are matters not."""
-        layout, known = SequenceLayout.from_ids(ids, keep, cache), cache.source if cache else None
-        if known is not None and known.layers[0].is_complete and source is not None:
-            raise ValueError("the cache holds a source already: give another a new cache")
-        if known is None or not known.layers[0].is_complete:
+        """Next-token log-probabilities, given the source: b t, b s -> b t v.
+
+        Only the positions of ids matter, not the ids. The cache stores the translation.
+        """
+        layout = SequenceLayout.from_ids(ids, keep, cache)
+        source_cache = cache.source.layers[0] if cache and cache.source else None
+        if source_cache is not None and source_cache.is_complete and source is not None:
+            raise ValueError("the cache already holds a source: use a new cache for another source")
+        if source_cache is None or not source_cache.is_complete:
             if source is None:
-                raise ValueError("the phrase table needs source ids, unless its cache has them")
-            said = self.translate(source, source_keep)[:, None, :, None]
-        if known is not None:
-            layer_cache = known.layers[0]
-            said, _ = (
-                layer_cache.contents()
-                if layer_cache.is_complete
-                else layer_cache.extend(said, said)
+                raise ValueError("the phrase table needs source ids, unless its cache holds them")
+            translation = self.translate(source, source_keep)[:, None, :, None]
+        if source_cache is not None:
+            translation, _ = (
+                source_cache.contents()
+                if source_cache.is_complete
+                else source_cache.extend(translation, translation)
             )
         if cache is not None:
             cache.layers[0].extend(ids[:, None, :, None], ids[:, None, :, None])
-        said = said[:, 0, :, 0]
-        at = layout.positions().expand(len(ids), -1).clamp(max=said.shape[1] - 1)
-        doubt = DOUBT / self.config.vocab
-        probs = torch.full((*ids.shape, self.config.vocab), doubt, device=ids.device)
-        answer = said.gather(1, at)[..., None]
-        sure = torch.full(answer.shape, 1 - DOUBT, device=ids.device)
-        return probs.scatter_add_(2, answer, sure).log_()
+        translation = translation[:, 0, :, 0]
+        positions = layout.positions().expand(len(ids), -1).clamp(max=translation.shape[1] - 1)
+        other_prob = OTHER_TOKEN_PROB / self.config.vocab
+        probs = torch.full((*ids.shape, self.config.vocab), other_prob, device=ids.device)
+        token = translation.gather(1, positions)[..., None]
+        token_prob = torch.full(token.shape, 1 - OTHER_TOKEN_PROB, device=ids.device)
+        return probs.scatter_add_(2, token, token_prob).log_()
 
     def translate(self, source: Tensor, keep: Tensor | None = None) -> Tensor:
-        """What the table makes of each text, ended: b s -> b t."""
+        """The translation of each sequence, ended and padded with `eos`: b s -> b t."""
         ids = source if keep is None else source.masked_fill(~keep.bool(), -1)
-        ahead = torch.cat((ids, ids.new_full((len(ids), self.config.max_source_words), -1)), dim=1)
+        padded = torch.cat((ids, ids.new_full((len(ids), self.config.max_source_words), -1)), dim=1)
         columns = [
-            ahead[:, i : i + ids.shape[1]].flatten() for i in range(self.config.max_source_words)
+            padded[:, i : i + ids.shape[1]].flatten() for i in range(self.config.max_source_words)
         ]
-        become = torch.full(
+        translations = torch.full(
             (*ids.shape, self.config.max_target_words), -1, device=ids.device
         ).flatten(0, 1)
-        taken = torch.ones_like(columns[0])
-        for length, number in enumerate(self.known.find(columns), start=1):
-            table = self.become[length - 1]
+        lengths = torch.ones_like(columns[0])
+        for length, index in enumerate(self.phrases.find(columns), start=1):
+            table = self.translations[length - 1]
             if not len(table):
                 continue
-            there = (number >= 0) & (table[number.clamp(min=0), 0] >= 0)
-            become[there], taken[there] = table[number[there]], length
-        return self.joined(*(torch.unflatten(x, 0, ids.shape) for x in (become, taken)))
+            is_known = (index >= 0) & (table[index.clamp(min=0), 0] >= 0)
+            translations[is_known], lengths[is_known] = table[index[is_known]], length
+        return self.join_phrases(
+            *(torch.unflatten(x, 0, ids.shape) for x in (translations, lengths))
+        )
 
-    def joined(self, become: Tensor, taken: Tensor) -> Tensor:
-        """The phrases that start where the last one ended, in a row: b s w, b s -> b t."""
+    def join_phrases(self, translations: Tensor, lengths: Tensor) -> Tensor:
+        """Concatenate the translations of consecutive phrases: b s w, b s -> b t.
+
+        Both arguments describe the longest phrase that starts at each source token: its
+        translation and its length. Phrases start where the one before ended.
+        """
         rows = []
-        for words, lengths in zip(become.tolist(), taken.tolist(), strict=True):
-            row, at = list[int](), 0
-            while at < len(lengths):
-                row += [id for id in words[at] if id >= 0]
-                at += lengths[at]
+        for row_translations, row_lengths in zip(
+            translations.tolist(), lengths.tolist(), strict=True
+        ):
+            row, i = list[int](), 0
+            while i < len(row_lengths):
+                row += [id for id in row_translations[i] if id >= 0]
+                i += row_lengths[i]
             rows.append(torch.tensor([*row, self.config.eos]))
-        said = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.config.eos)
-        return said.to(become.device)
+        joined = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=self.config.eos)
+        return joined.to(translations.device)
 
     def cache(self, capacity: int) -> Cache:
         return Cache(1, capacity, source=Cache(1, capacity=None))
 
 
-def split(ids: Tensor) -> list[list[int]]:
-    """Texts with -1 between them, each by itself."""
+def split_texts(ids: Tensor) -> list[list[int]]:
+    """Split concatenated texts at the -1 between them."""
     ends = [*(ids < 0).nonzero()[:, 0].tolist(), len(ids)]
     starts = [0, *(end + 1 for end in ends[:-1])]
     return [ids[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
 
 
-def links_of(source: Tensor, target: Tensor, vocab: int) -> list[list[tuple[int, int]]]:
-    """Which words of each pair of texts translate each other, by their places."""
+def align_words(source: Tensor, target: Tensor, vocab: int) -> list[list[tuple[int, int]]]:
+    """For each pair of texts, the links (source index, target index) of aligned words."""
     texts = int((source < 0).sum()) + 1
-    (s, of_s), (t, of_t) = (
+    (s, s_text), (t, t_text) = (
         (ids[ids >= 0], (ids < 0).cumsum(0)[ids >= 0]) for ids in (source, target)
     )
-    many_s, many_t = (of.bincount(minlength=texts) for of in (of_s, of_t))
-    start_s, start_t = (many.cumsum(0) - many for many in (many_s, many_t))
+    s_lengths, t_lengths = (text.bincount(minlength=texts) for text in (s_text, t_text))
+    s_starts, t_starts = (lengths.cumsum(0) - lengths for lengths in (s_lengths, t_lengths))
 
-    # each word with every word of the other text
-    times = many_t[of_s]
-    one = torch.repeat_interleave(torch.arange(len(s)), times)
-    other = torch.arange(len(one)) - (times.cumsum(0) - times)[one] + start_t[of_s[one]]
-    text = of_s[one]
-    i, j = one - start_s[text], other - start_t[text]
-    far = ((i + 0.5) / many_s[text] - (j + 0.5) / many_t[text]).abs()
-    near = torch.exp(-DIAGONAL * far)
+    # all pairs of a source word and a word of its target text, as indexes into s and t
+    repeats = t_lengths[s_text]
+    s_word = torch.repeat_interleave(torch.arange(len(s)), repeats)
+    offset = torch.arange(len(s_word)) - (repeats.cumsum(0) - repeats)[s_word]
+    t_word = offset + t_starts[s_text[s_word]]
+    text = s_text[s_word]
+    i, j = s_word - s_starts[text], t_word - t_starts[text]
+    distance = ((i + 0.5) / s_lengths[text] - (j + 0.5) / t_lengths[text]).abs()
+    prior = torch.exp(-DIAGONAL_STRENGTH * distance)
 
-    forth = share(one, other, s[one] * vocab + t[other], near, vocab)
-    back = share(other, one, t[other] * vocab + s[one], near, vocab)
-    sure = forth * back > LINKED
+    forward = alignment_probs(s_word, t_word, s[s_word] * vocab + t[t_word], prior, vocab)
+    backward = alignment_probs(t_word, s_word, t[t_word] * vocab + s[s_word], prior, vocab)
+    is_link = forward * backward > MIN_LINK_PROB
     links: list[list[tuple[int, int]]] = [[] for _ in range(texts)]
-    for where, a, b in torch.stack((text, i, j), dim=1)[sure].tolist():
-        links[where].append((a, b))
+    for k, a, b in torch.stack((text, i, j), dim=1)[is_link].tolist():
+        links[k].append((a, b))
     return links
 
 
-def share(
-    given: Tensor, masked_positions: Tensor, pair: Tensor, near: Tensor, vocab: int
+def alignment_probs(
+    source_word: Tensor, target_word: Tensor, pair: Tensor, prior: Tensor, vocab: int
 ) -> Tensor:
-    """How much of each asked word each given word of its text explains, by IBM's first model."""
+    """The probability that the target word of each pair is aligned with its source word.
+
+    IBM Model 1, fitted by EM. All tensors have one entry per pair: the indexes of the two words,
+    (source id) * vocab + target id, and the prior.
+    """
     distinct, pair = torch.unique(pair, return_inverse=True)
-    chance, words = (
-        torch.ones(len(distinct)),
-        int(masked_positions.max()) + 1 if len(masked_positions) else 0,
-    )
-    for _ in range(ROUNDS):
-        part = chance[pair] * near
-        part = part / torch.zeros(words).index_add(0, masked_positions, part)[masked_positions]
-        chance = torch.zeros(len(distinct)).index_add(0, pair, part)
-        chance = (
-            chance / torch.zeros(vocab).index_add(0, distinct // vocab, chance)[distinct // vocab]
-        )
-    return part
+    translation_probs = torch.ones(len(distinct))
+    words = int(target_word.max()) + 1 if len(target_word) else 0
+    for _ in range(EM_ROUNDS):
+        probs = translation_probs[pair] * prior
+        probs = probs / torch.zeros(words).index_add(0, target_word, probs)[target_word]
+        counts = torch.zeros(len(distinct)).index_add(0, pair, probs)
+        source_id = distinct // vocab
+        translation_probs = counts / torch.zeros(vocab).index_add(0, source_id, counts)[source_id]
+    return probs
 
 
-def phrases_of(
+def extract_phrases(
     source: Sequence[int], target: Sequence[int], links: Sequence[tuple[int, int]],
     max_source_words: int, max_target_words: int,
-) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:  # fmt: skip
-    """Every phrase whose words are linked to one another's and to none outside."""
-    of_source = [[j for i, j in links if i == k] for k in range(len(source))]
-    of_target = [[i for i, j in links if j == k] for k in range(len(target))]
+) -> Iterator[tuple[Phrase, Phrase]]:  # fmt: skip
+    """Every pair of spans whose words are linked with each other and with no word outside."""
+    source_links = [[j for i, j in links if i == k] for k in range(len(source))]
+    target_links = [[i for i, j in links if j == k] for k in range(len(target))]
     for start in range(len(source)):
         low, high = len(target), -1
         for stop in range(start + 1, min(start + max_source_words, len(source)) + 1):
-            low = min((low, *of_source[stop - 1]))
-            high = max((high, *of_source[stop - 1]))
-            inside = [i for j in range(low, high + 1) for i in of_target[j]]
-            if not inside or min(inside) < start or max(inside) >= stop:
+            low = min((low, *source_links[stop - 1]))
+            high = max((high, *source_links[stop - 1]))
+            linked = [i for j in range(low, high + 1) for i in target_links[j]]
+            if not linked or min(linked) < start or max(linked) >= stop:
                 continue
-            while high + 1 - low <= max_target_words:  # words without a link may belong to it
+            while high + 1 - low <= max_target_words:  # also with unlinked words at the end
                 yield tuple(source[start:stop]), tuple(target[low : high + 1])
-                if high + 1 == len(target) or of_target[high + 1]:
+                if high + 1 == len(target) or target_links[high + 1]:
                     break
                 high += 1
-            high = max(j for k in range(start, stop) for j in of_source[k])
+            high = max(j for k in range(start, stop) for j in source_links[k])

@@ -1,1 +1,1 @@
-"""From a network to new tokens: sampling, decoding with the cache, beam search."""
+"""Text generation: sampling, decoding with the cache, beam search."""

@@ -1,4 +1,7 @@
-"""Beam search: several beginnings of an answer are followed at once, and the best end wins."""
+"""Beam search: extend the most likely unfinished hypotheses token by token.
+
+Shapes: b batch, t tokens, w beam size, v vocabulary.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Hypothesis = tuple[float, list[int]]  # a score, and the ids without the end
+Hypothesis = tuple[float, list[int]]  # its score, and its ids without eos
 
 
 @torch.inference_mode()
@@ -20,30 +23,45 @@ def beam_search(
     length_penalty: float = 0.6,
     **first: Tensor,
 ) -> list[list[Hypothesis]]:
-    """For each text its answers, best first. The ids, b t, start them; `first` goes with these.
+    """For each sequence, up to `beam_size` hypotheses, best first.
 
-    A score is the log-probability over ((5 + length) / 6) to the power of `penalty`: with 0 the
-    likeliest answer wins, with more a longer one may. A text is done when it has `width` answers
-    that ended; one that lacks some after as many tokens as its limit allows gets its beams as they
-    stand. So what a text gets does not depend on the others in the batch.
+    Args:
+        ids: the first tokens of each hypothesis, b t; the result does not include them.
+        limits: the max number of new tokens for each sequence.
+        first: further arguments of the first pass, such as a source.
+
+    The score is the log-probability / ((5 + length) / 6) ** length_penalty: with 0 the most likely
+    hypothesis wins, with more a longer one may. A sequence is done when `beam_size` hypotheses
+    have ended; at its limit, its unfinished beams fill up the rest. The result of a sequence
+    therefore does not depend on the others in the batch.
+
+    Two steps of a beam of 2, with total log-probabilities; . is eos:
+
+        step 1   candidates  a -0.5    b -1.2   .  -3.0   c  -4.0     the best 2 * 2
+                 beams       a -0.5    b -1.2                         the best 2 without eos
+        step 2   candidates  a. -1.0   ab -1.5  ba -1.6   b. -2.4
+                 finished    a. -1.0                                  eos among the best 2
+                 beams       ab -1.5   ba -1.6                        from the cache rows 0 and 1
+
+    2 * beam_size candidates are enough: each beam has only one continuation that ends, so at least
+    beam_size of them do not.
     """
-    batch, longest = len(ids), max(limits)
-    cache = network.cache(ids.shape[1] + longest)
+    batch, max_limit = len(ids), max(limits)
+    cache = network.cache(ids.shape[1] + max_limit)
     rows = torch.arange(batch, device=ids.device).repeat_interleave(beam_size)
     logits = network(ids, cache=cache, **first)[rows, -1]  # b*w v
     cache.select_rows(rows)
 
     totals = torch.full((batch, beam_size), -float("inf"), device=ids.device)
-    totals[:, 0] = 0.0  # at first the beams of a text are all the same
+    totals[:, 0] = 0.0  # the beams of a sequence start out the same: only the first one counts
     generated = ids.new_empty(batch, beam_size, 0)
     hypotheses: list[list[Hypothesis]] = [[] for _ in ids]
-    for length in range(1, longest + 1):
-        probs = totals[..., None] + logits.log_softmax(dim=-1).reshape(batch, beam_size, -1)
-        vocab = probs.shape[-1]
-        best, place = probs.flatten(1).topk(
-            min(2 * beam_size, beam_size * vocab)
-        )  # b 2w, best first
-        beam, token = place // vocab, place % vocab
+    for length in range(1, max_limit + 1):
+        log_probs = totals[..., None] + logits.log_softmax(dim=-1).reshape(batch, beam_size, -1)
+        vocab = log_probs.shape[-1]
+        n_candidates = min(2 * beam_size, beam_size * vocab)
+        best, index = log_probs.flatten(1).topk(n_candidates)  # b 2w, best first
+        beam, token = index // vocab, index % vocab
         ends = token == eos
 
         norm = ((5 + length) / 6) ** length_penalty
@@ -53,21 +71,22 @@ def beam_search(
                     (float(best[b, rank]) / norm, generated[b, beam[b, rank]].tolist())
                 )
 
-        totals, rank = best.masked_fill(ends, -float("inf")).topk(beam_size)  # those that go on
+        totals, rank = best.masked_fill(ends, -float("inf")).topk(beam_size)  # unfinished: b w
         beam, token = beam.gather(1, rank), token.gather(1, rank)
         generated = generated.gather(1, beam[..., None].expand(-1, -1, length - 1))
         generated = torch.cat((generated, token[..., None]), dim=-1)
         for b, rank in totals.isfinite().nonzero().tolist():
             if length == limits[b] and len(hypotheses[b]) < beam_size:
                 hypotheses[b].append((float(totals[b, rank]) / norm, generated[b, rank].tolist()))
-        done = [
-            len(found) == beam_size or length >= limit
-            for found, limit in zip(hypotheses, limits, strict=True)
+        is_done = [
+            len(finished) == beam_size or length >= limit
+            for finished, limit in zip(hypotheses, limits, strict=True)
         ]
-        if all(done):
+        if all(is_done):
             break
         cache.select_rows((beam + rows.reshape(batch, beam_size) * beam_size).flatten())
         logits = network(token.flatten()[:, None], cache=cache)[:, -1]
     return [
-        sorted(found, key=lambda hypothesis: -hypothesis[0])[:beam_size] for found in hypotheses
+        sorted(finished, key=lambda hypothesis: -hypothesis[0])[:beam_size]
+        for finished in hypotheses
     ]

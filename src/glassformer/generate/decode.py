@@ -1,4 +1,7 @@
-"""New tokens one at a time, with the cache."""
+"""Autoregressive decoding with the cache, one token at a time.
+
+Shapes: b batch, t tokens.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,28 +22,33 @@ def generate_tokens(
     seed: int | None = None,
     **first: Tensor,
 ) -> Iterator[Tensor]:
-    """The next ids of each text, b, again and again. `first` (a source) goes with the prompt.
+    """Yield the next id of each sequence, b, up to `max_new_tokens` times.
 
-    When the context is full, its later half is read again and the text goes on from there.
+    Args:
+        ids: the prompts, b t; `keep`, b t, is false at their padding, which is on the left.
+        first: further arguments of the first pass, such as a source.
+
+    When the context is full, generation continues from the second half of it, which is read again
+    with a new cache.
     """
     sampling = sampling or Sampling()
     generator = None if seed is None else torch.Generator(ids.device).manual_seed(int(seed))
     context = network.context
-    generated, read, cache = ids, ids, None
+    generated, new_ids, cache = ids, ids, None
     for _ in range(max_new_tokens):
         with torch.inference_mode():
-            if context and (cache is None or cache.length + read.shape[1] > context):
-                kept = context if cache is None else max(context // 2, 1)
-                start = max(generated.shape[1] - kept, 0)
-                read, keep = generated[:, start:], None if keep is None else keep[:, start:]
+            if context and (cache is None or cache.length + new_ids.shape[1] > context):
+                window = context if cache is None else max(context // 2, 1)
+                start = max(generated.shape[1] - window, 0)
+                new_ids, keep = generated[:, start:], None if keep is None else keep[:, start:]
                 cache = None
             if cache is None:
                 cache = network.cache(context or ids.shape[1] + max_new_tokens)
-                logits = network(read, keep=keep, cache=cache, **first)
+                logits = network(new_ids, keep=keep, cache=cache, **first)
             else:
-                logits = network(read, cache=cache)
+                logits = network(new_ids, cache=cache)
             token = sample_token(logits[:, -1], generated, sampling, generator)
-            read, generated = token[:, None], torch.cat((generated, token[:, None]), dim=1)
+            new_ids, generated = token[:, None], torch.cat((generated, token[:, None]), dim=1)
             if keep is not None:
                 keep = torch.cat((keep, torch.ones_like(keep[:, :1])), dim=1)
         yield token
@@ -49,15 +57,18 @@ def generate_tokens(
 def generate_until(
     network: Any, ids: Tensor, limits: Sequence[int], *, eos: int | None = None, **options: Any
 ) -> list[list[int]]:
-    """The new ids of each text, up to the end token, or up to as many as its limit allows."""
-    texts: list[list[int]] = [[] for _ in ids]
-    done = [limit <= 0 for limit in limits]
+    """The new ids of each sequence, up to `eos` (exclusive) or its limit of new tokens.
+
+    `options` are those of `generate_tokens`.
+    """
+    generated_ids: list[list[int]] = [[] for _ in ids]
+    is_done = [limit <= 0 for limit in limits]
     for tokens in generate_tokens(network, ids, max(limits), **options):
         for row, token in enumerate(tokens.tolist()):
-            done[row] = done[row] or token == eos
-            if not done[row]:
-                texts[row].append(token)
-                done[row] = len(texts[row]) == limits[row]
-        if all(done):
+            is_done[row] = is_done[row] or token == eos
+            if not is_done[row]:
+                generated_ids[row].append(token)
+                is_done[row] = len(generated_ids[row]) == limits[row]
+        if all(is_done):
             break
-    return texts
+    return generated_ids

@@ -1,7 +1,7 @@
-"""The laws: what must hold for every network that has the traits which a law names.
+"""Laws: properties that must hold for every network with certain traits.
 
-`LAWS` is the only list. The tests check them on small networks of every kind; `check_laws` checks
-them on any other, such as one that was trained.
+`LAWS` lists all of them. The tests check them on small networks of every kind; `check_laws` checks
+them on any network, such as a trained one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,34 +30,34 @@ LAWS: dict[str, Law] = {
         causality.check_gradients_respect_the_mask,
         caching.check_cached_steps_equal_one_pass,
         caching.check_cached_steps_equal_one_pass_with_padding_on_the_left,
-        caching.check_cache_remembers_padding,
+        caching.check_cache_stores_padding,
         caching.check_cache_selects_rows,
         caching.check_failed_pass_leaves_cache_unchanged,
         padding.check_padding_changes_nothing,
-        padding.check_ids_of_padding_do_not_matter,
-        padding.check_padding_of_the_source_changes_nothing,
-        padding.check_text_of_padding_alone_is_finite,
+        padding.check_padding_ids_do_not_matter,
+        padding.check_source_padding_changes_nothing,
+        padding.check_sequence_of_only_padding_is_finite,
         padding.check_features_ignore_padding,
-        order.check_permuted_text_gives_permuted_output,
-        order.check_order_of_the_source_is_in_its_positions,
+        order.check_permuted_input_gives_permuted_output,
+        order.check_source_order_comes_from_its_positions,
         gradients.check_every_parameter_gets_a_gradient,
         gradients.check_tied_head_and_embedding_share_one_gradient,
         gradients.check_one_batch_can_be_learned,
         tracing.check_tracing_changes_nothing,
-        tracing.check_fast_and_traced_gradients_match,
-        tracing.check_inference_mode_leaves_it_trainable,
+        tracing.check_fused_and_traced_gradients_match,
+        tracing.check_inference_mode_leaves_network_trainable,
         execution.check_batch_of_one_equals_batch_of_many,
-        execution.check_copy_gives_the_same,
+        execution.check_copy_gives_the_same_output,
         execution.check_half_precision_is_close,
-        execution.check_compiler_takes_it_whole,
-        execution.check_it_can_be_built_without_memory,
+        execution.check_compiles_to_one_graph,
+        execution.check_builds_on_the_meta_device,
     )
 }
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a law says of a network."""
+    """The result of checking a law."""
 
     law: Law
     error: Exception | None = None  # `BrokenLawError`, or what the network raised
@@ -79,12 +79,15 @@ def check_laws(
     name: str = "",
     tolerance: float = TOLERANCE,
 ) -> Iterator[Result]:
-    """Check one law after another; without a choice, all that apply. The network is not changed."""
+    """Check laws one by one, by default all that apply, and yield their results.
+
+    The network is not changed.
+    """
     subject = Subject(network, name=name, tolerance=tolerance)
     for law in laws_for(network).values() if laws is None else laws:
         try:
             law(subject)
-        except Exception as error:  # a network that cannot run breaks the law too
+        except Exception as error:  # a network that cannot run also breaks the law
             yield Result(law, error)
         else:
             yield Result(law)

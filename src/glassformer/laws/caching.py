@@ -1,4 +1,7 @@
-"""Laws of networks that keep a cache of the tokens read so far."""
+"""Laws of networks that decode with a cache.
+
+Shapes: b batch, t tokens.
+"""
 
 import contextlib
 
@@ -21,32 +24,32 @@ def empty_cache(subject: Subject) -> Cache:
 @law(Trait.CACHED)
 @torch.no_grad()
 def check_cached_steps_equal_one_pass(subject: Subject) -> None:
-    """A text that is read in chunks of any size, with a cache, gives what one pass gives."""
+    """Reading a sequence in chunks of any size with a cache gives the output of one pass."""
     ids = subject.ids()
-    for chunk in (1, 5, subject.length):
+    for size in (1, 5, subject.length):
         cache = empty_cache(subject)
-        outputs = [subject(part, cache=cache) for part in chunks(ids, chunk)]
-        where = f"in chunks of {chunk}"
+        outputs = [subject(chunk, cache=cache) for chunk in split_tokens(ids, size)]
+        where = f"in chunks of {size} tokens"
         require_close(torch.cat(outputs, dim=1), subject(ids), subject.tolerance, where)
 
 
 @law(Trait.CACHED)
 @torch.no_grad()
 def check_cached_steps_equal_one_pass_with_padding_on_the_left(subject: Subject) -> None:
-    """A padded text that is read in chunks, with a cache, gives what one pass gives."""
+    """Reading a padded sequence in chunks with a cache gives the output of one pass."""
     ids, keep = subject.ids(), subject.keep("left")
-    for chunk in (1, 5):
+    for size in (1, 5):
         cache = empty_cache(subject)
-        parts = zip(chunks(ids, chunk), chunks(keep, chunk), strict=True)
-        outputs = [subject(part, keep=kept, cache=cache) for part, kept in parts]
+        pairs = zip(split_tokens(ids, size), split_tokens(keep, size), strict=True)
+        outputs = [subject(chunk, keep=chunk_keep, cache=cache) for chunk, chunk_keep in pairs]
         actual, expected = torch.cat(outputs, dim=1)[keep], subject(ids, keep=keep)[keep]
-        require_close(actual, expected, subject.tolerance, f"in chunks of {chunk}")
+        require_close(actual, expected, subject.tolerance, f"in chunks of {size} tokens")
 
 
 @law(Trait.CACHED)
 @torch.no_grad()
-def check_cache_remembers_padding(subject: Subject) -> None:
-    """The padding of a prompt is given with the prompt only, not with the tokens after it."""
+def check_cache_stores_padding(subject: Subject) -> None:
+    """`keep` is passed with the prompt only, and not again with the tokens after it."""
     ids, prefix, cache = subject.ids(), subject.prefix, read_prompt(subject)
     expected = subject(ids, keep=subject.keep("left"))[:, prefix:]
     actual = subject(ids[:, prefix:], cache=cache)
@@ -56,7 +59,7 @@ def check_cache_remembers_padding(subject: Subject) -> None:
 @law(Trait.CACHED)
 @torch.no_grad()
 def check_cache_selects_rows(subject: Subject) -> None:
-    """After rows of a cache are selected, reading goes on as if the batch had been these rows."""
+    """After selecting rows of a cache, decoding continues as if the batch had been these rows."""
     ids, prefix, cache = subject.ids(), subject.prefix, read_prompt(subject)
     rows = torch.tensor([2, 0, 0, 1], device=ids.device)
     expected = subject(ids, keep=subject.keep("left"))[rows, prefix:]
@@ -72,9 +75,9 @@ def has_several_layers(network: Network) -> bool:
 @law(Trait.CACHED, without=Trait.FITTED, when=has_several_layers)
 @torch.no_grad()
 def check_failed_pass_leaves_cache_unchanged(subject: Subject) -> None:
-    """After a pass that an error interrupts, reading goes on as if it had not begun.
+    """After a pass that raised an error, decoding continues as if it had not been started.
 
-    The error comes after the first layer: a pass that every layer has read counts as done.
+    The error is raised after the first layer: a pass that every layer has read counts as done.
     """
     ids, prefix, cache = subject.ids(), subject.prefix, read_prompt(subject)
 
@@ -95,13 +98,13 @@ def check_failed_pass_leaves_cache_unchanged(subject: Subject) -> None:
     require_close(actual, expected, subject.tolerance, "after a pass that failed")
 
 
-def chunks(value: Tensor, size: int) -> list[Tensor]:
-    """So many tokens at a time: b t -> some of b size."""
+def split_tokens(value: Tensor, size: int) -> list[Tensor]:
+    """Split into chunks of `size` tokens: b t -> list of b size."""
     return [value[:, start : start + size] for start in range(0, value.shape[1], size)]
 
 
 def read_prompt(subject: Subject) -> Cache:
-    """A cache that has read the first tokens of texts which are padded on the left."""
+    """A cache that has read the first tokens of sequences with padding on the left."""
     cache, prefix = empty_cache(subject), subject.prefix
     subject(subject.ids()[:, :prefix], keep=subject.keep("left")[:, :prefix], cache=cache)
     return cache

@@ -13,20 +13,20 @@ from glassformer.trace import Trace
 @law(Trait.CAUSAL)
 @torch.no_grad()
 def check_future_is_hidden(subject: Subject) -> None:
-    """Changing later tokens changes no earlier output, to the bit, but changes their own."""
-    before, prefix = subject.ids(), subject.prefix
-    after = before.clone()
-    after[:, prefix:] = subject.other_ids(after[:, prefix:])
-    one, other = subject(before), subject(after)
-    require_equal(other[:, :prefix], one[:, :prefix], "before the tokens that were changed")
-    require_different(other[:, prefix:], one[:, prefix:], 0.0, "at the tokens that were changed")
+    """Changing later tokens changes no earlier output, bit for bit, but changes their own."""
+    ids, prefix = subject.ids(), subject.prefix
+    changed_ids = ids.clone()
+    changed_ids[:, prefix:] = subject.other_ids(ids[:, prefix:])
+    output, changed = subject(ids), subject(changed_ids)
+    require_equal(changed[:, :prefix], output[:, :prefix], "before the changed tokens")
+    require_different(changed[:, prefix:], output[:, prefix:], 0.0, "at the changed tokens")
 
 
 @law(Trait.CAUSAL, Trait.ATTENTION)
 def check_gradients_respect_the_mask(subject: Subject) -> None:
     """The gradient of earlier outputs is 0 at later tokens, and not 0 at any earlier one.
 
-    It is so with the fused kernel and, where the attention pattern is traced, with the plain one.
+    This is checked with the fused kernel and, by tracing the pattern, with the plain one.
     """
     subject, prefix = subject.trainable_copy(), subject.prefix
     for patterns, kernel in (((), "fused"), (("*.pattern",), "plain")):
@@ -38,7 +38,7 @@ def check_gradients_respect_the_mask(subject: Subject) -> None:
 
         with Trace(subject.network, *patterns, edit={subject.network.embeddings[0]: as_leaf}):
             torch.autograd.backward(subject(subject.ids())[:, :prefix].sum())
-        gradient = leaves[-1].grad  # of the target, which a Seq2Seq embeds last
+        gradient = leaves[-1].grad  # at the target tokens: a Seq2Seq embeds the source first
         assert gradient is not None
         later, earlier = gradient[:, prefix:], gradient[:, :prefix]
         require_equal(later, torch.zeros_like(later), f"at later tokens, {kernel} kernel")

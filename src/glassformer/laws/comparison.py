@@ -1,9 +1,12 @@
-"""Comparisons that raise `BrokenLawError`, with the largest difference."""
+"""Comparisons that raise `BrokenLawError` with the largest difference.
+
+A `reason` completes the sentence "the law does not hold ...".
+"""
 
 import torch
 from torch import Tensor
 
-TYPICAL_SIZE = 8.0  # of the largest logit: beyond it, rounding errors grow with the logits
+TYPICAL_SIZE = 8.0  # of the largest logit; above it, the absolute tolerance grows with the logits
 
 
 class BrokenLawError(AssertionError):
@@ -12,10 +15,10 @@ class BrokenLawError(AssertionError):
     def __init__(self, reason: str, difference: float | None = None) -> None:
         super().__init__(reason)
         self.reason, self.difference = reason, difference
-        self.law = self.network = ""  # filled in by the law that was checked
+        self.law = self.network = ""  # set by the law that was checked
 
     def __str__(self) -> str:
-        text = f"{self.network}: {self.law}: it does not hold {self.reason}"
+        text = f"{self.network}: the law {self.law!r} does not hold {self.reason}"
         return text if self.difference is None else f"{text} (difference {self.difference:.3g})"
 
 
@@ -25,8 +28,8 @@ def require(condition: bool, reason: str) -> None:
 
 
 def require_equal(actual: Tensor, expected: Tensor, reason: str) -> None:
-    """Equal bit for bit."""
-    require_same_kind(actual, expected, reason)
+    """Require equality bit for bit."""
+    require_same_type(actual, expected, reason)
     if not torch.equal(actual, expected):
         raise BrokenLawError(reason, largest_difference(actual, expected))
 
@@ -39,21 +42,21 @@ def require_close(
     *,
     relative: float | None = None,
 ) -> None:
-    """Equal up to the tolerance, and the same (or a relative) part of each expected value."""
-    require_same_kind(actual, expected, reason)
+    """Require equality up to an absolute tolerance and a relative one, by default the same."""
+    require_same_type(actual, expected, reason)
     if not is_close(actual, expected, tolerance, relative):
         raise BrokenLawError(reason, largest_difference(actual, expected))
 
 
 def require_different(actual: Tensor, expected: Tensor, tolerance: float, reason: str) -> None:
-    """Not equal up to the tolerance; with a tolerance of 0, not equal bit for bit."""
+    """Require a difference above the tolerance, at least at one element."""
     if is_close(actual, expected, tolerance):
         raise BrokenLawError(reason, largest_difference(actual, expected))
 
 
-def require_same_kind(actual: Tensor, expected: Tensor, reason: str) -> None:
-    kinds = [f"{tuple(x.shape)} of {x.dtype}" for x in (actual, expected)]
-    require(kinds[0] == kinds[1], f"{reason}: {kinds[0]} in place of {kinds[1]}")
+def require_same_type(actual: Tensor, expected: Tensor, reason: str) -> None:
+    types = [f"{tuple(x.shape)} of {x.dtype}" for x in (actual, expected)]
+    require(types[0] == types[1], f"{reason}: expected {types[1]}, got {types[0]}")
 
 
 def is_close(
@@ -68,6 +71,6 @@ def is_close(
 
 
 def largest_difference(actual: Tensor, expected: Tensor) -> float:
-    """The largest distance of two values; NaN where only one of them is a number."""
-    distances = torch.where(actual == expected, 0.0, (actual - expected).abs())
-    return float(distances.max()) if distances.numel() else 0.0
+    """The largest absolute difference; NaN if there is a NaN."""
+    differences = torch.where(actual == expected, 0.0, (actual - expected).abs())
+    return float(differences.max()) if differences.numel() else 0.0

@@ -10,16 +10,16 @@ from glassformer.laws.subject import Subject
 from glassformer.models.network import MaskedLM, Network, Trait
 
 PREDICTS_TOKENS = frozenset({Trait.CAUSAL_LM, Trait.MASKED_LM, Trait.SEQ2SEQ})
-SMALLEST_GRADIENT = 1e-7
-STEPS, LEARNED_LOSS, MAX_LR = 500, 0.05, 3e-3
+MIN_GRADIENT = 1e-7  # below it a gradient counts as 0
+MAX_STEPS, TARGET_LOSS, MAX_LR = 500, 0.05, 3e-3  # for learning one batch; the loss is in nats
 
 
 @law(without=Trait.FITTED)
 def check_every_parameter_gets_a_gradient(subject: Subject) -> None:
     """Every parameter has a gradient that is not 0 everywhere.
 
-    The bias of keys is the exception: it adds the same to all scores of a query, and the softmax
-    removes it. Only additive attention is not linear in it.
+    The key bias is an exception, except in additive attention: it adds the same value to all
+    scores of a query, which the softmax cancels.
     """
     subject = subject.trainable_copy()
     network = subject.network
@@ -31,9 +31,9 @@ def check_every_parameter_gets_a_gradient(subject: Subject) -> None:
         if gradient is None:
             raise BrokenLawError(f"for {name}: it has none")
         if name.endswith("position.weight"):
-            gradient = gradient[: subject.length]  # positions behind the text are not read
+            gradient = gradient[: subject.length]  # later positions are not used
         if is_additive or not name.endswith("key.bias"):
-            require(float(gradient.abs().max()) > SMALLEST_GRADIENT, f"for {name}: it is 0")
+            require(float(gradient.abs().max()) > MIN_GRADIENT, f"for {name}: it is 0")
 
 
 def all_outputs(subject: Subject) -> list[Tensor]:
@@ -44,28 +44,29 @@ def all_outputs(subject: Subject) -> list[Tensor]:
         if subject.has(Trait.SEGMENTED):
             segments = (torch.arange(subject.length) >= subject.length // 2).long().expand(6, -1)
             segments = segments.to(ids.device)
-        found = network.masked_logits(ids, masked_positions, segments)
-        return [x for x in (found.tokens, found.is_next) if x is not None]
+        logits = network.masked_logits(ids, masked_positions, segments)
+        return [x for x in (logits.tokens, logits.is_next) if x is not None]
     output = subject(ids)
     if network.traits & {*PREDICTS_TOKENS, Trait.CLASSIFIER}:
         return [output]
     poolers = [child for name, child in network.named_children() if name == "pooler"]
-    return [output, *(pooler(output) for pooler in poolers)]  # of an encoder without a task
+    return [output, *(pooler(output) for pooler in poolers)]  # an encoder without a head
 
 
 def has_tied_head(network: Network) -> bool:
-    """Whether the scores of tokens are made with the table that embeds them."""
+    """Whether the logits of tokens are computed with the embedding matrix."""
     heads = tuple(f"{head}." for head in network.heads)
-    own = any(n.startswith(heads) and "weight" in n for n, _ in network.named_parameters())
-    predicts = bool(PREDICTS_TOKENS & network.traits)
-    return predicts and (not own or network.has(Trait.MASKED_LM))  # whose head transforms before it
+    has_weight = any(n.startswith(heads) and "weight" in n for n, _ in network.named_parameters())
+    predicts_tokens = bool(PREDICTS_TOKENS & network.traits)
+    # the head of a masked LM has a dense layer before the embedding matrix
+    return predicts_tokens and (not has_weight or network.has(Trait.MASKED_LM))
 
 
 @law(without=Trait.FITTED, when=has_tied_head)
 def check_tied_head_and_embedding_share_one_gradient(subject: Subject) -> None:
-    """The gradient of a table that embeds tokens and scores them is that of both its uses.
+    """The gradient of an embedding that is also the head is the sum over both its uses.
 
-    It is compared with the difference quotient in a random direction, in double precision.
+    It is compared with the finite difference in a random direction, in double precision.
     """
     subject = subject.trainable_copy()
     subject.network.double()
@@ -73,7 +74,7 @@ def check_tied_head_and_embedding_share_one_gradient(subject: Subject) -> None:
     weight = subject.random_like(subject(ids).detach())
     table = subject.network.get_parameter(f"{subject.network.embeddings[0]}.weight")
     direction = subject.random_like(table, stream=3)
-    step = 1e-8  # so small that hardly a ReLU switches within it
+    step = 1e-8  # small, so that hardly any ReLU switches on or off
 
     def loss() -> Tensor:
         return (subject(ids) * weight).sum()
@@ -93,20 +94,20 @@ def check_tied_head_and_embedding_share_one_gradient(subject: Subject) -> None:
 
 @law(without=Trait.FITTED)
 def check_one_batch_can_be_learned(subject: Subject) -> None:
-    """Trained on one batch with random answers, it soon predicts them."""
+    """Trained on one batch with random targets, the network soon predicts them."""
     subject = subject.trainable_copy()
     network, ids = subject.network.train(), subject.ids()
-    answers = subject.random_ids(*ids.shape, stream=3)
+    targets = subject.random_ids(*ids.shape, stream=3)
     if subject.has(Trait.CLASSIFIER):
-        answers = torch.arange(len(ids), device=ids.device)
-    answers = answers % subject(ids).shape[-1]
+        targets = torch.arange(len(ids), device=ids.device)
+    targets = targets % subject(ids).shape[-1]
     lr = min(MAX_LR, 0.3 / network.config.dim)  # a wider network needs smaller steps
     optimizer = torch.optim.Adam(network.parameters(), lr=lr)
-    for _ in range(STEPS):
-        loss = F.cross_entropy(subject(ids).flatten(0, -2), answers.flatten())
-        if loss < LEARNED_LOSS:
+    for _ in range(MAX_STEPS):
+        loss = F.cross_entropy(subject(ids).flatten(0, -2), targets.flatten())
+        if loss < TARGET_LOSS:
             return
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
-    raise BrokenLawError(f"after {STEPS} steps: the loss is still {loss.item():.2f}")
+    raise BrokenLawError(f"after {MAX_STEPS} steps: the loss is still {loss.item():.2f} nats")

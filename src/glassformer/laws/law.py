@@ -1,4 +1,4 @@
-"""What a law is, and the error that says which one does not hold."""
+"""The class of laws, and the decorator that makes a law from a function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,15 +12,15 @@ from glassformer.models.network import Network, Trait
 
 @dataclass(frozen=True)
 class Law:
-    """A check of one property, for the networks that have some traits and lack others.
+    """A check of one property, for networks that have some traits and lack others.
 
-    Calling it with a subject raises `BrokenLawError` where the property does not hold.
+    Calling it with a subject raises `BrokenLawError` if the property does not hold.
     """
 
     check: Callable[[Subject], None]
     needs: frozenset[Trait] = frozenset()
     without: frozenset[Trait] = frozenset()
-    when: Callable[[Network], bool] | None = None  # what no trait says
+    when: Callable[[Network], bool] | None = None  # a further condition
 
     @property
     def name(self) -> str:
@@ -28,15 +28,15 @@ class Law:
 
     @property
     def description(self) -> str:
-        """What must hold, in a sentence."""
+        """The property in one sentence."""
         return " ".join((self.check.__doc__ or "").partition("\n\n")[0].split())
 
     def applies_to(self, network: Network) -> bool:
-        fits = self.needs <= network.traits and not self.without & network.traits
-        return fits and (self.when is None or self.when(network))
+        traits_match = self.needs <= network.traits and not self.without & network.traits
+        return traits_match and (self.when is None or self.when(network))
 
     def __call__(self, subject: Subject) -> None:
-        """Check it in eval mode; torch's random state and the network stay as they are."""
+        """Check the property in eval mode; the network and torch's random state do not change."""
         if any(module.training for module in subject.network.modules()):
             subject = subject.copy()
             subject.network.eval()
@@ -55,6 +55,6 @@ class Law:
 def law(
     *needs: Trait, without: Trait | None = None, when: Callable[[Network], bool] | None = None
 ) -> Callable[[Callable[[Subject], None]], Law]:
-    """Make a law of a function: for networks with the traits `needs`, if they are not `without`."""
+    """Make a law from a function, for networks with all traits in `needs` and not `without`."""
     excluded = frozenset() if without is None else frozenset({without})
     return lambda check: Law(check, frozenset(needs), excluded, when)

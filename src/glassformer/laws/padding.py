@@ -1,4 +1,4 @@
-"""Laws of networks that are told which tokens are padding."""
+"""Laws of networks that take a padding mask."""
 
 import torch
 from torch import Tensor
@@ -13,21 +13,21 @@ from glassformer.models.network import Encoder, Trait
 @law(Trait.PADDED)
 @torch.no_grad()
 def check_padding_changes_nothing(subject: Subject) -> None:
-    """A text gives the same alone as it gives in a batch in which it is padded."""
+    """A sequence has the same output alone as with padding in a batch."""
     ids = subject.ids()
     for side in SIDES:
         keep = subject.keep(side)
-        together = subject(ids, keep=keep)
-        for row, kept in enumerate(keep):
-            alone = subject(ids[row : row + 1, kept], row=row)[0]
-            actual = together[row] if alone.ndim == 1 else together[row, kept]
-            require_close(actual, alone, subject.tolerance, f"with padding on the {side}")
+        output = subject(ids, keep=keep)
+        for row, row_keep in enumerate(keep):
+            expected = subject(ids[row : row + 1, row_keep], row=row)[0]
+            actual = output[row] if expected.ndim == 1 else output[row, row_keep]
+            require_close(actual, expected, subject.tolerance, f"with padding on the {side}")
 
 
 @law(Trait.PADDED)
 @torch.no_grad()
-def check_ids_of_padding_do_not_matter(subject: Subject) -> None:
-    """Other ids where there is padding change nothing, to the bit."""
+def check_padding_ids_do_not_matter(subject: Subject) -> None:
+    """Other ids at padding change nothing, bit for bit."""
     ids = subject.ids()
     for side in SIDES:
         keep = subject.keep(side)
@@ -40,8 +40,8 @@ def check_ids_of_padding_do_not_matter(subject: Subject) -> None:
 
 @law(Trait.SEQ2SEQ)
 @torch.no_grad()
-def check_padding_of_the_source_changes_nothing(subject: Subject) -> None:
-    """A source gives the same with padding, in one pass and in steps with a cache."""
+def check_source_padding_changes_nothing(subject: Subject) -> None:
+    """A padded source gives the same output, in one pass and in steps with a cache."""
     ids, source = subject.ids(1), subject.source(1)
     expected = subject(ids, source=source)
     for side in SIDES:
@@ -57,16 +57,16 @@ def check_padding_of_the_source_changes_nothing(subject: Subject) -> None:
 
 
 def pad_source(source: Tensor, padding: Tensor, side: Side) -> tuple[Tensor, Tensor]:
-    """A source with padding on one side, and which of its tokens are real."""
+    """A source with padding on one side, and its `keep`."""
     parts = (padding, source) if side == "left" else (source, padding)
-    is_real = torch.arange(SOURCE_LENGTH + 2, device=source.device)
-    keep = is_real >= 2 if side == "left" else is_real < SOURCE_LENGTH
+    index = torch.arange(SOURCE_LENGTH + 2, device=source.device)
+    keep = index >= 2 if side == "left" else index < SOURCE_LENGTH
     return torch.cat(parts, dim=1), keep[None]
 
 
 @law(Trait.PADDED)
-def check_text_of_padding_alone_is_finite(subject: Subject) -> None:
-    """A text without any real token gives finite outputs and finite gradients."""
+def check_sequence_of_only_padding_is_finite(subject: Subject) -> None:
+    """A sequence without any real token has finite outputs and gradients."""
     subject = subject.trainable_copy()
     keep = subject.keep("right")
     keep[1] = False
@@ -83,12 +83,13 @@ def check_text_of_padding_alone_is_finite(subject: Subject) -> None:
 @law(Trait.ENCODER)
 @torch.no_grad()
 def check_features_ignore_padding(subject: Subject) -> None:
-    """There is a row of features for each token, and it does not depend on padding."""
+    """Each token has a vector of features, which does not depend on padding."""
     ids, keep, network = subject.ids(), subject.keep("right"), subject.network
     assert isinstance(network, Encoder)
     features = network.features(ids, keep)
     shape = (*ids.shape, subject.network.config.dim)
-    require(features.shape == shape, f"for the shape: {tuple(features.shape)}, not {shape}")
-    for row, kept in enumerate(keep):
-        alone = network.features(ids[row : row + 1, kept])[0]
-        require_close(features[row, kept], alone, subject.tolerance, f"for text {row}")
+    actual_shape = tuple(features.shape)
+    require(actual_shape == shape, f"for the shape: expected {shape}, got {actual_shape}")
+    for row, row_keep in enumerate(keep):
+        expected = network.features(ids[row : row + 1, row_keep])[0]
+        require_close(features[row, row_keep], expected, subject.tolerance, f"for sequence {row}")

@@ -1,6 +1,6 @@
 """A network under test, with seeded inputs for it.
 
-Shapes: b texts, t tokens, s source tokens.
+Shapes: b batch, t tokens, s source tokens.
 """
 
 import copy
@@ -13,7 +13,7 @@ from torch import Tensor
 from glassformer.core.errors import GlassError
 from glassformer.models.network import Network, Trait
 
-BATCH, SOURCE_LENGTH, MIN_LENGTH = 3, 7, 4
+BATCH, SOURCE_LENGTH, MIN_LENGTH = 3, 7, 4  # sequences; tokens
 TOLERANCE = 1e-5
 Side = Literal["left", "right"]
 SIDES: tuple[Side, Side] = ("left", "right")
@@ -21,30 +21,32 @@ SIDES: tuple[Side, Side] = ("left", "right")
 
 @dataclass(frozen=True)
 class Subject:
-    """A network, and the ids, padding and sources that the laws give to it.
+    """A network, and the ids, padding masks and sources that the laws use as its inputs.
 
-    All inputs are functions of the seed alone: the same call returns the same tensor.
+    All inputs depend only on the seed: the same call returns the same tensor.
     """
 
     network: Network
-    name: str = ""  # for messages; "" stands for the name of its class
-    max_length: int = 12  # tokens of a text, where the context has room for them
-    tolerance: float = TOLERANCE  # for values that are computed in two ways
+    name: str = ""  # for messages; by default the name of its class
+    max_length: int = 12  # tokens of a sequence, unless the context is shorter
+    tolerance: float = TOLERANCE  # for values computed in two ways
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.length < MIN_LENGTH:
-            raise GlassError(f"the laws need texts of {MIN_LENGTH} tokens, not {self.length}")
+            raise GlassError(
+                f"laws need a context of at least {MIN_LENGTH} tokens, got {self.length}"
+            )
 
     def __call__(self, ids: Tensor, **more: Any) -> Tensor:
-        """What the network returns for these ids; a Seq2Seq reads the source of each text."""
+        """The output of the network for these ids, in a Seq2Seq with the source of each row."""
         output: Tensor = self.network(**self.inputs(ids, **more))
         return output
 
     def inputs(self, ids: Tensor, *, row: int | None = None, **more: Any) -> dict[str, Any]:
-        """The arguments of `forward`: ids, and what a Seq2Seq needs beside them.
+        """The arguments of `forward`: ids, and a source for a Seq2Seq.
 
-        `row` says which text of a batch the ids are, where they are only one of them.
+        If the ids are a single row of the batch, `row` is its index.
         """
         cache = more.get("cache")
         has_read_source = cache is not None and cache.length > 0
@@ -58,7 +60,7 @@ class Subject:
 
     @property
     def prefix(self) -> int:
-        """How many tokens stand before the ones that a law changes or adds."""
+        """The number of tokens before those that a law changes or adds."""
         return 2 * self.length // 3
 
     def has(self, *traits: Trait) -> bool:
@@ -69,15 +71,15 @@ class Subject:
         return self.random_ids(batch, self.length, stream=0)
 
     def source(self, batch: int = BATCH) -> Tensor:
-        """Random ids for a Seq2Seq to read: b s."""
+        """Random source ids for a Seq2Seq: b s."""
         return self.random_ids(batch, SOURCE_LENGTH, stream=1)
 
     def other_ids(self, ids: Tensor) -> Tensor:
-        """Ids that differ from the given ones everywhere."""
+        """Ids that differ from these everywhere."""
         return (ids + 1) % self.network.vocab
 
     def keep(self, side: Side) -> Tensor:
-        """A padding mask, b t, false at padding: the first text has none, the last has most."""
+        """A padding mask, b t, false at padding: the first row has none, the last row the most."""
         padding = torch.tensor([[0], [self.length // 4], [7 * self.length // 12]])
         keep = (torch.arange(self.length) >= padding).to(self.network.device)
         return keep if side == "left" else keep.flip(1)
@@ -87,18 +89,18 @@ class Subject:
         return ids.to(self.network.device)
 
     def random_like(self, value: Tensor, *, stream: int = 2) -> Tensor:
-        """Normally distributed values, with the shape, type and device of the given ones."""
+        """Normally distributed values with the shape, type and device of `value`."""
         return torch.randn(value.shape, generator=self.generator(stream)).to(value)
 
     def generator(self, stream: int) -> torch.Generator:
         return torch.Generator().manual_seed(1000 * self.seed + stream)
 
     def copy(self) -> "Subject":
-        """The same with a network of its own, which a law may change."""
+        """A subject with a deep copy of the network, which a law may change."""
         return replace(self, network=copy.deepcopy(self.network))
 
     def trainable_copy(self) -> "Subject":
-        """A copy without gradients in which every parameter can get one."""
+        """A copy with gradients cleared and turned on for every parameter."""
         subject = self.copy()
         if not self.has(Trait.FITTED):
             subject.network.requires_grad_(True)

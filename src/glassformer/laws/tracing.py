@@ -1,4 +1,4 @@
-"""Laws of what a trace sees: the same values, whichever kernel computes them."""
+"""Laws of traces: a traced network computes the same values, with other kernels."""
 
 import torch
 
@@ -8,15 +8,15 @@ from glassformer.laws.subject import Subject
 from glassformer.models.network import Trait
 from glassformer.trace import Trace
 
-NOTHING, EVERYTHING = "nothing", "*"  # patterns of names
+NOTHING, EVERYTHING = "nothing", "*"  # patterns of tap names
 
 
 @law()
 @torch.no_grad()
 def check_tracing_changes_nothing(subject: Subject) -> None:
-    """A trace of everything changes the output by rounding only; one of a few values, not at all.
+    """Tracing everything changes the output by rounding only; tracing a few values, not at all.
 
-    Every layer that attends has a pattern in it, and only what was asked for is recorded.
+    Every attention layer has a pattern in the trace, and only matching values are recorded.
     """
     ids, network = subject.ids(), subject.network
     plain = subject(ids)
@@ -27,32 +27,33 @@ def check_tracing_changes_nothing(subject: Subject) -> None:
         layers = sum(len(list(network.get_submodule(stack).children())) for stack in network.stacks)
         patterns = sum(name.endswith("attention.pattern") for name in trace)
         require(patterns >= layers, f"because {layers} layers have {patterns} attention patterns")
-    with Trace(network, "*.attention", "*.q", allow_missing=True) as few:
-        require_equal(subject(ids), plain, "while values beside the fused kernel are traced")
-    others = [name for name in few if not name.endswith((".attention", ".q"))]
-    require(not others, f"because {others} are traced, which were not asked for")
+    with Trace(network, "*.attention", "*.q", allow_missing=True) as trace:
+        require_equal(subject(ids), plain, "while values outside the fused kernel are traced")
+    others = [name for name in trace if not name.endswith((".attention", ".q"))]
+    require(not others, f"because {others} are traced but match no pattern")
     require_equal(subject(ids), plain, "after the trace is closed")
 
 
 @law(without=Trait.FITTED)
-def check_fast_and_traced_gradients_match(subject: Subject) -> None:
-    """The fast kernels and the plain ones, which a trace sees, have the same gradients."""
+def check_fused_and_traced_gradients_match(subject: Subject) -> None:
+    """The fused kernels and the plain ones, which a trace needs, have the same gradients."""
     ids, keep, gradients = subject.ids(), subject.keep("right"), []
     for pattern in (NOTHING, EVERYTHING):
-        copied = subject.trainable_copy()
-        with Trace(copied.network, pattern, allow_missing=True):
-            torch.autograd.backward(copied(ids, keep=keep).square().mean())
-        named = copied.network.named_parameters()
-        gradients.append({name: p.grad for name, p in named if p.grad is not None})
-    fast, plain = gradients
-    require(bool(fast) and fast.keys() == plain.keys(), "for which parameters have a gradient")
-    for name, gradient in fast.items():
+        copy = subject.trainable_copy()
+        with Trace(copy.network, pattern, allow_missing=True):
+            torch.autograd.backward(copy(ids, keep=keep).square().mean())
+        parameters = copy.network.named_parameters()
+        gradients.append({name: p.grad for name, p in parameters if p.grad is not None})
+    fused, plain = gradients
+    is_same = bool(fused) and fused.keys() == plain.keys()
+    require(is_same, "for the set of parameters with a gradient")
+    for name, gradient in fused.items():
         require_close(gradient, plain[name], subject.tolerance, f"for {name}")
 
 
 @law(without=Trait.FITTED)
-def check_inference_mode_leaves_it_trainable(subject: Subject) -> None:
-    """It runs under inference mode, traced; afterwards it can be trained as before."""
+def check_inference_mode_leaves_network_trainable(subject: Subject) -> None:
+    """After a traced pass in inference mode, the network can be trained as before."""
     subject = subject.trainable_copy()
     ids, keep = subject.ids(), subject.keep("right")
     with torch.inference_mode(), Trace(subject.network, "*.pattern", allow_missing=True) as trace:

@@ -1,4 +1,7 @@
-"""BERT: an encoder that predicts hidden tokens (Devlin et al., 2018)."""
+"""BERT: an encoder that predicts masked tokens (Devlin et al., 2018).
+
+Shapes: b batch, t tokens, d features, v vocabulary, n masked tokens.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -25,25 +28,25 @@ TRAITS = TRANSFORMER | {Trait.SEGMENTED, Trait.POSITIONLESS}
 @dataclass(frozen=True)
 class BodyConfig(ModelConfig):
     vocab: int = 30_522
-    context: int = 512  # the most tokens it can read at once
+    context: int = 512  # max sequence length
     segments: int = 2
     dim: int = 768
     depth: int = 12
     heads: int = 12
-    hidden: int | None = None  # inside feed-forward; four times dim unless given
+    hidden: int | None = None  # features inside feed-forward; by default 4 * dim
     activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
-    position: Literal["learned", "alibi"] = "learned"  # or by distance, which is learned sooner
+    position: Literal["learned", "alibi"] = "learned"  # alibi (by distance) trains faster
     eps: float = 1e-12
     dropout: float = 0.1
 
 
 @dataclass(frozen=True)
 class Config(BodyConfig):
-    next_sentence: bool = True  # whether it also predicts if the second text follows the first
+    next_sentence: bool = True  # whether to predict if the second text follows the first
 
 
 class Body(nn.Module):
-    """What all BERTs share: from ids to features of each token."""
+    """The encoder that all BERT models share."""
 
     def __init__(self, config: BodyConfig) -> None:
         super().__init__()
@@ -60,7 +63,7 @@ class Body(nn.Module):
                 Attention(
                     c.dim,
                     c.heads,
-                    position=None if learned else Alibi(c.heads, sided=True),
+                    position=None if learned else Alibi(c.heads, directional=True),
                     dropout=c.dropout,
                 ),
                 FeedForward(c.dim, c.hidden or 4 * c.dim, activation=activation, dropout=c.dropout),
@@ -77,7 +80,10 @@ class Body(nn.Module):
     def forward(
         self, ids: Tensor, segments: Tensor | None = None, keep: Tensor | None = None
     ) -> Tensor:
-        """Features of each token: b t -> b t d; segments, b t, are 0 in the first text, then 1."""
+        """Hidden states of the last block: b t -> b t d.
+
+        `segments`, b t, are 0 in the first text and 1 in the second.
+        """
         layout = SequenceLayout.from_ids(ids, keep)
         segments = torch.zeros_like(ids) if segments is None else segments
         x = self.token(ids) + self.segment(segments)  # b t d
@@ -90,7 +96,7 @@ class Body(nn.Module):
 
 
 class BertNetwork(Network):
-    """A network on a body: its embeddings, its layers and its features are those of the body."""
+    """A network with a `Body`, which has its embeddings and blocks."""
 
     traits = TRAITS
     embeddings = ("body.token", "body.position", "body.segment")
@@ -107,7 +113,7 @@ class BertNetwork(Network):
     def features(
         self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
-        """Features of each token: b t -> b t d."""
+        """Hidden states of the last block: b t -> b t d."""
         features: Tensor = self.body(ids, segments, keep)
         return features
 
@@ -128,9 +134,9 @@ class Bert(BertNetwork):
     def forward(
         self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
     ) -> Tensor:
-        """Scores for the token at each place: b t -> b t v."""
-        scores: Tensor = self.masked(self.body(ids, segments, keep), self.body.token.weight)
-        return scores
+        """Logits of the token at each position: b t -> b t v."""
+        logits: Tensor = self.masked(self.body(ids, segments, keep), self.body.token.weight)
+        return logits
 
     def masked_logits(
         self,
@@ -139,7 +145,7 @@ class Bert(BertNetwork):
         segments: Tensor | None = None,
         keep: Tensor | None = None,
     ) -> MaskedLogits:
-        """Scores where `asked`, b t, is true, and for whether the second text follows the first."""
+        """Logits where `masked_positions`, b t, is true (n v), and next-sentence logits (b 2)."""
         x = self.body(ids, segments, keep)
         tokens = self.masked(x[masked_positions], self.body.token.weight)
         if self.pooler is None or self.head is None:

@@ -1,4 +1,7 @@
-"""A classifier on top of a BERT: the first token, pooled, stands for the whole text."""
+"""A classifier on top of BERT, which pools the first token.
+
+Shapes: b batch, t tokens, c classes.
+"""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -29,7 +32,7 @@ class BertClassifier(BertNetwork):
     def forward(
         self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
     ) -> Tensor:
-        """Scores for the classes of each text, or pair of texts: b t -> b c."""
+        """Class logits of each sequence, a text or a pair of texts: b t -> b c."""
         pooled = self.pooler(self.body(ids, segments, keep), keep)
         logits: Tensor = self.head(self.body.dropout(pooled))
         return logits

@@ -1,4 +1,7 @@
-"""A BERT without a head: it makes vectors of texts, and other models start from it."""
+"""BERT without a head, for text embeddings and as a starting point for other models.
+
+Shapes: b batch, t tokens, d features.
+"""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,7 +15,7 @@ from glassformer.nn.heads import Pooler
 
 @dataclass(frozen=True)
 class Config(BodyConfig):
-    pooled: bool = True  # whether its first token can stand for the whole text
+    pooled: bool = True  # whether it has a pooler for the first token
 
 
 class BertEncoder(BertNetwork):
@@ -26,5 +29,5 @@ class BertEncoder(BertNetwork):
     def forward(
         self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
     ) -> Tensor:
-        """Features of each token: b t -> b t d."""
+        """Hidden states of the last block: b t -> b t d."""
         return self.features(ids, keep, segments)

@@ -1,4 +1,7 @@
-"""P. Bloem's text classifier: blocks over everything, then the mean."""
+"""P. Bloem's text classifier: bidirectional, post-norm blocks, then mean pooling.
+
+Shapes: b batch, t tokens, d features, c classes.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
@@ -21,7 +24,7 @@ from glassformer.trace import Tap, tap
 class Config(ModelConfig):
     vocab: int = 50_000
     classes: int = 2
-    context: int = 512  # the most tokens it can read at once
+    context: int = 512  # max sequence length
     dim: int = 128
     depth: int = 6
     heads: int = 8
@@ -53,12 +56,12 @@ class Classifier(Network):
         init.normal(self)
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
-        """Scores for the classes of each text: b t -> b c."""
+        """Class logits of each sequence: b t -> b c."""
         logits: Tensor = self.head(mean_pool(self.features(ids, keep), keep))
         return logits
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        """What the last block knows of each token: b t -> b t d."""
+        """Hidden states of the last block: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep)
         x = tap("embedded", self.token(ids) + self.position(layout))  # b t d
         for block in self.blocks:

@@ -1,4 +1,7 @@
-"""A convolutional network that writes: each layer sees twice as far back (seeds 001, 003)."""
+"""A convolutional language model: each layer sees twice as far back (seeds 001, 003).
+
+Shapes: b batch, t tokens, d features, v vocabulary.
+"""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -17,10 +20,10 @@ from glassformer.nn.norms import LayerNorm
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 256
-    context: int = 256  # the tokens that it learns from at once; it can read more
+    context: int = 256  # sequence length in training; longer sequences work
     dim: int = 256
     depth: int = 6
-    kernel_size: int = 3  # tokens that a layer sees at once
+    kernel_size: int = 3  # tokens in the window of a layer
     dropout: float = 0.0
 
 
@@ -43,14 +46,14 @@ class Convolutional(Network):
     def forward(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Scores for the token after each of ids: b t -> b t v."""
+        """Next-token logits: b t -> b t v."""
         features = self.features(ids, keep, cache)
-        return F.linear(features, self.token.weight)  # the head is the embedding
+        return F.linear(features, self.token.weight)  # the head is tied to the embedding
 
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """What the last layer knows of each token: b t -> b t d."""
+        """Hidden states of the last layer: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
         x = self.token(ids)  # b t d
         for i, layer in enumerate(self.layers):

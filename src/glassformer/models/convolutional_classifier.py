@@ -1,4 +1,7 @@
-"""A convolutional network that sorts: windows that widen on both sides (seeds 001, 003)."""
+"""A convolutional classifier with symmetric windows that widen by layer (seeds 001, 003).
+
+Shapes: b batch, t tokens, d features, c classes.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
@@ -18,10 +21,10 @@ from glassformer.trace import Tap
 class Config(ModelConfig):
     vocab: int = 50_000
     classes: int = 2
-    context: int = 512  # the most tokens that it is given; it could read more
+    context: int = 512  # sequences are truncated to it; longer ones would work
     dim: int = 128
     depth: int = 4
-    kernel_size: int = 3  # tokens that a layer sees at once
+    kernel_size: int = 3  # tokens in the window of a layer
     dropout: float = 0.0
 
 
@@ -42,12 +45,12 @@ class ConvolutionalClassifier(Network):
         init.normal(self)
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
-        """Scores for the classes of each text: b t -> b c."""
+        """Class logits of each sequence: b t -> b c."""
         logits: Tensor = self.head(mean_pool(self.features(ids, keep), keep))
         return logits
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        """What the last layer knows of each token: b t -> b t d."""
+        """Hidden states of the last layer: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep)
         x = self.token(ids)  # b t d
         for layer in self.layers:

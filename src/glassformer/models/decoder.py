@@ -1,6 +1,8 @@
-"""A decoder whose parts can be exchanged: how tokens are compared, and how places are told.
+"""A decoder with a choice of attention scores and position encodings, for comparing them.
 
-Everything else stays as it is, so that what differs between two of them is that part alone.
+Everything else is the same for every choice.
+
+Shapes: b batch, t tokens, d features, v vocabulary.
 """
 
 from dataclasses import dataclass
@@ -22,13 +24,13 @@ from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Alibi, Learned, Position, Rotary, Sinusoidal
 from glassformer.trace import Tap, tap
 
-WAVES = 0.03  # the size of waves, beside embeddings that start no larger
+SINUSOID_SCALE = 0.03  # keeps sinusoids close in size to the initial embeddings
 
 
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 256
-    context: int = 256  # the tokens that it learns from at once; only learned places end there
+    context: int = 256  # sequence length in training; a limit only for learned positions
     dim: int = 256
     depth: int = 6
     heads: int = 8
@@ -39,7 +41,10 @@ class Config(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.score == "plain" and self.position in ("rotary", "alibi"):
-            raise GlassError(f"plain attention has no queries for {self.position} positions")
+            raise GlassError(
+                f"score 'plain' does not support {self.position} positions: "
+                "choose learned, sinusoidal or none"
+            )
 
 
 class Decoder(Network):
@@ -52,12 +57,12 @@ class Decoder(Network):
         super().__init__(config)
         c = config
         self.token = nn.Embedding(c.vocab, c.dim)
-        self.position = self.added()
-        self.size = WAVES if c.position == "sinusoidal" else 1.0
+        self.position = self.build_position()
+        self.position_scale = SINUSOID_SCALE if c.position == "sinusoidal" else 1.0
         self.blocks = nn.ModuleList(
             Block(
                 c.dim,
-                self.attention(),
+                self.build_attention(),
                 FeedForward(c.dim, 4 * c.dim, activation=F.gelu, dropout=c.dropout),
             )
             for _ in range(c.depth)
@@ -69,50 +74,50 @@ class Decoder(Network):
     def taps(self) -> dict[str, Tap]:
         if self.position is None:
             return {}
-        size = "" if self.size == 1 else f"{self.size:g} × "
-        return {"embedded": Tap("b t d", f"E[id] + {size}P")}
+        scale = "" if self.position_scale == 1 else f"{self.position_scale:g} × "
+        return {"embedded": Tap("b t d", f"E[id] + {scale}P")}
 
-    def added(self) -> nn.Module | None:
-        """Places that are added to the embedding."""
+    def build_position(self) -> nn.Module | None:
+        """The position encoding that is added to the embedding, if any."""
         c = self.config
         if c.position == "learned":
             return Learned(c.context, c.dim)
         return Sinusoidal(c.dim) if c.position == "sinusoidal" else None
 
-    def attention(self) -> nn.Module:
+    def build_attention(self) -> nn.Module:
         c, head_dim = self.config, self.config.dim // self.config.heads
         if c.score == "plain":
             return PlainAttention(mask=causal)
         score = {"scaled": scaled_dot, "unscaled": dot}.get(c.score) or AdditiveScore(
             c.heads, head_dim
         )
-        inside: Position | None = None
+        position: Position | None = None
         if c.position in ("rotary", "alibi"):
-            inside = Rotary(head_dim) if c.position == "rotary" else Alibi(c.heads)
+            position = Rotary(head_dim) if c.position == "rotary" else Alibi(c.heads)
         return Attention(
             c.dim,
             c.heads,
             mask=causal,
             score=score,
-            position=inside,
+            position=position,
             dropout=c.dropout,
         )
 
     def forward(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Scores for the token after each of ids: b t -> b t v."""
+        """Next-token logits: b t -> b t v."""
         features = self.features(ids, keep, cache)
-        return F.linear(features, self.token.weight)  # the head is the embedding
+        return F.linear(features, self.token.weight)  # the head is tied to the embedding
 
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """What the last block knows of each token: b t -> b t d."""
+        """Hidden states of the last block: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
         x = self.token(ids)  # b t d
         if self.position is not None:
-            x = tap("embedded", x + self.position(layout).to(x.dtype) * self.size)
+            x = tap("embedded", x + self.position(layout).to(x.dtype) * self.position_scale)
         for i, block in enumerate(self.blocks):
             x = block(x, layout, cache.layers[i] if cache else None)
         features: Tensor = self.norm(x)

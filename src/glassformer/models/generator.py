@@ -1,4 +1,7 @@
-"""P. Bloem's text generator: causal, post-norm blocks with ReLU."""
+"""P. Bloem's text generator: causal, post-norm blocks with ReLU.
+
+Shapes: b batch, t tokens, d features, v vocabulary.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
@@ -21,7 +24,7 @@ from glassformer.trace import Tap, tap
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 256
-    context: int = 256  # the most tokens it can read at once
+    context: int = 256  # max sequence length
     dim: int = 256
     depth: int = 12
     heads: int = 8
@@ -55,14 +58,14 @@ class Generator(Network):
     def forward(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Scores for the token after each of ids: b t -> b t v."""
+        """Next-token logits: b t -> b t v."""
         logits: Tensor = self.head(self.features(ids, keep, cache))
         return logits
 
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """What the last block knows of each token: b t -> b t d."""
+        """Hidden states of the last block: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
         x = tap("embedded", self.token(ids) + self.position(layout))  # b t d
         for i, block in enumerate(self.blocks):

@@ -1,4 +1,7 @@
-"""GPT-2: causal, pre-norm blocks that predict the next token (Radford et al., 2019)."""
+"""GPT-2: causal, pre-norm blocks that predict the next token (Radford et al., 2019).
+
+Shapes: b batch, t tokens, d features, v vocabulary.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -24,11 +27,11 @@ from glassformer.trace import Tap, tap
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 50_257
-    context: int = 1024  # the most tokens it can read at once
+    context: int = 1024  # max sequence length
     dim: int = 768
     depth: int = 12
     heads: int = 12
-    hidden: int | None = None  # inside feed-forward; four times dim unless given
+    hidden: int | None = None  # features inside feed-forward; by default 4 * dim
     activation: Literal["gelu_tanh", "gelu", "relu", "silu"] = "gelu_tanh"
     eps: float = 1e-5
     dropout: float = 0.1
@@ -63,21 +66,23 @@ class GPT2(Network):
         )
         self.norm = norm(c.dim)
         init.normal(self)
-        for name, weight in self.named_parameters():  # each adds to the stream: together as one
+        # smaller for layers that add to the residual stream, so that its variance does not grow
+        # with the depth
+        for name, weight in self.named_parameters():
             if name.endswith(("attention.out.weight", "feedforward.down.weight")):
                 nn.init.normal_(weight, std=0.02 * (2 * c.depth) ** -0.5)
 
     def forward(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Scores for the token after each of ids: b t -> b t v."""
+        """Next-token logits: b t -> b t v."""
         features = self.features(ids, keep, cache)
-        return F.linear(features, self.token.weight)  # the head is the embedding
+        return F.linear(features, self.token.weight)  # the head is tied to the embedding
 
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """What the last block knows of each token: b t -> b t d."""
+        """Hidden states of the last block: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
         x = tap("embedded", self.token(ids) + self.position(layout))  # b t d
         x = self.dropout(x)

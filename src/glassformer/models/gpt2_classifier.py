@@ -1,4 +1,7 @@
-"""A classifier on top of a GPT-2, so that it can start from what a generator learned."""
+"""A classifier on top of GPT-2, which can start from the weights of a language model.
+
+Shapes: b batch, t tokens, d features, c classes.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
@@ -30,9 +33,10 @@ class GPT2Classifier(Network):
         self.head = nn.Linear(config.dim, config.classes)
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
-        """Scores for the classes of each text: b t -> b c."""
+        """Class logits of each sequence: b t -> b c."""
         logits: Tensor = self.head(mean_pool(self.features(ids, keep), keep))
         return logits
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Hidden states of the last block: b t -> b t d."""
         return self.body.features(ids, keep)

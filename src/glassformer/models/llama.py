@@ -1,4 +1,7 @@
-"""Llama: RMS norm, rotary positions, gated feed-forward, grouped keys (Touvron et al., 2023)."""
+"""Llama: RMS norm, rotary positions, gated feed-forward, grouped keys (Touvron et al., 2023).
+
+Shapes: b batch, t tokens, d features, v vocabulary.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -24,18 +27,18 @@ from glassformer.nn.positions import RopeScaling, Rotary
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 32_000
-    context: int = 2048  # what it is trained to read at once
+    context: int = 2048  # sequence length in training
     dim: int = 512
     depth: int = 8
     heads: int = 8
-    kv_heads: int | None = None  # each serves several queries; as many as heads unless given
-    head_dim: int | None = None  # of a head; dim / heads unless given
-    hidden: int = 1376  # inside feed-forward
+    kv_heads: int | None = None  # each serves heads / kv_heads queries; by default heads
+    head_dim: int | None = None  # features of a head; by default dim / heads
+    hidden: int = 1376  # features inside feed-forward
     activation: Literal["silu", "gelu", "gelu_tanh", "relu"] = "silu"
-    rope_theta: float = 10_000.0  # of the rotary waves
+    rope_theta: float = 10_000.0  # base of the rotary frequencies
     rope_scaling: RopeScaling | None = None
     eps: float = 1e-5
-    tied: bool = False  # whether the head is the embedding
+    tied: bool = False  # whether the head is tied to the embedding
     attention_bias: bool = False
     feedforward_bias: bool = False
     dropout: float = 0.0
@@ -43,7 +46,9 @@ class Config(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.heads % (self.kv_heads or self.heads):
-            raise GlassError(f"{self.kv_heads} kv_heads cannot serve {self.heads} heads equally")
+            raise GlassError(
+                f"heads must be divisible by kv_heads, got {self.heads} and {self.kv_heads}"
+            )
 
 
 class Llama(Network):
@@ -91,14 +96,14 @@ class Llama(Network):
     def forward(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Scores for the token after each of ids: b t -> b t v."""
+        """Next-token logits: b t -> b t v."""
         features = self.features(ids, keep, cache)
         return F.linear(features, (self.head or self.token).weight)
 
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """What the last block knows of each token: b t -> b t d."""
+        """Hidden states of the last block: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
         x = self.dropout(self.token(ids))  # b t d
         for i, block in enumerate(self.blocks):

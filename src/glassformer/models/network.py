@@ -1,6 +1,6 @@
-"""What a network can do: protocols for the type checker, traits for choices at run time.
+"""The base class of networks, and what networks can do: protocols for types, traits at run time.
 
-Shapes: b texts, t tokens, s source tokens, d features, v vocabulary, c classes.
+Shapes: b batch, t tokens, s source tokens, n masked tokens, d features, v vocabulary, c classes.
 """
 
 from collections.abc import Mapping
@@ -16,35 +16,35 @@ from glassformer.nn.cache import Cache
 
 
 class Trait(StrEnum):
-    """What holds for a network. A trait with a protocol implies its methods (a test checks it)."""
+    """A property of a network. A trait with a protocol implies its methods (a test checks this)."""
 
     CAUSAL_LM = "causal_lm"  # CausalLM: predicts the next token
-    MASKED_LM = "masked_lm"  # MaskedLM: predicts hidden tokens
-    CLASSIFIER = "classifier"  # Classifier: one row of scores for each text
+    MASKED_LM = "masked_lm"  # MaskedLM: predicts masked tokens
+    CLASSIFIER = "classifier"  # Classifier: class logits for each sequence
     SEQ2SEQ = "seq2seq"  # Seq2Seq: predicts the next token, given a source
-    ENCODER = "encoder"  # Encoder: features of each token
+    ENCODER = "encoder"  # Encoder: hidden states of each token
     FITTED = "fitted"  # Fitted: fitted in one pass by counting, not by gradients
     CACHED = "cached"  # Cached: decoding in chunks equals one pass
 
-    PADDED = "padded"  # padding on either side changes nothing
-    CAUSAL = "causal"  # what it predicts does not depend on later tokens
+    PADDED = "padded"  # padding on either side does not change the output
+    CAUSAL = "causal"  # the output does not depend on later tokens
     ATTENTION = "attention"  # every layer attends
-    POSITIONLESS = "positionless"  # without its table of positions, order does not matter
-    FIRST_TOKEN = "first_token"  # the first token stands for the whole text
-    SEGMENTED = "segmented"  # it is told which of two texts a token belongs to
+    POSITIONLESS = "positionless"  # without its position embedding, the order does not matter
+    FIRST_TOKEN = "first_token"  # the output is computed from the first token
+    SEGMENTED = "segmented"  # takes segment ids, which tell apart the texts of a pair
     COMPILED = "compiled"  # torch.compile makes one graph of it
 
 
 @runtime_checkable
 class CausalLM(Protocol):
-    """Scores for the token after each of ids: b t -> b t v."""
+    """Next-token logits: b t -> b t v."""
 
     def __call__(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor: ...
 
 
 @runtime_checkable
 class MaskedLM(Protocol):
-    """Scores for the token at each place: b t -> b t v."""
+    """Logits of the token at each position: b t -> b t v."""
 
     def __call__(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor: ...
 
@@ -55,26 +55,29 @@ class MaskedLM(Protocol):
         segments: Tensor | None = None,
         keep: Tensor | None = None,
     ) -> "MaskedLogits":
-        """Scores only where `asked`, b t, is true."""
+        """Logits only where `masked_positions`, b t, is true."""
         ...
 
 
 @dataclass(frozen=True)
 class MaskedLogits:
-    tokens: Tensor  # n v, for the tokens that were asked for
-    is_next: Tensor | None = None  # b 2, whether the second text follows the first
+    tokens: Tensor  # n v
+    is_next: Tensor | None = None  # b 2: logits of whether the second text follows the first
 
 
 @runtime_checkable
 class Classifier(Protocol):
-    """Scores for the classes of each text: b t -> b c."""
+    """Class logits of each sequence: b t -> b c."""
 
     def __call__(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor: ...
 
 
 @runtime_checkable
 class Seq2Seq(Protocol):
-    """Scores for the token after each of ids, given source ids: b t, b s -> b t v."""
+    """Next-token logits, given the source: b t, b s -> b t v.
+
+    With a cache, `source` and `source_keep` are passed with the first ids only.
+    """
 
     def __call__(
         self,
@@ -90,21 +93,21 @@ class Seq2Seq(Protocol):
 @runtime_checkable
 class Encoder(Protocol):
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        """What the last layer knows of each token: b t -> b t d. Of a Seq2Seq: of the source."""
+        """Hidden states of the last layer (in a Seq2Seq, of the encoder): b t -> b t d."""
         ...
 
 
 @runtime_checkable
 class Cached(Protocol):
     def cache(self, capacity: int) -> Cache:
-        """An empty cache for a batch of texts of up to so many tokens; `forward` takes it."""
+        """An empty cache for sequences of up to `capacity` tokens, to pass to `forward`."""
         ...
 
 
 @runtime_checkable
 class Fitted(Protocol):
     def fit(self, *data: Tensor) -> None:
-        """Replace its weights by counts of the data."""
+        """Fit the model to the data in one pass, replacing its weights."""
         ...
 
 
@@ -131,25 +134,22 @@ class ModelConfig:
         check_bounds(values)
         if values.get("heads") and values["dim"] % values["heads"]:
             raise GlassError(
-                f"dim {values['dim']} cannot be shared equally by {values['heads']} heads"
+                f"dim must be divisible by heads, got {values['dim']} and {values['heads']}"
             )
 
 
 class Network(nn.Module):
-    """A model of the registry: a module that says what it can do and how it is built.
+    """The base class of all models in the registry: a module with a config and traits.
 
-    A setting may change what holds; then the network has traits of its own.
+    Where a setting changes the traits, the instance has its own.
     """
 
     Config: Any
     traits: frozenset[Trait] = frozenset()
     embeddings: ClassVar[tuple[str, ...]] = ()  # modules with a row for each token or position
-    stacks: ClassVar[tuple[str, ...]] = ()  # lists of layers, in the order in which they run
-    heads: ClassVar[tuple[str, ...]] = ()  # modules that answer one task, and no other
-    forward_inputs: ClassVar[tuple[str, ...]] = (
-        "ids",
-        "keep",
-    )  # entries of a batch that `forward` reads
+    stacks: ClassVar[tuple[str, ...]] = ()  # module lists of layers, in the order of execution
+    heads: ClassVar[tuple[str, ...]] = ()  # modules that are specific to a task
+    forward_inputs: ClassVar[tuple[str, ...]] = ("ids", "keep")  # keys of a batch for `forward`
     config: Any
 
     def __init__(self, config: Any) -> None:
@@ -165,13 +165,13 @@ class Network(nn.Module):
 
     @property
     def context(self) -> int | None:
-        """The most tokens that it is given at once; None: any number."""
-        found: int | None = getattr(self.config, "context", None)
-        return found
+        """The max sequence length; None if there is no limit."""
+        context: int | None = getattr(self.config, "context", None)
+        return context
 
     @property
     def vocab(self) -> int:
-        """The number of tokens that it knows: ids are below it."""
+        """The size of the vocabulary: all ids are less than it."""
         size: int = self.config.vocab
         return size
 

@@ -1,4 +1,7 @@
-"""A recurrent network that writes: its memory of a text has a fixed size (seeds 001, 003)."""
+"""A recurrent language model (seeds 001, 003).
+
+Shapes: b batch, t tokens, d features, v vocabulary.
+"""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -17,7 +20,7 @@ from glassformer.nn.recurrence import Recurrence
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 256
-    context: int = 256  # the tokens that it learns from at once; it can read more
+    context: int = 256  # sequence length in training; longer sequences work
     dim: int = 512
     depth: int = 2
     cell: Literal["lstm", "gru"] = "lstm"
@@ -41,14 +44,14 @@ class Recurrent(Network):
     def forward(
         self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Scores for the token after each of ids: b t -> b t v."""
+        """Next-token logits: b t -> b t v."""
         features = self.offset(self.features(ids, keep, cache))
-        return F.linear(features, self.token.weight)  # the head is the embedding
+        return F.linear(features, self.token.weight)  # the head is tied to the embedding
 
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """What the last layer knows of each token: b t -> b t d."""
+        """Hidden states of the last layer: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
         x: Tensor = self.dropout(self.token(ids))  # b t d
         for i, layer in enumerate(self.layers):

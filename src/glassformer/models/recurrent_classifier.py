@@ -1,4 +1,7 @@
-"""A recurrent network that sorts: it reads a text from both ends (seeds 001, 003)."""
+"""A bidirectional recurrent classifier (seeds 001, 003).
+
+Shapes: b batch, t tokens, d features, c classes.
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
@@ -18,7 +21,7 @@ from glassformer.trace import Tap, tap
 class Config(ModelConfig):
     vocab: int = 50_000
     classes: int = 2
-    context: int = 512  # the most tokens that it is given; it could read more
+    context: int = 512  # sequences are truncated to it; longer ones would work
     dim: int = 128
     depth: int = 1
     cell: Literal["lstm", "gru"] = "lstm"
@@ -38,20 +41,20 @@ class RecurrentClassifier(Network):
         c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         layers = [
-            [Recurrence(c.dim, cell=c.cell, backwards=b) for _ in range(c.depth)]
-            for b in (False, True)
+            [Recurrence(c.dim, cell=c.cell, reverse=reverse) for _ in range(c.depth)]
+            for reverse in (False, True)
         ]
         self.forth, self.back = map(nn.ModuleList, layers)
         self.dropout, self.head = Dropout(c.dropout), nn.Linear(c.dim, c.classes)
         init.normal(self)
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
-        """Scores for the classes of each text: b t -> b c."""
+        """Class logits of each sequence: b t -> b c."""
         logits: Tensor = self.head(mean_pool(self.features(ids, keep), keep))
         return logits
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        """What the last layer knows of each token: b t -> b t d."""
+        """Hidden states of the last layer: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep)
         x = self.dropout(self.token(ids))  # b t d
         for forth, back in zip(self.forth, self.back, strict=True):

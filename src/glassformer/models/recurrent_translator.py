@@ -1,8 +1,9 @@
-"""Two recurrent networks: one reads, one writes and looks back at what was read.
+"""A recurrent encoder and decoder, with or without attention.
 
-Without attention all that is read must fit into the memory that the one hands to the other
-(Sutskever et al., 2014); with it each new word looks at every word read (Bahdanau et al., 2014;
-Luong et al., 2015).
+Without attention, the decoder only gets the encoder's final state (Sutskever et al., 2014); with
+attention, it also attends to every source token (Bahdanau et al., 2014; Luong et al., 2015).
+
+Shapes: b batch, t tokens, s source tokens, d features, v vocabulary.
 """
 
 from dataclasses import dataclass
@@ -58,24 +59,26 @@ class RecurrentTranslator(Network):
         source_keep: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        """Scores for the token after each of ids, given source ids: b t, b s -> b t v.
+        """Next-token logits, given the source: b t, b s -> b t v.
 
-        A cache remembers the source: it is given with the first ids only.
+        With a cache, `source` and `source_keep` are passed with the first ids only.
         """
-        known, read = cache.source if cache else None, None
+        source_cache, encoded = cache.source if cache else None, None
         layout = SequenceLayout.from_ids(ids, keep, cache)
         layers = cache.layers if cache else [RecurrentState(None) for _ in self.decoder]
-        if known and known.length:
+        if source_cache and source_cache.length:
             if source is not None:
-                raise ValueError("the cache holds a source already: give another a new cache")
-            source_keep, length = known.keep, known.length
+                raise ValueError(
+                    "the cache already holds a source: use a new cache for another source"
+                )
+            source_keep, length = source_cache.keep, source_cache.length
         elif source is not None:
-            read, states = self.encode(source, source_keep, known)
+            encoded, states = self.encode(source, source_keep, source_cache)
             length = source.shape[1]
             for layer_cache, state in zip(layers, states, strict=True):
                 layer_cache.set_initial(state)
         else:
-            raise ValueError("the translator needs source ids, unless its cache has read them")
+            raise ValueError("the translator needs source ids, unless its cache holds them")
 
         x = self.dropout(self.token(ids))  # b t d
         for layer, layer_cache in zip(self.decoder, layers, strict=True):
@@ -84,22 +87,26 @@ class RecurrentTranslator(Network):
             source_layout = SequenceLayout(
                 ids.shape[1], length, keep=source_keep, device=ids.device
             )
-            source_cache = known.layers[0] if known else None
-            found = self.cross(x, source_layout, source=read, layer_cache=source_cache)
-            x = torch.cat((x, found), dim=-1)
-        elif known is not None and read is not None:
-            known.layers[0].extend(read[:, None], read[:, None])
+            layer_cache = source_cache.layers[0] if source_cache else None
+            attended = self.cross(x, source_layout, source=encoded, layer_cache=layer_cache)
+            x = torch.cat((x, attended), dim=-1)
+        elif source_cache is not None and encoded is not None:
+            source_cache.layers[0].extend(encoded[:, None], encoded[:, None])
         x = torch.tanh(self.together(x))
-        return F.linear(x, self.token.weight)  # the head is the embedding
+        return F.linear(x, self.token.weight)  # the head is tied to the embedding
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Hidden states of the encoder's last layer: b s -> b s d."""
         features, _ = self.encode(ids, keep)
         return features
 
     def encode(
         self, source: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> tuple[Tensor, list[object]]:
-        """What the encoder says of each token, b s d, and what its layers remember at the end."""
+        """Hidden states of the encoder's last layer, b s d, and the final state of each layer.
+
+        The cache, if any, stores the padding of the source.
+        """
         layout, states = SequenceLayout.from_ids(source, keep, cache), []
         x = self.dropout(self.token(source))
         for layer in self.encoder:

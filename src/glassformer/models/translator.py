@@ -1,4 +1,7 @@
-"""The paper's Transformer: an encoder reads a source, a decoder writes (Vaswani et al., 2017)."""
+"""The original Transformer, an encoder and a decoder (Vaswani et al., 2017).
+
+Shapes: b batch, t tokens, s source tokens, d features, v vocabulary.
+"""
 
 from dataclasses import dataclass
 from functools import partial
@@ -23,11 +26,11 @@ from glassformer.trace import Tap, tap
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 37_000
-    source_vocab: int | None = None  # a vocabulary of its own; without it the two share one
+    source_vocab: int | None = None  # by default source and target share one vocabulary
     dim: int = 512
     depth: int = 6
     heads: int = 8
-    hidden: int = 2048  # inside feed-forward
+    hidden: int = 2048  # features inside feed-forward
     dropout: float = 0.1
 
 
@@ -70,36 +73,39 @@ class Translator(Network):
         source_keep: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        """Scores for the token after each of ids, given source ids: b t, b s -> b t v.
+        """Next-token logits, given the source: b t, b s -> b t v.
 
-        A cache remembers the source: it is given with the first ids only.
+        With a cache, `source` and `source_keep` are passed with the first ids only.
         """
-        known = cache.source if cache else None
-        if known and known.length:
+        source_cache = cache.source if cache else None
+        if source_cache and source_cache.length:
             if source is not None:
-                raise ValueError("the cache holds a source already: give another a new cache")
-            read, source_keep, length = None, known.keep, known.length
+                raise ValueError(
+                    "the cache already holds a source: use a new cache for another source"
+                )
+            encoded, source_keep, length = None, source_cache.keep, source_cache.length
         elif source is not None:
-            read, length = self.encode(source, source_keep, known), source.shape[1]
+            encoded, length = self.encode(source, source_keep, source_cache), source.shape[1]
         else:
-            raise ValueError("the translator needs source ids, unless its cache has read them")
+            raise ValueError("the translator needs source ids, unless its cache holds them")
 
         layout = SequenceLayout.from_ids(ids, keep, cache)
         source_layout = SequenceLayout(ids.shape[1], length, keep=source_keep, device=ids.device)
         x = self.embed(self.token, ids, layout)
         for i, block in enumerate(self.decoder):
-            layer_cache = cache.layers[i] if cache else None
-            source_cache = known.layers[i] if known else None
-            x = block(x, layout, read, source_layout, layer_cache, source_cache)
-        return F.linear(x, self.token.weight)  # the head is the embedding
+            self_cache = cache.layers[i] if cache else None
+            cross_cache = source_cache.layers[i] if source_cache else None
+            x = block(x, layout, encoded, source_layout, self_cache, cross_cache)
+        return F.linear(x, self.token.weight)  # the head is tied to the embedding
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Hidden states of the encoder's last block: b s -> b s d."""
         return self.encode(ids, keep)
 
     def encode(
         self, source: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """What the encoder makes of source ids: b s -> b s d. The cache holds their padding."""
+        """Hidden states of the encoder's last block: b s -> b s d. The cache stores the padding."""
         layout = SequenceLayout.from_ids(source, keep, cache)
         x = self.embed(self.source_token or self.token, source, layout)
         for block in self.encoder:

@@ -1,8 +1,8 @@
-"""The parts that models are made of. None of them knows a model or reads a config.
+"""The layers that models are built from. No layer depends on a model or reads a config.
 
-Letters for shapes, used in every comment of this package:
+Shape letters in this package:
 
-    b  texts in a batch         d  features of a token (dim)        v  tokens in the vocabulary
-    t  tokens that ask          h  heads                            c  classes
-    s  tokens that are read     e  features of a head (d / h)       f  features inside feed-forward
+    b  sequences in a batch     d  features of a token (dim)        v  tokens in the vocabulary
+    t  query tokens             h  heads (g: key/value heads)       c  classes
+    s  key tokens               e  features of a head (d / h)       f  features inside feed-forward
 """

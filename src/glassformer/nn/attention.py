@@ -1,4 +1,7 @@
-"""Attention: `attend` is the mathematics, `Attention` the layer around it."""
+"""Attention: `attend` is the mathematics, `Attention` the layer around it.
+
+Shapes: b batch, t queries, s keys, d features, h heads, g key/value heads, e features of a head.
+"""
 
 import math
 from collections.abc import Callable
@@ -15,29 +18,29 @@ from glassformer.nn.masks import Mask, causal, full
 from glassformer.nn.positions import Position
 from glassformer.trace import Tap, tap, watched
 
-Score = Callable[[Tensor, Tensor], Tensor]  # q, b h t e, and k, b h s e, to b h t s
+Score = Callable[[Tensor, Tensor], Tensor]  # q: b h t e, k: b h s e -> b h t s
 
 
 def dot(q: Tensor, k: Tensor) -> Tensor:
-    """How alike each query and each key are; it grows with the number of features."""
+    """Dot product of each query with each key; its variance grows with the head's features."""
     return q @ k.mT
 
 
 def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
-    """The same, held to the size of one feature: divided by the root of the head's width."""
+    """Dot product divided by √e, so that its variance does not grow with the head's features."""
     return dot(q, k) / math.sqrt(q.shape[3])
 
 
 class AdditiveScore(nn.Module):
-    """Bahdanau's score: a small network looks at query and key together."""
+    """Bahdanau's additive score: vᵀ tanh(q + k), with a learned vector v for each head."""
 
     def __init__(self, heads: int, head_dim: int) -> None:
         super().__init__()
         self.v = nn.Parameter(torch.randn(heads, head_dim, 1) * head_dim**-0.5)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        together = torch.tanh(q[:, :, :, None] + k[:, :, None])  # b h t s e
-        return (together @ self.v[:, None]).squeeze(-1)  # b h t s
+        hidden = torch.tanh(q[:, :, :, None] + k[:, :, None])  # b h t s e
+        return (hidden @ self.v[:, None]).squeeze(-1)  # b h t s
 
 
 def attend(
@@ -51,24 +54,25 @@ def attend(
     bias: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """softmax(score(q, k) + bias) v, over the keys that the mask and the span's `keep` allow.
+    """softmax(score(q, k) + bias) v, over the keys that the mask and `layout.keep` allow.
 
-    q is b h t e, k and v are b g s e: each of the g key heads serves h / g queries. A query that
-    may see no key reads zero. A fused kernel does this, unless a trace asks for the scores or the
-    pattern, which the kernel never makes; nor has a processor one that drops some of the pattern.
+    q is b h t e, k and v are b g s e: each key/value head serves h / g query heads. The output,
+    b h t e, is 0 for a query without any allowed key. A fused kernel is used, except when a trace
+    watches the scores or the pattern, which the kernel does not materialize, and for dropout on
+    the CPU, which has no fused kernel for it.
     """
     layout = layout or SequenceLayout(q.shape[2], k.shape[2], device=q.device)
     fused = score is scaled_dot and not (dropout and q.device.type == "cpu")
     if not fused or watched("scores", "pattern"):
         return attend_reference(q, k, v, mask, layout, score=score, bias=bias, dropout=dropout)
 
-    grouped, attn_mask = k.shape[1] != q.shape[1], bias
-    whole = mask == causal and layout.queries == layout.keys and layout.keep is bias is None
-    if not whole and not layout.is_unmasked(mask):
+    is_grouped, attn_mask = k.shape[1] != q.shape[1], bias
+    is_causal = mask == causal and layout.queries == layout.keys and layout.keep is bias is None
+    if not is_causal and not layout.is_unmasked(mask):
         allowed = layout.mask_matrix(mask)
         attn_mask = allowed if bias is None else bias.masked_fill(~allowed, -float("inf"))
     return F.scaled_dot_product_attention(
-        q, k, v, attn_mask, dropout_p=dropout, is_causal=whole, enable_gqa=grouped
+        q, k, v, attn_mask, dropout_p=dropout, is_causal=is_causal, enable_gqa=is_grouped
     )
 
 
@@ -83,19 +87,19 @@ def attend_reference(
     bias: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """The definition of `attend`, each value by its name."""
+    """`attend` step by step, with taps for the scores and the pattern."""
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
     allowed = layout.mask_matrix(mask)
-    some = allowed.any(dim=-1, keepdim=True)  # a softmax over nothing would be NaN
+    has_key = allowed.any(dim=-1, keepdim=True)  # softmax over no keys would be NaN
 
     scores = score(q, k) if bias is None else score(q, k) + bias
-    scores = tap("scores", scores.masked_fill(~allowed & some, -float("inf")))  # b h t s
-    pattern = tap("pattern", scores.softmax(dim=-1) * some)
+    scores = tap("scores", scores.masked_fill(~allowed & has_key, -float("inf")))  # b h t s
+    pattern = tap("pattern", scores.softmax(dim=-1) * has_key)
     return drop(pattern, dropout) @ v  # b h t e
 
 
 class Attention(nn.Module):
-    """Multi-head attention. Wiring is fixed here; `forward` takes only data."""
+    """Multi-head attention. Its options are fixed at construction; `forward` takes only data."""
 
     def __init__(
         self,
@@ -128,19 +132,20 @@ class Attention(nn.Module):
         source: Tensor | None = None,
         layer_cache: LayerCache | None = None,
     ) -> Tensor:
-        """Let x, b t d, read from itself or, in cross-attention, from `source`, b s d.
+        """Attend from x, b t d, to x itself or, in cross-attention, to `source`, b s d: -> b t d.
 
-        The span is that of what is read. A past that holds the whole source is read as it is.
+        `layout` describes the keys. If `layer_cache` already holds the complete source, its keys
+        and values are used, and `source` is not needed.
         """
-        q = tap("q", self.split(self.query(x)))  # b h t e
+        q = tap("q", self.split_heads(self.query(x)))  # b h t e
         bias = self.position.bias(q, layout)
         if layer_cache is not None and layer_cache.is_complete:
             k, v = layer_cache.contents()
             q, _ = self.position.rotate(q, k, layout)
         else:
-            read = x if source is None else source
-            k = tap("k", self.split(self.key(read)))  # b g s e
-            v = tap("v", self.split(self.value(read)))
+            attended = x if source is None else source
+            k = tap("k", self.split_heads(self.key(attended)))  # b g s e
+            v = tap("v", self.split_heads(self.value(attended)))
             q, k = self.position.rotate(q, k, layout)
             k, v = (k, v) if layer_cache is None else layer_cache.extend(k, v)
 
@@ -149,7 +154,8 @@ class Attention(nn.Module):
         y = self.out(tap("head_outputs", y).transpose(1, 2).flatten(2))  # b t d
         return drop(y, dropout)
 
-    def split(self, x: Tensor) -> Tensor:
+    def split_heads(self, x: Tensor) -> Tensor:
+        """b t h*e -> b h t e."""
         return torch.unflatten(x, -1, (-1, self.head_dim)).transpose(1, 2)
 
     @property
@@ -160,19 +166,19 @@ class Attention(nn.Module):
             "q": Tap("b h t e", f"Q = X W_q{bias_term(self.query)}"),
             "k": Tap("b g s e", f"K = X W_k{bias_term(self.key)}"),
             "v": Tap("b g s e", f"V = X W_v{bias_term(self.value)}"),
-            "scores": Tap("b h t s", tr("{product}, −∞ where hidden", product=product)),
+            "scores": Tap("b h t s", tr("{product}, −∞ where masked", product=product)),
             "pattern": Tap("b h t s", tr("softmax(scores)")),
             "head_outputs": Tap("b h t e", tr("pattern V")),
         }
 
 
-def bias_term(layer: nn.Linear, mark: str = "") -> str:
-    """The end of a layer's formula: its bias, if it has one."""
-    return "" if layer.bias is None else f" + b{mark}"
+def bias_term(layer: nn.Linear, subscript: str = "") -> str:
+    """The bias term in the formula of a layer; empty if the layer has no bias."""
+    return "" if layer.bias is None else f" + b{subscript}"
 
 
 class PlainAttention(nn.Module):
-    """Attention without parameters: each token becomes a mixture of those that are like it."""
+    """Attention without parameters: each token becomes a mixture of tokens similar to it."""
 
     def __init__(self, *, mask: Mask = full) -> None:
         super().__init__()
@@ -181,11 +187,12 @@ class PlainAttention(nn.Module):
     def forward(
         self, x: Tensor, layout: SequenceLayout, *, layer_cache: LayerCache | None = None
     ) -> Tensor:
+        """b t d -> b t d."""
         x = x[:, None]  # b 1 t d: one head
         k, v = (x, x) if layer_cache is None else layer_cache.extend(x, x)
         return attend(x, k, v, self.mask, layout, score=dot)[:, 0]
 
     @property
     def taps(self) -> dict[str, Tap]:
-        scores = tr("{product}, −∞ where hidden", product="X Xᵀ")
+        scores = tr("{product}, −∞ where masked", product="X Xᵀ")
         return {"scores": Tap("b h t s", scores), "pattern": Tap("b h t s", tr("softmax(scores)"))}

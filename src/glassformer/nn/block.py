@@ -1,4 +1,7 @@
-"""Transformer blocks: layers that take turns adding to the residual stream."""
+"""Transformer blocks: attention and feed-forward layers with residual connections.
+
+Shapes: b batch, t tokens, s source tokens, d features.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +29,7 @@ def post_norm(name: str, x: Tensor, norm: Layer, layer: Layer) -> Tensor:
 
 
 def residual_taps(residual: Residual, *layers: str) -> dict[str, Tap]:
-    """The sums that a block names, one for each of its layers."""
+    """The taps of a block's residual sums, one for each of its layers."""
     formula = "x + {layer}(norm(x))" if residual is pre_norm else "x + {layer}(x)"
     return {f"{layer}_residual": Tap("b t d", tr(formula, layer=layer)) for layer in layers}
 
@@ -51,8 +54,9 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, layout: SequenceLayout, layer_cache: LayerCache | None = None
     ) -> Tensor:
-        look = partial(self.attention, layout=layout, layer_cache=layer_cache)
-        x = self.residual("attention", x, self.attention_norm, look)
+        """b t d -> b t d."""
+        attention = partial(self.attention, layout=layout, layer_cache=layer_cache)
+        x = self.residual("attention", x, self.attention_norm, attention)
         return self.residual("feedforward", x, self.feedforward_norm, self.feedforward)
 
     @property
@@ -61,7 +65,7 @@ class Block(nn.Module):
 
 
 class CrossBlock(nn.Module):
-    """Attention, then attention to a source, then feed-forward."""
+    """Self-attention, then cross-attention to a source, then feed-forward."""
 
     def __init__(
         self,
@@ -88,10 +92,11 @@ class CrossBlock(nn.Module):
         layer_cache: LayerCache | None = None,
         source_cache: LayerCache | None = None,
     ) -> Tensor:
-        look = partial(self.attention, layout=layout, layer_cache=layer_cache)
-        read = partial(self.cross, layout=source_layout, source=source, layer_cache=source_cache)
-        x = self.residual("attention", x, self.attention_norm, look)
-        x = self.residual("cross", x, self.cross_norm, read)
+        """b t d, and a source b s d, which may be None if `source_cache` is complete: -> b t d."""
+        attention = partial(self.attention, layout=layout, layer_cache=layer_cache)
+        cross = partial(self.cross, layout=source_layout, source=source, layer_cache=source_cache)
+        x = self.residual("attention", x, self.attention_norm, attention)
+        x = self.residual("cross", x, self.cross_norm, cross)
         return self.residual("feedforward", x, self.feedforward_norm, self.feedforward)
 
     @property
@@ -100,7 +105,7 @@ class CrossBlock(nn.Module):
 
 
 def checkpointed(network: nn.Module) -> None:
-    """Let every block be computed again on the way back, instead of being remembered."""
+    """Turn on gradient checkpointing: the backward pass recomputes each block's activations."""
     for module in network.modules():
         if isinstance(module, Block | CrossBlock):
             forward = partial(checkpoint, module.forward, use_reentrant=False)

@@ -1,4 +1,7 @@
-"""What is kept of tokens already read, so that each new token costs one step."""
+"""Caches of what layers have computed for earlier tokens, so that each new token is one step.
+
+Shapes: b batch, t new tokens, s all tokens so far, d features, h heads, e features of a head.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MIN_CAPACITY = 64  # tokens that a buffer has room for at first
+MIN_CAPACITY = 64  # tokens that a new buffer has room for
 
 
 class LayerCache:
-    """One layer's keys and values so far, in buffers that grow with the text up to `capacity`.
+    """One layer's keys and values so far, in buffers that grow up to `capacity` tokens.
 
-    A source is read in one piece: its past has no capacity, and is complete after that.
+    A cache without a capacity is for a source, which one pass reads in full: it is complete then.
     """
 
     def __init__(self, capacity: int | None) -> None:
@@ -21,12 +24,12 @@ class LayerCache:
         self.keys = self.values = torch.empty(0)
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add k and v, b h t e; give back all so far, b h s e."""
+        """Append k and v, b h t e, and return all keys and values so far, b h s e."""
         end = self.length + k.shape[2]
         if self.length and len(k) != len(self.keys):
-            raise ValueError(f"the cache holds {len(self.keys)} texts; {len(k)} were given")
+            raise ValueError(f"the cache holds {len(self.keys)} sequences, got {len(k)}")
         if self.capacity is not None and end > self.capacity:
-            raise ValueError(f"the cache holds {self.capacity} tokens; {end} do not fit")
+            raise ValueError(f"the cache has room for {self.capacity} tokens, got {end}")
         self.keys = self.grow(self.keys, k, end)
         self.values = self.grow(self.values, v, end)
         self.keys[:, :, self.length : end] = k
@@ -35,7 +38,7 @@ class LayerCache:
         return self.contents()
 
     def grow(self, buffer: Tensor, new: Tensor, end: int) -> Tensor:
-        """A buffer for `end` tokens: the old one, or one of twice the size that holds the same."""
+        """A buffer with room for `end` tokens: the old one, or a larger copy of it."""
         if self.length and end <= buffer.shape[2]:
             return buffer
         size = end if self.capacity is None else min(max(2 * end, MIN_CAPACITY), self.capacity)
@@ -57,44 +60,45 @@ class LayerCache:
 
 
 class RecurrentState:
-    """What one recurrent layer carries from token to token: tensors of the shape 1 b d.
+    """The hidden state of one recurrent layer: a tensor 1 b d, or a tuple of them for an LSTM.
 
-    The state before the last pass is kept too, should that pass fail in another layer.
+    The state before the last pass is kept as well, to return to if that pass fails in another
+    layer (see `Cache.start_pass`).
     """
 
     def __init__(self, capacity: int | None) -> None:
         self.capacity, self.length = capacity, 0
-        self.states: dict[int, Any] = {}  # by how many tokens were read
+        self.states: dict[int, Any] = {}  # by the number of tokens read
 
     @property
     def state(self) -> Any:
         return self.states.get(self.length)
 
     def set_initial(self, state: Any) -> None:
-        """Start from a state that comes from elsewhere."""
+        """Start from this state, such as the final state of an encoder."""
         self.states = {0: state}
 
-    def advance(self, new: int, state: Any) -> None:
-        """Remember the state after so many new tokens."""
-        end = self.length + new
+    def advance(self, new_tokens: int, state: Any) -> None:
+        """Store the state after `new_tokens` more tokens."""
+        end = self.length + new_tokens
         if self.capacity is not None and end > self.capacity:
-            raise ValueError(f"the cache holds {self.capacity} tokens; {end} do not fit")
+            raise ValueError(f"the cache has room for {self.capacity} tokens, got {end}")
         self.states = {self.length: self.state, end: state}
         self.length = end
 
     def select_rows(self, rows: Tensor) -> None:
-        def of(state: Any) -> Any:
+        def select(state: Any) -> Any:
             if state is None:
                 return None
-            return tuple(map(of, state)) if isinstance(state, tuple) else state[:, rows]
+            return tuple(map(select, state)) if isinstance(state, tuple) else state[:, rows]
 
-        self.states = {length: of(state) for length, state in self.states.items()}
+        self.states = {length: select(state) for length, state in self.states.items()}
 
 
 class Cache:
-    """A `Past` or `Carry` for each layer, which tokens are real, and the same for a source.
+    """A `LayerCache` or `RecurrentState` for each layer, the padding mask, and a source's cache.
 
-    The caller owns it and hands it to the model with each new piece of text.
+    The caller owns it and passes it to the model with each chunk of new tokens.
     """
 
     def __init__(
@@ -105,33 +109,43 @@ class Cache:
         layer_type: Any = LayerCache,
     ) -> None:
         self.layers = [layer_type(capacity) for _ in range(depth)]
-        self.source = source  # what cross-attention reads, kept after the first pass
-        self.keep: Tensor | None = None  # b s, or None while no text was padded
+        self.source = source  # keys and values for cross-attention, complete after the first pass
+        self.keep: Tensor | None = None  # b s, false at padding; None while there was no padding
 
     @property
     def length(self) -> int:
-        """How many tokens every layer has read."""
+        """The number of tokens that every layer has read."""
         return int(min(layer_cache.length for layer_cache in self.layers))
 
-    def start_pass(self, keep: Tensor | None, batch: int, new: int) -> tuple[int, Tensor | None]:
-        """Make ready for new tokens: how many there are before, and which of all are real, b s.
+    def start_pass(
+        self, keep: Tensor | None, batch: int, new_tokens: int
+    ) -> tuple[int, Tensor | None]:
+        """Prepare for new tokens. Returns the number of earlier tokens, and `keep` of all, b s.
 
-        What a pass that failed has left behind is forgotten.
+        Without `keep`, b t, all new tokens are real. Two prompts, the second padded on the left,
+        and then one new token for each:
+
+            start_pass([[1, 1, 1], [0, 0, 1]], 2, 3)  ->  0, [[1, 1, 1], [0, 0, 1]]
+            start_pass(None, 2, 1)                    ->  3, [[1, 1, 1, 1], [0, 0, 1, 1]]
+
+        If a pass fails, some layers have read its tokens and others have not. The next call
+        returns them all to the length that they have in common, 3 if the second pass failed.
         """
-        before = self.length
+        past = self.length
         for layer_cache in self.layers:
-            layer_cache.length = before
+            layer_cache.length = past
         if self.keep is None and keep is None:
-            return before, None
-        known = keep if keep is not None else self.keep
-        assert known is not None
-        real = torch.ones(batch, max(before, new), dtype=torch.bool, device=known.device)
-        old = real[:, :before] if self.keep is None else self.keep[:, :before]
-        self.keep = torch.cat((old, real[:, :new] if keep is None else keep), dim=1)
-        return before, self.keep
+            return past, None
+        any_keep = keep if keep is not None else self.keep
+        assert any_keep is not None
+        ones = torch.ones(batch, max(past, new_tokens), dtype=torch.bool, device=any_keep.device)
+        past_keep = ones[:, :past] if self.keep is None else self.keep[:, :past]
+        new_keep = ones[:, :new_tokens] if keep is None else keep
+        self.keep = torch.cat((past_keep, new_keep), dim=1)
+        return past, self.keep
 
     def select_rows(self, rows: Tensor) -> None:
-        """Go on with these rows of the batch: a beam search drops some and doubles others."""
+        """Continue with these rows of the batch: beam search drops some and duplicates others."""
         for layer_cache in self.layers:
             layer_cache.select_rows(rows)
         if self.keep is not None:

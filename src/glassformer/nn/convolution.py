@@ -1,4 +1,7 @@
-"""Reading a text through a window that is the same everywhere."""
+"""Gated, dilated convolutions over a sequence.
+
+Shapes: b batch, t tokens, s tokens inside the receptive field, d features.
+"""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -8,24 +11,25 @@ from glassformer.nn.dropout import Dropout
 from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.norms import LayerNorm
 
-WIDEST = 10  # layers after which windows begin small again
+DILATION_CYCLE = 10  # layers after which dilations start at 1 again
 
 
 def convolutions(
     dim: int, depth: int, kernel_size: int, *, causal: bool, dropout: float
 ) -> nn.ModuleList:
-    """Layers of which each sees twice as far as the one before."""
-    far = (2 ** (i % WIDEST) for i in range(depth))
+    """Layers that double the dilation of the one before: 1, 2, 4, ..., 512, 1, ..."""
+    dilations = (2 ** (i % DILATION_CYCLE) for i in range(depth))
     return nn.ModuleList(
-        Convolution(dim, kernel_size, d, causal=causal, dropout=dropout) for d in far
+        Convolution(dim, kernel_size, dilation, causal=causal, dropout=dropout)
+        for dilation in dilations
     )
 
 
 class Convolution(nn.Module):
-    """One gated layer: each token sees `width` tokens, `dilation` places apart.
+    """One gated layer: each token sees `kernel_size` tokens, `dilation` positions apart.
 
-    They are those behind it and itself (causal), or as many on either side. What is before, after
-    or padding counts as nothing.
+    These are the token itself and tokens before it (causal), or equally many on either side.
+    Positions outside the sequence and padding count as zeros.
     """
 
     def __init__(
@@ -40,15 +44,15 @@ class Convolution(nn.Module):
     def forward(
         self, x: Tensor, layout: SequenceLayout, layer_cache: LayerCache | None = None
     ) -> Tensor:
-        """x, b t d, and what the window shows of it."""
-        seen: Tensor = self.norm(x)
+        """x plus the gated convolution of x: b t d -> b t d. The cache holds earlier inputs."""
+        inputs: Tensor = self.norm(x)
         if layout.keep is not None:
-            seen = seen * layout.keep[:, -layout.queries :, None]
+            inputs = inputs * layout.keep[:, -layout.queries :, None]
         if layer_cache is not None:
-            seen = layer_cache.extend(seen[:, None], seen[:, None])[0][:, 0]
-        seen = seen[:, -(layout.queries + self.reach) :]
-        missing = layout.queries + self.reach - seen.shape[1]
+            inputs = layer_cache.extend(inputs[:, None], inputs[:, None])[0][:, 0]
+        inputs = inputs[:, -(layout.queries + self.reach) :]
+        missing = layout.queries + self.reach - inputs.shape[1]
         left = missing if self.causal else missing // 2
-        seen = F.pad(seen.mT, (left, missing - left))  # b d s
-        added: Tensor = F.glu(self.window(seen), dim=1).mT
-        return x + self.dropout(added)  # type: ignore[no-any-return]
+        inputs = F.pad(inputs.mT, (left, missing - left))  # b d s
+        y: Tensor = F.glu(self.window(inputs), dim=1).mT
+        return x + self.dropout(y)  # type: ignore[no-any-return]

@@ -1,4 +1,8 @@
-"""Counting: what came after what, and how often."""
+"""N-gram counts: which tokens followed a context, how often, and the probabilities from that.
+
+Shapes: b batch, t tokens, n contexts (or n-grams), v vocabulary. A context is passed as columns:
+one tensor of n ids for each of its positions, with -1 where a context is shorter.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -12,190 +16,203 @@ from glassformer.core.i18n import tr
 from glassformer.trace import Tap, tap, watched
 
 
-def previous_ids(ids: Tensor, far: int) -> list[Tensor]:
-    """Each id, the one before it, and so on: b t -> columns of b * t; -1 where there is none."""
-    length, none = ids.shape[1], ids.new_full((len(ids), far - 1), -1)
-    longer = torch.cat((none, ids), dim=1)
-    starts = range(far - 1, -1, -1)
-    return [longer[:, start : start + length].flatten() for start in starts]
+def previous_ids(ids: Tensor, count: int) -> list[Tensor]:
+    """The last `count` ids up to each token, latest first: b t -> columns of n = b * t ids.
+
+    The first column is each token itself, the second the token before it: [[5, 6, 7]] and a
+    count of 2 give [5, 6, 7] and [-1, 5, 6].
+    """
+    length, padding = ids.shape[1], ids.new_full((len(ids), count - 1), -1)
+    padded = torch.cat((padding, ids), dim=1)
+    starts = range(count - 1, -1, -1)
+    return [padded[:, start : start + length].flatten() for start in starts]
 
 
 def int_parameter(values: Tensor | None = None) -> nn.Parameter:
-    """Whole numbers that are kept with a model's weights, but learnt by no gradient."""
+    """Integers that are saved with a model's weights but have no gradient."""
     values = torch.zeros(0, dtype=torch.int64) if values is None else values
     return nn.Parameter(values, requires_grad=False)
 
 
 class CountModule(nn.Module):
-    """A module with tables, which are as long as what was counted: they take the size of what is
-    loaded."""
+    """A module with count tables, which are resized to the tables of a state dict on loading."""
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        for name, mine in self.named_parameters():
+        for name, parameter in self.named_parameters():
             loaded = state.get(prefix + name)
-            if loaded is not None and mine.shape != loaded.shape:
-                mine.data = torch.empty_like(loaded, device=mine.device)
+            if loaded is not None and parameter.shape != loaded.shape:
+                parameter.data = torch.empty_like(loaded, device=parameter.device)
         super()._load_from_state_dict(state, prefix, *rest)
 
 
-def check_tables(sound: bool, what: str) -> None:
-    """Tables that counting could not have made are refused when they are loaded."""
-    if not sound:
-        raise GlassError(f"its tables are damaged: {what}")
+def check_tables(is_valid: bool, problem: str) -> None:
+    """Raise an error for loaded tables that `fit` cannot have made."""
+    if not is_valid:
+        raise GlassError(f"the count tables are corrupted: {problem}")
 
 
 def is_increasing(keys: Tensor) -> bool:
-    """Whether keys are one row of numbers, each above the one before and none below 0."""
+    """Whether keys are a vector of strictly increasing integers >= 0."""
     return keys.ndim == 1 and bool((keys[1:] > keys[:-1]).all() and (keys[:1] >= 0).all())
 
 
 class NGramIndex(CountModule):
-    """Sequences of ids that occurred, each with a number of its own among those of its length.
+    """Numbers the n-grams of each length up to `max_length`: an n-gram -> its index.
 
-    They are given in columns, n ids each; one that ends early has -1 from there on. For each
-    length there is a sorted table of keys: (number of the sequence without its last id) * vocab +
-    last id. A sequence's number is its place there.
+    `keys` holds one sorted table per length. The key of an n-gram is
+
+        (index of its prefix, the n-gram without its last id) * vocab + last id
+
+    and its index is the position of the key in the table. With a vocab of 10, fitting the n-grams
+    (1, 5) and (2, 5) gives
+
+        keys[0] = [1, 2]     (1,) -> 0, (2,) -> 1; the empty prefix has the index 0
+        keys[1] = [5, 15]    (1, 5) -> 0, (2, 5) -> 1
     """
 
-    def __init__(self, vocab: int, longest: int) -> None:
+    def __init__(self, vocab: int, max_length: int) -> None:
         super().__init__()
         self.vocab = vocab
-        self.keys = nn.ParameterList(int_parameter() for _ in range(longest))
+        self.keys = nn.ParameterList(int_parameter() for _ in range(max_length))
 
     def check(self) -> None:
-        check_tables(all(map(is_increasing, self.keys)), "keys are not in order")
+        check_tables(all(map(is_increasing, self.keys)), "the n-gram keys are not sorted")
 
     @torch.no_grad()
     def fit(self, columns: Sequence[Tensor], min_count: int = 1) -> Iterator[Tensor]:
-        """Note all sequences that occur so often; give their numbers, n, as `find` does."""
-        number = torch.zeros_like(columns[0])
-        for length, column in enumerate(columns):
-            there = (number >= 0) & (column >= 0)
-            keys = number[there] * self.vocab + column[there]
-            keys, found, counts = torch.unique(keys, return_inverse=True, return_counts=True)
-            often = counts >= min_count
-            self.keys[length].data = keys[often]
-            renamed = torch.where(often, often.cumsum(0) - 1, -1)
-            number = torch.full_like(number, -1).masked_scatter(there, renamed[found])
-            yield number
+        """Index all n-grams that occur at least `min_count` times; yields the same as `find`."""
+        index = torch.zeros_like(columns[0])
+        for i, column in enumerate(columns):
+            is_known = (index >= 0) & (column >= 0)
+            keys = index[is_known] * self.vocab + column[is_known]
+            keys, inverse, counts = torch.unique(keys, return_inverse=True, return_counts=True)
+            is_frequent = counts >= min_count
+            self.keys[i].data = keys[is_frequent]
+            new_index = torch.where(is_frequent, is_frequent.cumsum(0) - 1, -1)
+            index = torch.full_like(index, -1).masked_scatter(is_known, new_index[inverse])
+            yield index
 
     def find(self, columns: Sequence[Tensor]) -> Iterator[Tensor]:
-        """The number of each sequence, n, for every length; -1 where it never occurred."""
-        number = torch.zeros_like(columns[0])
+        """For each length, the indexes of the n-grams, n; -1 for those that were not indexed."""
+        index = torch.zeros_like(columns[0])
         for keys, column in zip(self.keys, columns, strict=True):
-            place, found = search(keys, number * self.vocab + column)
-            number = torch.where((number >= 0) & (column >= 0) & found, place, -1)
-            yield number
+            position, is_found = search(keys, index * self.vocab + column)
+            index = torch.where((index >= 0) & (column >= 0) & is_found, position, -1)
+            yield index
 
 
 class NGramCounts(CountModule):
-    """How often each answer came with each context, for contexts of every length up to `order`.
+    """Counts of the tokens that followed each context, for contexts of 0 to `order` ids.
 
-    A context is given in columns, the most telling id first. Answers have the key (number of the
-    context) * vocab + answer in a sorted table, and `upto` says how many were counted before each:
-    one search finds all that followed a context.
+    Contexts are columns with the most informative id first (for text, the latest), because a
+    context is shortened by dropping its last column. For each length there are two tables:
+    `followers`, the sorted keys (index of the context) * vocab + token, and `cumulative`, the sum
+    of the counts before each key. The followers of a context are thus a slice of the table. After
+    the text a b a b a c (ids 0 1 0 1 0 2, vocab 3) the tables of length 1 are
+
+        followers[1]  = [1, 2, 3]       a -> b, a -> c, b -> a
+        cumulative[1] = [0, 2, 3, 5]    so their counts are 2, 1, 2
     """
 
     def __init__(self, vocab: int, order: int) -> None:
         super().__init__()
         self.vocab, self.order = vocab, order
         self.contexts = NGramIndex(vocab, order)
-        self.answers = nn.ParameterList(int_parameter() for _ in range(order + 1))
+        self.followers = nn.ParameterList(int_parameter() for _ in range(order + 1))
         self.cumulative = nn.ParameterList(int_parameter() for _ in range(order + 1))
 
     def check(self) -> None:
-        check_tables(all(map(is_increasing, self.answers)), "answers are not in order")
-        for answers, cumulative in zip(self.answers, self.cumulative, strict=True):
-            counted = cumulative.ndim == 1 and len(cumulative) == (
-                len(answers) + 1 if len(cumulative) else 0
-            )
-            check_tables(counted and bool((cumulative.diff() > 0).all()), "counts are not in order")
+        check_tables(all(map(is_increasing, self.followers)), "the follower keys are not sorted")
+        for followers, cumulative in zip(self.followers, self.cumulative, strict=True):
+            is_valid = cumulative.ndim == 1 and len(cumulative) in (0, len(followers) + 1)
+            is_valid = is_valid and bool((cumulative.diff() > 0).all())
+            check_tables(is_valid, "the cumulative counts do not match the followers")
 
     @torch.no_grad()
-    def fit(self, columns: Sequence[Tensor], answers: Tensor) -> None:
-        """Count each answer, n, with its context."""
-        numbers = chain([torch.zeros_like(answers)], self.contexts.fit(columns))
-        for length, number in enumerate(numbers):
-            keys = (number * self.vocab + answers)[number >= 0]
+    def fit(self, columns: Sequence[Tensor], targets: Tensor) -> None:
+        """Count the target, n, that followed each context."""
+        indexes = chain([torch.zeros_like(targets)], self.contexts.fit(columns))
+        for length, index in enumerate(indexes):
+            keys = (index * self.vocab + targets)[index >= 0]
             keys, counts = torch.unique(keys, return_counts=True)
-            self.answers[length].data = keys
+            self.followers[length].data = keys
             self.cumulative[length].data = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
 
     def find(self, columns: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """For each length of context: its number, n, and where its answers begin and end.
+        """For each context length: the contexts' indexes, and the start and end of their followers.
 
-        What never occurred has no answers.
+        All three have the shape n. A context that never occurred has an empty slice.
         """
-        numbers = (torch.zeros_like(columns[0]), *self.contexts.find(columns))
-        for number, answers in zip(numbers, self.answers, strict=True):
-            first = torch.searchsorted(answers, number * self.vocab)
-            last = torch.searchsorted(answers, (number + 1) * self.vocab)
-            yield number, first, torch.where(number >= 0, last, first)
+        indexes = (torch.zeros_like(columns[0]), *self.contexts.find(columns))
+        for index, followers in zip(indexes, self.followers, strict=True):
+            start = torch.searchsorted(followers, index * self.vocab)
+            end = torch.searchsorted(followers, (index + 1) * self.vocab)
+            yield index, start, torch.where(index >= 0, end, start)
 
     def probs(self, columns: Sequence[Tensor]) -> Tensor:
-        """The chance of every answer, n v, by Witten and Bell.
+        """The probability of every token after each context, n v, with Witten-Bell smoothing.
 
-        A context with as many kinds of answer as occurrences is trusted by half, one with few kinds
-        more; the rest of the trust is that in the next shorter context.
+        From the empty context to the longest, starting with 1 / vocab:
+
+            P(token | context) = (count + distinct * P(token | context shortened by one id))
+                                 / (total + distinct)
+
+        where `total` is the number of tokens that followed the context and `distinct` the number
+        of different ones. The more different tokens followed, the less the counts are trusted.
         """
         shape = len(columns[0]), self.vocab
         probs = torch.full(shape, 1 / self.vocab, device=columns[0].device)
-        for length, (_, first, last) in enumerate(self.find(columns)):
-            cumulative, distinct = self.cumulative[length], last - first
-            seen = cumulative[last] - cumulative[first] + distinct
-            probs *= torch.where(distinct > 0, distinct / seen.clamp(min=1), 1.0)[:, None]
-            row, answer, count = self.answered(length, first, distinct)
-            probs[row, answer] += count / seen[row]
+        for length, (_, start, end) in enumerate(self.find(columns)):
+            cumulative, distinct = self.cumulative[length], end - start
+            denominator = cumulative[end] - cumulative[start] + distinct
+            probs *= torch.where(distinct > 0, distinct / denominator.clamp(min=1), 1.0)[:, None]
+            row, token, count = self.list_followers(length, start, distinct)
+            probs[row, token] += count / denominator[row]
             if watched(f"order{length}"):
-                tap(f"order{length}", probs.clone())  # the next one changes it
+                tap(f"order{length}", probs.clone())  # the next length changes probs in place
         return probs
 
     @property
     def order_taps(self) -> dict[str, Tap]:
-        """The values that `chances` names, for the module that calls it."""
-        min_count = Tap("n v", tr("(count + kinds / vocab) / (seen + kinds)"))
-        more = Tap("n v", tr("(count + kinds × chance knowing one less) / (seen + kinds)"))
-        return {f"order{n}": more if n else min_count for n in range(self.order + 1)}
+        """The taps of `probs`, for the module that calls it."""
+        first = Tap("n v", tr("(count + distinct / vocab) / (total + distinct)"))
+        other = Tap("n v", tr("(count + distinct × prob with one token less) / (total + distinct)"))
+        return {f"order{n}": other if n else first for n in range(self.order + 1)}
 
-    def target_probs(self, columns: Sequence[Tensor], answers: Tensor) -> Tensor:
-        """The chance of one answer each, n: what `chances` has in its place."""
-        chance = torch.full(answers.shape, 1 / self.vocab, device=answers.device)
-        for length, (number, first, last) in enumerate(self.find(columns)):
-            cumulative, distinct = self.cumulative[length], last - first
-            place, found = search(self.answers[length], number * self.vocab + answers)
-            count = torch.where(found & (number >= 0), cumulative[place + 1] - cumulative[place], 0)
-            seen = cumulative[last] - cumulative[first] + distinct
-            chance = torch.where(
-                distinct > 0, (count + distinct * chance) / seen.clamp(min=1), chance
-            )
-        return chance
+    def target_probs(self, columns: Sequence[Tensor], targets: Tensor) -> Tensor:
+        """The probability of one target for each context, n: `probs` at the targets, but faster."""
+        prob = torch.full(targets.shape, 1 / self.vocab, device=targets.device)
+        for length, (index, start, end) in enumerate(self.find(columns)):
+            cumulative, distinct = self.cumulative[length], end - start
+            i, is_found = search(self.followers[length], index * self.vocab + targets)
+            count = torch.where(is_found & (index >= 0), cumulative[i + 1] - cumulative[i], 0)
+            denominator = cumulative[end] - cumulative[start] + distinct
+            smoothed = (count + distinct * prob) / denominator.clamp(min=1)
+            prob = torch.where(distinct > 0, smoothed, prob)
+        return prob
 
     def shares(self, columns: Sequence[Tensor]) -> Tensor:
-        """What share of all that followed the whole context each answer has, n v."""
-        *_, (_, first, last) = self.find(columns)
-        row, answer, count = self.answered(self.order, first, last - first)
-        shares = torch.zeros(len(first), self.vocab, device=first.device)
-        seen = self.cumulative[self.order][last] - self.cumulative[self.order][first]
-        shares[row, answer] = count / seen[row]
-        return shares
+        """count / total of every token after each full context, n v: unsmoothed, 0 if unseen."""
+        *_, (_, start, end) = self.find(columns)
+        row, token, count = self.list_followers(self.order, start, end - start)
+        fractions = torch.zeros(len(start), self.vocab, device=start.device)
+        total = self.cumulative[self.order][end] - self.cumulative[self.order][start]
+        fractions[row, token] = count / total[row]
+        return fractions
 
-    def answered(
-        self, length: int, first: Tensor, distinct: Tensor
+    def list_followers(
+        self, length: int, start: Tensor, distinct: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """All answers from `first` on, so many `kinds` for each row: row, answer and count."""
+        """All followers of n contexts in one list: the row of the context, the token, the count."""
         row = torch.repeat_interleave(torch.arange(len(distinct), device=distinct.device), distinct)
-        within = torch.arange(len(row), device=row.device) - (distinct.cumsum(0) - distinct)[row]
-        place, cumulative = first[row] + within, self.cumulative[length]
-        return (
-            row,
-            self.answers[length][place] % self.vocab,
-            cumulative[place + 1] - cumulative[place],
-        )
+        offset = torch.arange(len(row), device=row.device) - (distinct.cumsum(0) - distinct)[row]
+        i, cumulative = start[row] + offset, self.cumulative[length]
+        return row, self.followers[length][i] % self.vocab, cumulative[i + 1] - cumulative[i]
 
 
 def search(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """Where each wanted key stands, and whether it is there at all."""
+    """The position of each wanted key in a sorted table, and whether it is in the table."""
     if not len(keys):
         return torch.zeros_like(wanted), torch.zeros_like(wanted, dtype=torch.bool)
-    place = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
-    return place, keys[place] == wanted
+    position = torch.searchsorted(keys, wanted).clamp(max=len(keys) - 1)
+    return position, keys[position] == wanted

@@ -1,4 +1,7 @@
-"""The feed-forward layer: the same matrices at every position."""
+"""Feed-forward layers, applied to each token separately.
+
+Shapes: b batch, t tokens, d features, f hidden features.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,23 +20,26 @@ Activation = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Activation] = {
     "relu": F.relu,
     "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),  # GPT-2's, before erf was fast
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),  # GPT-2's approximation
     "silu": F.silu,
 }
 
 
-NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU_tanh", "silu": "SiLU"}
+DISPLAY_NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU_tanh", "silu": "SiLU"}
 
 
 def activation_name(activation: Activation) -> str:
-    """The name of an activation: by what it gives, for a copy of it is another object."""
+    """The display name of an activation.
+
+    It is looked up by the function's outputs: a deep copy of a partial is not equal to it.
+    """
     x = torch.linspace(-2, 2, 9)
-    same = (name for name, other in ACTIVATIONS.items() if torch.equal(other(x), activation(x)))
-    return NAMES.get(next(same, ""), tr("activation"))
+    names = (name for name, other in ACTIVATIONS.items() if torch.equal(other(x), activation(x)))
+    return DISPLAY_NAMES.get(next(names, ""), tr("activation"))
 
 
 class FeedForward(nn.Module):
-    """Widen, activate, narrow."""
+    """down(activation(up(x)))."""
 
     def __init__(
         self,
@@ -54,12 +60,12 @@ class FeedForward(nn.Module):
 
     @property
     def taps(self) -> dict[str, Tap]:
-        wide = f"X W₁{bias_term(self.up, '₁')}"
-        return {"hidden": Tap("b t f", f"{activation_name(self.activation)}({wide})")}
+        up = f"X W₁{bias_term(self.up, '₁')}"
+        return {"hidden": Tap("b t f", f"{activation_name(self.activation)}({up})")}
 
 
 class GatedFeedForward(nn.Module):
-    """Widen twice, let one activate the other, narrow (Shazeer, 2020)."""
+    """down(activation(gate(x)) * up(x)) (Shazeer, 2020)."""
 
     def __init__(
         self,
@@ -82,5 +88,5 @@ class GatedFeedForward(nn.Module):
 
     @property
     def taps(self) -> dict[str, Tap]:
-        wide, gate = f"X W₁{bias_term(self.up, '₁')}", f"X W_g{bias_term(self.gate, '_g')}"
-        return {"hidden": Tap("b t f", f"{activation_name(self.activation)}({gate}) × ({wide})")}
+        up, gate = f"X W₁{bias_term(self.up, '₁')}", f"X W_g{bias_term(self.gate, '_g')}"
+        return {"hidden": Tap("b t f", f"{activation_name(self.activation)}({gate}) × ({up})")}

@@ -1,4 +1,7 @@
-"""What stands behind the last block: from features of tokens to an answer."""
+"""Pooling and output heads, which follow the last block.
+
+Shapes: b batch, t tokens, d features, v vocabulary.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -8,19 +11,19 @@ from glassformer.nn.feedforward import Activation
 from glassformer.nn.norms import LayerNorm
 from glassformer.trace import Tap, tap
 
-POOLED = {"pooled": Tap("b d", "mean over the tokens")}  # the tap of whoever calls `mean_pool`
+POOLED = {"pooled": Tap("b d", "mean over the tokens")}  # for modules that call `mean_pool`
 
 
 def mean_pool(x: Tensor, keep: Tensor | None = None) -> Tensor:
-    """The mean over a text's real tokens: b t d -> b d."""
+    """The mean over the real tokens of each sequence: b t d -> b d."""
     if keep is None:
         return tap("pooled", x.mean(dim=1))
-    kept = keep[..., None].to(x.dtype)
-    return tap("pooled", (x * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1))
+    weights = keep[..., None].to(x.dtype)
+    return tap("pooled", (x * weights).sum(dim=1) / weights.sum(dim=1).clamp(min=1))
 
 
 class Pooler(nn.Module):
-    """The features of the first real token, as BERT reads a whole text: b t d -> b d."""
+    """BERT's pooler: tanh of a dense layer on the first real token, b t d -> b d."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -34,7 +37,7 @@ class Pooler(nn.Module):
 
 
 class MaskedHead(nn.Module):
-    """BERT's guess at hidden tokens, compared with the embedding: b t d -> b t v."""
+    """BERT's masked-LM head: logits from products with the token embeddings, b t d -> b t v."""
 
     def __init__(self, dim: int, vocab: int, *, activation: Activation, eps: float) -> None:
         super().__init__()

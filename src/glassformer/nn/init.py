@@ -1,10 +1,10 @@
-"""How weights start."""
+"""Weight initialization."""
 
 from torch import nn
 
 
 def normal(network: nn.Module, std: float = 0.02) -> None:
-    """Small normal weights and zero biases, as GPT-2 and BERT start."""
+    """Initialize weights from a normal distribution and biases to zero, as in GPT-2 and BERT."""
     for module in network.modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             nn.init.normal_(module.weight, std=std)
@@ -13,7 +13,8 @@ def normal(network: nn.Module, std: float = 0.02) -> None:
 
 
 def xavier(network: nn.Module) -> None:
-    """Weights that keep the size of what passes through them, as in the paper's code."""
+    """Initialize weights so that activations keep their variance, as in the code of the paper
+    "Attention Is All You Need"."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)

@@ -1,4 +1,7 @@
-"""The stretch of tokens that one pass reads, shared by all of a model's layers."""
+"""Positions, padding and masks of the tokens that one pass reads, shared by all layers.
+
+Shapes: b batch, t queries (the new tokens), s keys (all tokens so far).
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ T = TypeVar("T")
 
 
 class SequenceLayout:
-    """Where each token stands, which are real, and who may look at whom.
+    """The positions of a pass's tokens, which of them are real, and which keys a query may see.
 
-    The t queries are the last of the s keys. `keep`, b s, is false at padding, which may stand
-    before or after a text but not inside it. What every layer needs alike (a grid of booleans,
-    the waves of rotary positions) is made once, by the first that asks, and goes with the span.
+    The t queries are the last of the s keys. `keep`, b s, is false at padding, which may come
+    before or after a sequence but not inside it. Tensors that are the same for every layer (mask
+    matrices, the waves of rotary positions) are computed once and stored here.
     """
 
     def __init__(
@@ -38,41 +41,52 @@ class SequenceLayout:
     def from_ids(
         cls, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> SequenceLayout:
-        """The span of new ids, b t, behind those that the cache holds."""
+        """The layout of new ids, b t, that follow the tokens in the cache."""
         if ids.ndim != 2:
-            raise ValueError(
-                f"ids are a batch of texts, b t; these have the shape {tuple(ids.shape)}"
-            )
-        batch, new = ids.shape
-        if new == 0:
-            raise GlassError("there are no tokens to read")
+            raise ValueError(f"expected ids of shape (batch, tokens), got {tuple(ids.shape)}")
+        batch, new_tokens = ids.shape
+        if new_tokens == 0:
+            raise GlassError("there are no tokens to read: the input is empty")
         if keep is not None and keep.shape != ids.shape:
-            shapes = f"{tuple(keep.shape)}, the ids {tuple(ids.shape)}"
-            raise ValueError(f"keep marks each id as real or padding: its shape is {shapes}")
-        keep, before = keep if keep is None else keep.bool(), 0
+            shapes = f"expected {tuple(ids.shape)}, got {tuple(keep.shape)}"
+            raise ValueError(f"keep must have the shape of ids: {shapes}")
+        keep, past = keep if keep is None else keep.bool(), 0
         if cache is not None:
-            before, keep = cache.start_pass(keep, batch, new)
-        return cls(new, before + new, keep=keep, device=ids.device)
+            past, keep = cache.start_pass(keep, batch, new_tokens)
+        return cls(new_tokens, past + new_tokens, keep=keep, device=ids.device)
 
-    def positions(self, last: int | None = None) -> Tensor:
-        """The places of the last tokens, each in its own text: t, or b t where there is padding."""
-        start = self.keys - (self.queries if last is None else last)
+    def positions(self, count: int | None = None) -> Tensor:
+        """The positions of the last `count` tokens, by default the queries, without padding.
+
+        The shape is t, or b t if there is padding: then each sequence counts its real tokens.
+        """
+        start = self.keys - (self.queries if count is None else count)
         if self.keep is None:
             return torch.arange(start, self.keys, device=self.device)
         return (self.keep.cumsum(dim=1) - 1).clamp(min=0)[:, start:]
 
     def is_unmasked(self, mask: Mask) -> bool:
-        """Whether every query may look at every key; so it is for one new token under `causal`."""
+        """Whether every query may see every key, as one new token does with a causal mask."""
         return self.keep is None and (mask == full or (mask == causal and self.queries == 1))
 
     def mask_matrix(self, mask: Mask) -> Tensor:
-        """Where a query may look at a key: t s, or b 1 t s where there is padding."""
+        """Which keys each query may see: t s, or b 1 t s if there is padding.
+
+        The rule of a mask sees positions that count from the first real token, so that padding on
+        the left does not change the mask. With one padding token before the tokens A, B and C:
+
+            token      _  A  B  C
+            position  -1  0  1  2
+
+        the rule "same chunk of two positions" gives [0, 1, 1, 0] for A and B, and [0, 0, 0, 1]
+        for C. By the index in the row it would pair A with the padding, and B with C.
+        """
         return self.compute_once(mask, lambda: self._make_matrix(mask))
 
     def _make_matrix(self, mask: Mask) -> Tensor:
         if self.keep is None:
             return mask.matrix(self.queries, self.keys, self.device)
-        first = self.keep.int().argmax(dim=1)[:, None]  # where each text starts
+        first = self.keep.int().argmax(dim=1)[:, None]  # index of each first real token: b 1
         i = torch.arange(self.keys - self.queries, self.keys, device=self.device) - first  # b t
         j = torch.arange(self.keys, device=self.device) - first  # b s
         return (mask.allow(i[:, :, None], j[:, None, :]) & self.keep[:, None, :])[:, None]

@@ -1,4 +1,4 @@
-"""LoRA: weights that stay, and a thin product beside them that learns (Hu et al., 2021)."""
+"""LoRA: frozen weights plus a trainable low-rank product (Hu et al., 2021)."""
 
 import math
 from collections.abc import Iterable
@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-SCALE = 2.0  # how much the product counts
+SCALE = 2.0  # factor on the low-rank product (alpha / rank in the paper)
 
 
 class LoRA(nn.Module):
-    """A linear layer W x that becomes W x + scale * up (down x); at first the addition is zero."""
+    """A linear layer W x plus SCALE * up (down x). `up` starts at zero, so nothing changes yet."""
 
     def __init__(self, linear: nn.Linear, rank: int) -> None:
         super().__init__()
@@ -22,31 +22,31 @@ class LoRA(nn.Module):
         nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
 
     def forward(self, x: Tensor) -> Tensor:
-        added = F.linear(F.linear(x, self.down), self.up)
-        y: Tensor = self.linear(x) + SCALE * added
+        update = F.linear(F.linear(x, self.down), self.up)
+        y: Tensor = self.linear(x) + SCALE * update
         return y
 
     @torch.no_grad()
-    def merged(self) -> nn.Linear:
-        """One plain layer that gives the same."""
+    def merge(self) -> nn.Linear:
+        """Add the low-rank product to the linear layer's weight and return the layer."""
         self.linear.weight += SCALE * self.up @ self.down
         return self.linear
 
 
 def add_lora(network: nn.Module, stacks: Iterable[str], rank: int) -> None:
-    """Freeze a network; put the product beside every linear layer inside these lists of layers."""
+    """Freeze a network and wrap every linear layer inside the given stacks in a `LoRA`."""
     network.requires_grad_(False)
-    inside = [module for path in stacks for module in network.get_submodule(path).modules()]
-    for module in inside:
+    modules = [module for path in stacks for module in network.get_submodule(path).modules()]
+    for module in modules:
         for name, child in list(module.named_children()):
             if isinstance(child, nn.Linear):
                 setattr(module, name, LoRA(child, rank))
 
 
 def merge_lora(network: nn.Module) -> None:
-    """Put plain layers back, which hold what was learnt beside them."""
+    """Merge every `LoRA` into its linear layer and make all parameters trainable again."""
     for module in list(network.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, LoRA):
-                setattr(module, name, child.merged())
+                setattr(module, name, child.merge())
     network.requires_grad_(True)

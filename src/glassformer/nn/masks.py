@@ -1,4 +1,7 @@
-"""Who may look at whom. A mask is a rule about positions; rules combine with & and |."""
+"""Attention masks. A mask is a rule about two positions; rules combine with & and |.
+
+Shapes: t queries, s keys.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Mask:
-    """A rule: `allow(i, j)` is true where the query at i may look at the key at j.
+    """A rule: `allow(i, j)` is true where the query at position i may attend to the key at j.
 
-    The name says all that the rule does, so masks with equal names are equal.
+    Masks with equal names are equal, so the name must describe the rule completely.
     """
 
     name: str
@@ -29,7 +32,7 @@ class Mask:
         return self.name
 
     def matrix(self, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
-        """The rule as booleans, t s. The queries are the last of the keys, as in decoding."""
+        """The rule as booleans, t s. The queries are at the last positions of the keys."""
         i = torch.arange(keys - queries, keys, device=device)
         j = torch.arange(keys, device=device)
         return self.allow(i[:, None], j[None, :])
@@ -40,17 +43,17 @@ causal = Mask("causal", lambda i, j: j <= i)
 
 
 def window(size: int) -> Mask:
-    """Those less than `size` places away."""
+    """Keys fewer than `size` positions away."""
     return Mask(f"window({size})", lambda i, j: (i - j).abs() < size)
 
 
 def strided(stride: int) -> Mask:
-    """Those a multiple of `stride` places away."""
+    """Keys a multiple of `stride` positions away."""
     return Mask(f"strided({stride})", lambda i, j: (i - j) % stride == 0)
 
 
 def fixed(stride: int, summary: int = 1) -> Mask:
-    """Its own stretch of `stride` places, and the last `summary` places of every stretch."""
+    """Keys in the same chunk of `stride` positions, and the last `summary` keys of every chunk."""
     return Mask(
         f"fixed({stride}, {summary})",
         lambda i, j: (i // stride == j // stride) | (j % stride >= stride - summary),

@@ -1,4 +1,7 @@
-"""Norms: bring each token's features to one size. A trace sees the steps, else a kernel runs."""
+"""Norms over the features of each token: step by step if a trace watches, else with a kernel.
+
+Shapes: b batch, t tokens, d features.
+"""
 
 from torch import Tensor, nn
 
@@ -7,7 +10,7 @@ from glassformer.trace import Tap, tap, watched
 
 
 class LayerNorm(nn.LayerNorm):
-    """Less the mean, over the standard deviation; then a learned scale and shift."""
+    """(x - mean) / standard deviation, then a learned scale and shift."""
 
     def __init__(self, dim: int, eps: float = 1e-5) -> None:
         super().__init__(dim, eps=eps)
@@ -17,7 +20,7 @@ class LayerNorm(nn.LayerNorm):
         return {
             "mean": Tap("b t 1", tr("mean of the row")),
             "std": Tap("b t 1", tr("√(mean of (x − mean)² + ε)")),
-            "normalized": Tap("b t d", tr("(x − mean) / deviation")),
+            "normalized": Tap("b t d", tr("(x − mean) / std")),
         }
 
     def forward(self, x: Tensor) -> Tensor:
@@ -25,12 +28,12 @@ class LayerNorm(nn.LayerNorm):
             return super().forward(x)
         mean = tap("mean", x.mean(dim=-1, keepdim=True))
         variance = (x - mean).square().mean(dim=-1, keepdim=True)
-        deviation = tap("std", (variance + self.eps).sqrt())
-        return tap("normalized", (x - mean) / deviation) * self.weight + self.bias
+        std = tap("std", (variance + self.eps).sqrt())
+        return tap("normalized", (x - mean) / std) * self.weight + self.bias
 
 
 class RMSNorm(nn.RMSNorm):
-    """Over the root of the mean square; then a learned scale."""
+    """x / root mean square, then a learned scale."""
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
         super().__init__(dim, eps=eps)
@@ -39,12 +42,12 @@ class RMSNorm(nn.RMSNorm):
     def taps(self) -> dict[str, Tap]:
         return {
             "std": Tap("b t 1", tr("√(mean of x² + ε)")),
-            "normalized": Tap("b t d", tr("x / deviation")),
+            "normalized": Tap("b t d", tr("x / std")),
         }
 
     def forward(self, x: Tensor) -> Tensor:
         if not watched("std", "normalized"):
             return super().forward(x)
-        square = x.square().mean(dim=-1, keepdim=True)
-        deviation = tap("std", (square + (self.eps or 0.0)).sqrt())
-        return tap("normalized", x / deviation) * self.weight
+        mean_square = x.square().mean(dim=-1, keepdim=True)
+        std = tap("std", (mean_square + (self.eps or 0.0)).sqrt())
+        return tap("normalized", x / std) * self.weight

@@ -1,4 +1,7 @@
-"""Where a token is. Some schemes add to the embedding, the others speak inside attention."""
+"""Position encodings: some are added to the embedding, the others act inside attention.
+
+Shapes: b batch, t queries, s keys, d features, h heads, g key/value heads, e features of a head.
+"""
 
 import math
 from dataclasses import dataclass
@@ -13,23 +16,23 @@ from glassformer.nn.layout import SequenceLayout
 
 
 class Learned(nn.Embedding):
-    """A learned vector for each position, added to the embedding: b t d or t d."""
+    """A learned vector for each position, to add to the embedding: b t d, or t d if no padding."""
 
     def forward(self, layout: SequenceLayout) -> Tensor:  # type: ignore[override]
-        at = layout.positions()
-        if layout.keys > self.num_embeddings and int(at.max()) >= self.num_embeddings:
-            longer = f"{int(at.max()) + 1} tokens do not fit into a context of"
-            raise GlassError(f"{longer} {self.num_embeddings}: shorten the text")
-        return super().forward(at)
+        positions = layout.positions()
+        if layout.keys > self.num_embeddings and int(positions.max()) >= self.num_embeddings:
+            problem = f"{int(positions.max()) + 1} tokens do not fit into a context of"
+            raise GlassError(f"{problem} {self.num_embeddings}: shorten the text")
+        return super().forward(positions)
 
 
 class Sinusoidal(nn.Module):
-    """The paper's waves, added to the embedding: b t d or t d."""
+    """The sinusoids of Vaswani et al., to add to the embedding: b t d, or t d if no padding."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
         if dim % 2:
-            raise GlassError(f"waves come in pairs: dim must be even, not {dim}")
+            raise GlassError(f"sinusoidal positions need an even dim, got {dim}")
         self.dim = dim
 
     def forward(self, layout: SequenceLayout) -> Tensor:
@@ -37,24 +40,28 @@ class Sinusoidal(nn.Module):
 
 
 class Position(nn.Module):
-    """No position inside attention: what each scheme there starts from."""
+    """The base class of position encodings inside attention; by itself it encodes nothing."""
 
     def rotate(self, q: Tensor, k: Tensor, layout: SequenceLayout) -> tuple[Tensor, Tensor]:
-        """Change queries, b h t e, and the keys that are not yet in a past, b g s e."""
+        """Transform the queries, b h t e, and the keys that are not yet in a cache, b g s e."""
         return q, k
 
     def bias(self, q: Tensor, layout: SequenceLayout) -> Tensor | None:
-        """Something to add to the scores, b h t s; q is as it was before `rotate`."""
+        """A bias to add to the scores, b h t s; q is not yet transformed by `rotate`."""
         return None
 
     def formula(self, product: str) -> str:
-        """How the scores are made, from the product of queries and keys."""
+        """The formula of the scores, given that of the product of queries and keys."""
         return product
 
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """Llama 3's way to a longer context: slow waves are slowed by `factor`, fast ones kept."""
+    """Llama 3's scaling to a longer context: divide low frequencies by `factor`, keep high ones.
+
+    A frequency is low or high if its wave turns fewer than `low_freq_factor` or more than
+    `high_freq_factor` times within the original context; between them the scaling is interpolated.
+    """
 
     factor: float = 8.0
     low_freq_factor: float = 1.0
@@ -64,20 +71,18 @@ class RopeScaling:
     def __post_init__(self) -> None:
         check_bounds(vars(self))
         if self.high_freq_factor <= self.low_freq_factor:
-            raise GlassError(f"{self} stretches nothing: high must be above low")
+            raise GlassError(f"high_freq_factor must be greater than low_freq_factor in {self}")
 
-    def __call__(self, rates: Tensor) -> Tensor:
-        turns = (
-            self.original_context * rates / (2 * math.pi)
-        )  # in the context it was first trained with
-        kept = (
+    def __call__(self, freqs: Tensor) -> Tensor:
+        turns = self.original_context * freqs / (2 * math.pi)
+        unscaled = (
             (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
         ).clamp(0, 1)
-        return rates * (kept + (1 - kept) / self.factor)
+        return freqs * (unscaled + (1 - unscaled) / self.factor)
 
 
 class Rotary(Position):
-    """Turns each pair of features by an angle that grows with position (RoPE).
+    """Rotates each pair of features by an angle proportional to the position (RoPE).
 
     Feature i pairs with feature i + e/2, as in Hugging Face's Llama.
     """
@@ -87,9 +92,7 @@ class Rotary(Position):
     ) -> None:
         super().__init__()
         if head_dim % 2:
-            raise GlassError(
-                f"rotary positions turn pairs of features: {head_dim} a head are not even"
-            )
+            raise GlassError(f"rotary positions need an even head_dim, got {head_dim}")
         self.head_dim, self.rope_theta, self.rope_scaling = head_dim, rope_theta, rope_scaling
 
     def rotate(self, q: Tensor, k: Tensor, layout: SequenceLayout) -> tuple[Tensor, Tensor]:
@@ -97,52 +100,53 @@ class Rotary(Position):
         cos, sin = layout.compute_once(
             key, lambda: self.waves(layout.positions(k.shape[2]), k.dtype)
         )
-        return turn(q, cos[..., -t:, :], sin[..., -t:, :]), turn(k, cos, sin)
+        return rotate_pairs(q, cos[..., -t:, :], sin[..., -t:, :]), rotate_pairs(k, cos, sin)
 
-    def waves(self, at: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosine and sine of every angle, 1 s e/2 or b 1 s e/2."""
-        rates = frequencies(self.head_dim, self.rope_theta, at.device)
-        rates = rates if self.rope_scaling is None else self.rope_scaling(rates)
-        angles = (at[..., None] * rates).unsqueeze(-3)
+    def waves(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosine and sine of every angle, 1 s e/2, or b 1 s e/2 if there is padding."""
+        freqs = frequencies(self.head_dim, self.rope_theta, positions.device)
+        freqs = freqs if self.rope_scaling is None else self.rope_scaling(freqs)
+        angles = (positions[..., None] * freqs).unsqueeze(-3)
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
     def formula(self, product: str) -> str:
-        return tr("{product} of turned Q and K", product=product)
+        return tr("{product} of rotated Q and K", product=product)
 
 
-STEEPER = 8.0  # the slope of the side that a head does not look at
+OTHER_SIDE_FACTOR = 8.0  # how much steeper the slope is on the side that a head does not favor
 
 
 class Alibi(Position):
-    """Each head finds tokens duller the farther away they are, at a slope of its own (ALiBi).
+    """Scores fall linearly with the distance, with a slope for each head (ALiBi).
 
-    Where tokens see both sides, the slope alone cannot tell the one from the other: with `sided`,
-    every other head looks ahead and those between look back, at a slope that is steeper on the
-    other side.
+    In a bidirectional model the distance alone does not distinguish earlier from later tokens.
+    With `directional`, even heads favor earlier and odd heads later tokens: the slope is steeper
+    on the other side.
     """
 
-    def __init__(self, heads: int, *, sided: bool = False) -> None:
+    def __init__(self, heads: int, *, directional: bool = False) -> None:
         super().__init__()
-        self.heads, self.sided = heads, sided
+        self.heads, self.directional = heads, directional
 
     def bias(self, q: Tensor, layout: SequenceLayout) -> Tensor:
-        key = ("alibi", self.heads, self.sided, q.dtype)
-        return layout.compute_once(key, lambda: self.slant(q, layout))
+        key = ("alibi", self.heads, self.directional, q.dtype)
+        return layout.compute_once(key, lambda: self.compute_bias(q, layout))
 
-    def slant(self, q: Tensor, layout: SequenceLayout) -> Tensor:
+    def compute_bias(self, q: Tensor, layout: SequenceLayout) -> Tensor:
         slope = torch.tensor(slopes(self.heads), dtype=q.dtype, device=q.device)[:, None, None]
-        far = distances(layout, q.device).to(q.dtype).expand(self.heads, -1, -1)  # h t s
-        if self.sided:
-            back = torch.arange(self.heads, device=q.device)[:, None, None] % 2 == 0
-            far = torch.where((far > 0) == back, far, STEEPER * far)
-        return -slope * far.abs()
+        distance = distances(layout, q.device).to(q.dtype).expand(self.heads, -1, -1)  # h t s
+        if self.directional:
+            favors_past = torch.arange(self.heads, device=q.device)[:, None, None] % 2 == 0
+            is_favored = (distance > 0) == favors_past
+            distance = torch.where(is_favored, distance, OTHER_SIDE_FACTOR * distance)
+        return -slope * distance.abs()
 
     def formula(self, product: str) -> str:
         return tr("{product} + bias by distance", product=product)
 
 
 class Relative(Position):
-    """Transformer-XL: scores also depend on how far apart two tokens are, in learned ways."""
+    """Transformer-XL's relative positions: learned scores for the distance of query and key."""
 
     def __init__(self, heads: int, head_dim: int) -> None:
         super().__init__()
@@ -155,11 +159,11 @@ class Relative(Position):
 
     def bias(self, q: Tensor, layout: SequenceLayout) -> Tensor:
         t, s = layout.queries, layout.keys
-        far = torch.arange(s - 1, -t, -1, device=q.device)  # every distance that occurs
-        r: Tensor = self.project(sinusoid(far, self.project.in_features).to(q.dtype))
+        all_distances = torch.arange(s - 1, -t, -1, device=q.device)  # s+t-1
+        r: Tensor = self.project(sinusoid(all_distances, self.project.in_features).to(q.dtype))
         r = torch.unflatten(r, -1, (self.heads, -1)).transpose(0, 1)  # h s+t-1 e
         scores: Tensor = (q + self.distance) @ r.mT / math.sqrt(q.shape[3])  # b h t s+t-1
-        column = s - 1 - distances(layout, q.device)  # t s, where far holds each pair's distance
+        column = s - 1 - distances(layout, q.device)  # t s: each pair's index in all_distances
         return scores.gather(-1, column.expand(*q.shape[:2], t, s))
 
     def formula(self, product: str) -> str:
@@ -167,29 +171,32 @@ class Relative(Position):
 
 
 def distances(layout: SequenceLayout, device: torch.device) -> Tensor:
-    """How far behind each query each key stands, t s; negative for keys still to come."""
+    """Query position minus key position, t s: positive for earlier keys, negative for later."""
     i = torch.arange(layout.keys - layout.queries, layout.keys, device=device)
     return i[:, None] - torch.arange(layout.keys, device=device)
 
 
-def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
 def frequencies(dim: int, rope_theta: float, device: torch.device) -> Tensor:
-    """Radians a place, for each pair of features."""
+    """Radians per position for each pair of features: dim/2."""
     return torch.pow(rope_theta, -torch.arange(0, dim, 2, device=device) / dim)
 
 
-def sinusoid(at: Tensor, dim: int) -> Tensor:
-    """sin and cos of at / 10000^(2i/dim), in turn: b t d or t d."""
-    angles = at[..., None] * frequencies(dim, 10_000.0, at.device)
+def sinusoid(positions: Tensor, dim: int) -> Tensor:
+    """sin and cos of position / 10000^(2i/dim), interleaved: b t -> b t d, or t -> t d."""
+    angles = positions[..., None] * frequencies(dim, 10_000.0, positions.device)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)
 
 
 def slopes(heads: int) -> list[float]:
-    """The paper's slopes: powers of 2^(-8/n) for the power of two below, then those between."""
+    """The slopes of the ALiBi paper: powers of 2^(-8/n), n the largest power of two <= heads.
+
+    Further heads get the slopes halfway between these (in the exponent).
+    """
     n = 2 ** int(math.log2(heads))
-    between = [2 ** (-4 * (2 * i + 1) / n) for i in range(heads - n)]
-    return [2 ** (-8 * (i + 1) / n) for i in range(n)] + between
+    halfway = [2 ** (-4 * (2 * i + 1) / n) for i in range(heads - n)]
+    return [2 ** (-8 * (i + 1) / n) for i in range(n)] + halfway
