@@ -118,7 +118,7 @@ def test_llamas_constants_and_tied_head_are_understood(tmp_path):
         ({"activation_function": ["gelu"]}, "known are"),
         ({"layer_norm_epsilon": 10**400}, "too large"),
         ({"model_type": "mamba"}, "type 'mamba'; known are gpt2, bert, llama"),
-        ({"n_embd": "wide"}, "model.dim must be a whole number, not 'wide'"),
+        ({"n_embd": "wide"}, "model.dim must be an integer, got 'wide'"),
         ({"n_layer": 10**9}, "depth must be at least 1 and at most 1,000"),
         ({"n_embd": 4096, "n_head": 4}, "but its config asks for"),
         ({"n_layer": 5}, "lacks blocks"),

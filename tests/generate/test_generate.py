@@ -71,7 +71,7 @@ def test_what_was_said_becomes_less_likely():
 
 
 def test_settings_out_of_range_are_named():
-    with pytest.raises(GlassError, match=r"top_p must be at least 0.0 and at most 1.0, not 1.5"):
+    with pytest.raises(GlassError, match=r"top_p must be at least 0.0 and at most 1.0, got 1.5"):
         Sampling(top_p=1.5)
 
 

@@ -64,7 +64,7 @@ def test_wrong_comparisons_are_refused(book, tmp_path):
         (("gpt2", "bert"), "not by 'bert'"),
         (("gpt2",), "at least two"),
         (("gpt2", "gpt2"), "at least two different"),
-        (("gpt2:size=3", "markov"), "no setting 'size'"),
+        (("gpt2:size=3", "markov"), "unknown setting 'size'"),
     ):
         with pytest.raises(GlassError, match=message):
             both(book, tmp_path / "x" / message[:4], *models)

@@ -236,7 +236,7 @@ def test_a_damaged_checkpoint_points_to_the_other(tmp_path, book):
     train(book, run)
     file = run / BEST / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    with pytest.raises(GlassError, match=r"best.*is damaged.*run/last may be whole"):
+    with pytest.raises(GlassError, match=r"best.*is corrupted.*run/last may be whole"):
         load(run)
     assert load(run / LAST)
     with (run / "cache" / "train.ids").open("r+b") as store:
@@ -741,5 +741,5 @@ def test_moments_of_another_network_are_refused(tmp_path, book):
         save_file(wrong, file)
         (file.parent / "manifest.json").unlink()
         write_manifest(file.parent)
-        with pytest.raises(GlassError, match=r"training\.safetensors is damaged"):
+        with pytest.raises(GlassError, match=r"training\.safetensors is corrupted"):
             training.resume(tmp_path / "run", NullReporter(), steps=4)

@@ -654,8 +654,8 @@ def test_what_cannot_be_learnt_is_said(tmp_path):
         train("generate", file, run=tmp_path / "w", tokenizer="words")
     for settings, message in (
         (["dim=3"], "must start with model. or train."),
-        (["model.dims=3"], "no setting 'dims'"),
-        (["train.lr=fast"], "rate must be a number"),
+        (["model.dims=3"], "unknown setting 'dims'"),
+        (["train.lr=fast"], "lr must be a number"),
     ):
         with pytest.raises(GlassError, match=message):
             train("generate", file, run=tmp_path / message[:6], settings=settings)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from glassformer.core.bounds import SIZE
+from glassformer.core.bounds import MAX_SIZE
 from glassformer.core.errors import GlassError
 
 MODELS = frozenset(["BPE", "WordPiece", "Unigram", "WordLevel"])
@@ -133,5 +133,5 @@ def check_model(model: dict[str, Any]) -> None:
 def check_token(token: object, id: object, *, empty: bool = False) -> None:
     if not isinstance(token, str) or not (empty or token) or len(token) > LONGEST_TOKEN:
         raise GlassError(f"a token is {str(token)[:50]!r}")
-    if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < SIZE:
-        raise GlassError(f"the id of {token[:50]!r} is {id}; ids are from 0 to {SIZE:,}")
+    if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < MAX_SIZE:
+        raise GlassError(f"the id of {token[:50]!r} is {id}; ids are from 0 to {MAX_SIZE:,}")
