@@ -398,7 +398,7 @@ def test_data_is_looked_at_before_it_is_trained_on(home, tmp_path):
     assert report["labels"] == {"x": 41, "y": 21}
     assert (report["duplicates"], report["same_text_other_label"]) == (2, 1)
     assert report["bad_rows"] == 1
-    assert report["first_bad"] == [f"{file}:64: 1 columns where there should be 2"]
+    assert report["first_bad"] == [f"{file}:64: expected 2 columns, got 1"]
     assert sum(report["split"].values()) == 62
     told = command("check-data", "classify", file, code=None)
     assert "1 bad rows; --skip-bad passes over them" in told

@@ -619,7 +619,7 @@ def test_bad_rows_are_skipped_counted_and_noted(tmp_path):
     rows = [f"text number {i},{'x' if i % 2 else 'y'}" for i in range(100)]
     rows[10], rows[20] = "ragged", "no label,"
     file.write_text("text,label\n" + "\n".join(rows))
-    with pytest.raises(GlassError, match=r"a.csv:12: 1 columns where there should be 2"):
+    with pytest.raises(GlassError, match=r"a.csv:12: expected 2 columns, got 1"):
         train("classify", file, run=tmp_path / "strict")
     told = RecordingReporter()
     train(
@@ -634,7 +634,7 @@ def test_bad_rows_are_skipped_counted_and_noted(tmp_path):
     )
     noted = (tmp_path / "run" / "skipped.jsonl").read_text().splitlines()
     reasons = [json.loads(line)["reason"] for line in noted]
-    assert reasons == ["1 columns where there should be 2", "the label is empty"]
+    assert reasons == ["expected 2 columns, got 1", "the label is empty"]
     assert any("2 bad rows were skipped" in line for line in told.lines)
 
 
