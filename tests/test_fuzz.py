@@ -1,4 +1,4 @@
-"""A thousand damaged folders and files: each is used, or refused in one line. See `fuzz.py`."""
+"""A thousand corrupted folders and files are used or properly refused. See `fuzz.py`."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fuzz
-from fuzzing import specimens as specimens_of
+from fuzzing.specimens import write
 
 FUZZER = Path(fuzz.__file__)
 
@@ -20,38 +20,39 @@ def specimens(tmp_path_factory):
     return fuzz.build_specimens(tmp_path_factory.mktemp("specimens"))
 
 
-def test_a_thousand_damaged_files_are_used_or_refused():
-    done = subprocess.run(
+def test_a_thousand_corrupted_files_are_used_or_refused():
+    process = subprocess.run(
         [sys.executable, str(FUZZER), "--cases", "1000", "--seed", "0"],
         capture_output=True, text=True, check=False, timeout=20 * 60,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    wrong = [
+    assert process.returncode == 0, process.stderr
+    report = json.loads(process.stdout)
+    failures = [
         f"{f['case']}: {f['damage']}\n  {f['error']}\n  {f['where']}" for f in report["failures"]
     ]
-    again = "python tests/fuzz.py --seed 0 --case NUMBER"
-    assert not wrong, f"{len(wrong)} failures; for one of them: {again}\n" + "\n".join(wrong)
+    command = "python tests/fuzz.py --seed 0 --case NUMBER"
+    message = f"{len(failures)} failures; to reproduce one: {command}\n" + "\n".join(failures)
+    assert not failures, message
     assert report["cases"] == 1000
     assert report["loaded"] > 150
     assert report["refused"] > 300
-    assert report["peak_mb_growth"] < fuzz.MOST_MEMORY
+    assert report["peak_mb_growth"] < fuzz.MAX_MEMORY_GROWTH
 
 
-def test_every_specimen_is_healthy(specimens, tmp_path):
-    for kind, several in specimens.items():
-        for i, specimen in enumerate(several):
+def test_every_specimen_is_usable(specimens, tmp_path):
+    for kind, specimens_of_kind in specimens.items():
+        for i, specimen in enumerate(specimens_of_kind):
             specimen.use(shutil.copytree(specimen.path, tmp_path / kind / str(i)))
 
 
-def outcomes(specimens, folder, seed, count=40):
+def run_cases(specimens, folder, seed, count=40):
     return [fuzz.run_case(specimens, case, seed, folder / "case") for case in range(count)]
 
 
-def test_a_case_is_the_same_each_time(specimens, tmp_path):
+def test_cases_are_deterministic(specimens, tmp_path):
     first, again, other = (
-        [(found.damage, found.error, found.loaded) for found in outcomes(specimens, tmp_path, seed)]
+        [(case.damage, case.error, case.loaded) for case in run_cases(specimens, tmp_path, seed)]
         for seed in (0, 0, 1)
     )
     assert first == again
@@ -62,15 +63,15 @@ def test_a_case_is_the_same_each_time(specimens, tmp_path):
     ("name", "bug"),
     [("glassformer.weights.read", NameError), ("glassformer.api.embed_texts", KeyError)],
 )
-def test_a_bug_is_found_and_its_line_named(specimens, tmp_path, monkeypatch, name, bug):
+def test_a_bug_is_reported_with_its_line(specimens, tmp_path, monkeypatch, name, bug):
     def fail(*_args):
         raise bug("a bug")
 
     monkeypatch.setattr(name, fail)
-    found = [found for found in outcomes(specimens, tmp_path, 0) if "a bug" in found.error]
-    assert found
-    assert all(failure.error.startswith(bug.__name__) for failure in found)
-    assert all(name.rpartition(".")[2] in failure.where for failure in found)
+    failures = [case for case in run_cases(specimens, tmp_path, 0) if "a bug" in case.error]
+    assert failures
+    assert all(failure.error.startswith(bug.__name__) for failure in failures)
+    assert all(name.rpartition(".")[2] in failure.where for failure in failures)
 
 
 @pytest.mark.parametrize(
@@ -82,12 +83,11 @@ def test_a_bug_is_found_and_its_line_named(specimens, tmp_path, monkeypatch, nam
         (lambda _: sys.exit(), "SystemExit"),
     ],
 )
-def test_a_case_that_kills_its_process_is_one_failure(tmp_path, monkeypatch, use, error):
-    healthy = tmp_path / "healthy"
-    specimens_of.write(healthy / "file.txt", b"text")
-    specimen = fuzz.Specimen(healthy, use)
-    one = {kind: [specimen] for kind in fuzz.SHARES}
-    monkeypatch.setattr(fuzz, "build_specimens", lambda _home: one)
+def test_each_case_that_kills_its_process_is_one_failure(tmp_path, monkeypatch, use, error):
+    write(tmp_path / "valid" / "file.txt", b"text")
+    specimen = fuzz.Specimen(tmp_path / "valid", use)
+    specimens = {kind: [specimen] for kind in fuzz.WEIGHTS}
+    monkeypatch.setattr(fuzz, "build_specimens", lambda _home: specimens)
     report = fuzz.run_cases(5, 3, 0)
     assert [failure.case for failure in report.failures] == [5, 6, 7]
     assert all(failure.error.startswith(error) for failure in report.failures)

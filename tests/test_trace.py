@@ -1,4 +1,4 @@
-"""Tracing: names, edits, budget, threads, exceptions, the compiler, and what it costs."""
+"""Tracing: names, edits, memory limit, threads, exceptions, compiled networks, no overhead."""
 
 import copy
 import threading
@@ -25,7 +25,7 @@ from glassformer.trace import (
 GPT2 = CASES["gpt2"].network
 
 
-def test_values_are_named_by_the_module_tree():
+def test_values_are_named_by_module_path():
     with Trace(GPT2, "*.pattern") as trace:
         GPT2(ids())
     assert list(trace) == ["blocks.0.attention.pattern", "blocks.1.attention.pattern"]
@@ -36,52 +36,53 @@ def test_values_are_named_by_the_module_tree():
     assert torch.equal(trace["output"], logits)
 
 
-def test_names_of_values_are_no_names_of_parts(monkeypatch):
+def test_tap_names_differ_from_module_and_parameter_names(monkeypatch):
     for case in CASES.values():
-        parts = {name for name, _ in case.network.named_modules()}
-        parts |= {name for name, _ in case.network.named_parameters()}
-        tapped = set()
+        reserved = {name for name, _ in case.network.named_modules()}
+        reserved |= {name for name, _ in case.network.named_parameters()}
+        tap_names = set()
         visit = Trace.visit
 
-        def note(self, name, value, tapped=tapped, visit=visit):
+        def recording_visit(self, name, value, tap_names=tap_names, visit=visit):
             if name:
-                tapped.add(self._full(name))
+                tap_names.add(self._full_name(name))
             return visit(self, name, value)
 
         with monkeypatch.context() as patch, Trace(case.network):
-            patch.setattr(Trace, "visit", note)
+            patch.setattr(Trace, "visit", recording_visit)
             case(ids())
         if case.has(Trait.ATTENTION):
-            assert any(name.endswith("attention.pattern") for name in tapped)
-        assert not tapped & parts
+            assert any(name.endswith("attention.pattern") for name in tap_names)
+        assert not tap_names & reserved
 
 
-def test_what_runs_outside_of_the_network_is_not_seen():
+def test_code_outside_the_network_is_not_traced():
     other, text = CASES["generator"].network, ids()
-    plain = other(text)
+    expected = other(text)
     with Trace(GPT2.blocks[0], "*") as trace:
         GPT2(text)
-        assert torch.equal(other(text), plain)
+        assert torch.equal(other(text), expected)
     assert len(trace.visits["attention.pattern"]) == 1
     assert trace["output"].shape == (3, 12, 32)
-    with pytest.warns(UserWarning, match="met no value"), Trace(GPT2, edit={"*": torch.zeros_like}):
-        assert torch.equal(other(text), plain)
+    trace = Trace(GPT2, edit={"*": torch.zeros_like})
+    with pytest.warns(UserWarning, match="matched no value"), trace:
+        assert torch.equal(other(text), expected)
 
 
-def test_an_edit_that_meets_no_value_is_no_finding():
+def test_an_edit_that_matches_no_value_causes_a_warning():
     edits = {"blocks.1.attention.head_output": torch.zeros_like}
-    said = r"met no value; did you mean .*attention.head_outputs"
-    with pytest.warns(UserWarning, match=said), Trace(GPT2, edit=edits):
+    warning = r"matched no value; did you mean .*attention.head_outputs"
+    with pytest.warns(UserWarning, match=warning), Trace(GPT2, edit=edits):
         GPT2(ids())
 
 
-def test_an_edit_must_give_a_tensor():
+def test_an_edit_must_return_a_tensor():
     trace = Trace(GPT2, edit={"blocks.0": lambda _: None})
-    with pytest.raises(ValueError, match="gives None, not a tensor"), trace:
+    with pytest.raises(ValueError, match=r"blocks.0: expected a tensor, got None"), trace:
         GPT2(ids())
 
 
-def test_every_visit_is_kept():
+def test_every_visit_is_recorded():
     cache = GPT2.cache(12)
     with Trace(GPT2, "blocks.0.attention.pattern") as trace:
         for part in ids().split(4, dim=1):
@@ -91,17 +92,17 @@ def test_every_visit_is_kept():
     assert trace["blocks.0.attention.pattern"] is visits[-1]
 
 
-def test_what_was_recorded_does_not_change_when_the_cache_grows():
+def test_recorded_values_do_not_change_when_the_cache_grows():
     cache = GPT2.cache(12)
     with Trace(GPT2, "*.k", "*.v", "*.head_outputs") as trace:
         GPT2(ids()[:, :6], cache=cache)
-        previous_ids = {name: trace[name].clone() for name in trace}
-        kept = dict(trace)
+        copies = {name: trace[name].clone() for name in trace}
+        recorded = dict(trace)
         GPT2(ids()[:, 6:], cache=cache)
-    assert all(torch.equal(kept[name], previous_ids[name]) for name in previous_ids)
+    assert all(torch.equal(recorded[name], copies[name]) for name in copies)
 
 
-def test_an_edit_ablates():
+def test_an_edit_can_ablate_a_block():
     text = ids()
     with Trace(GPT2, edit={"blocks.1": torch.zeros_like}):
         ablated = GPT2(text)
@@ -109,7 +110,7 @@ def test_an_edit_ablates():
     assert not torch.equal(GPT2(text), ablated)
 
 
-def test_an_edit_patches_a_value_from_another_text():
+def test_an_edit_can_patch_in_a_value_from_another_text():
     clean, corrupt = ids(), ids()
     with Trace(GPT2, "blocks.0") as trace:
         expected = GPT2(clean)
@@ -117,11 +118,11 @@ def test_an_edit_patches_a_value_from_another_text():
         assert torch.equal(GPT2(corrupt), expected)
 
 
-def test_an_edit_of_a_pattern_leaves_the_fused_kernel():
-    def only_itself(pattern):
+def test_editing_the_pattern_bypasses_the_fused_kernel():
+    def identity(pattern):
         return torch.eye(12).expand_as(pattern)
 
-    with Trace(GPT2, "*.head_outputs", "*.v", edit={"*.pattern": only_itself}) as trace:
+    with Trace(GPT2, "*.head_outputs", "*.v", edit={"*.pattern": identity}) as trace:
         GPT2(ids())
     torch.testing.assert_close(
         trace["blocks.0.attention.head_outputs"], trace["blocks.0.attention.v"]
@@ -130,14 +131,16 @@ def test_an_edit_of_a_pattern_leaves_the_fused_kernel():
 
 def test_an_edit_that_changes_the_shape_is_refused():
     with (
-        pytest.raises(ValueError, match=r"blocks.0 gives the shape \(3, 1, 32\) in place of"),
+        pytest.raises(
+            ValueError, match=r"blocks.0: expected the shape \(3, 12, 32\), got \(3, 1, 32\)"
+        ),
         Trace(GPT2, edit={"blocks.0": lambda x: x[:, :1]}),
     ):
         GPT2(ids())
     assert not watched("pattern")
 
 
-def test_a_full_trace_says_so_and_keeps_what_it_has():
+def test_a_full_trace_warns_and_keeps_earlier_values():
     with (
         Trace(GPT2, "blocks.*.pattern", megabytes=0.01) as trace,
         pytest.warns(UserWarning, match=r"trace is full: blocks.1.attention.pattern \(0.0 MB\)"),
@@ -146,22 +149,22 @@ def test_a_full_trace_says_so_and_keeps_what_it_has():
     assert list(trace) == ["blocks.0.attention.pattern"]
     assert trace.full
     assert trace.used <= 10_000
-    with pytest.raises(KeyError, match="came after the trace was full"):
+    with pytest.raises(KeyError, match="was computed after the trace was full"):
         trace["blocks.1.attention.pattern"]
 
 
-def test_a_wrong_name_is_met_with_the_nearest():
+def test_an_unknown_name_is_refused_with_a_suggestion():
     with Trace(GPT2, "*.pattern") as trace:
         GPT2(ids())
     with pytest.raises(KeyError, match=r"did you mean .*blocks.0.attention.pattern"):
         trace["blocks.0.attention.patern"]
-    with pytest.raises(KeyError, match="was not asked for"):
+    with pytest.raises(KeyError, match="was not recorded"):
         trace["blocks.0.attention.q"]
 
 
-def test_an_exception_inside_the_model_leaves_no_trace():
+def test_an_exception_inside_the_model_leaves_no_hooks():
     def fail(_):
-        raise ArithmeticError("as planned")
+        raise ArithmeticError("expected")
 
     trace = Trace(GPT2, "blocks.0.*", edit={"blocks.1.attention.head_outputs": fail})
     with trace, pytest.raises(ArithmeticError):
@@ -174,7 +177,7 @@ def test_an_exception_inside_the_model_leaves_no_trace():
     assert not any(module._forward_pre_hooks for module in GPT2.modules())
 
 
-def test_an_exception_inside_is_survived_while_the_trace_stays_open():
+def test_an_open_trace_still_works_after_an_exception_inside_the_model():
     with Trace(GPT2, "*.q", "output") as trace:
         with pytest.raises(IndexError):
             GPT2(ids() + 1000)
@@ -182,29 +185,29 @@ def test_an_exception_inside_is_survived_while_the_trace_stays_open():
     assert list(trace) == ["blocks.0.attention.q", "blocks.1.attention.q", "output"]
 
 
-def test_several_traces_see_the_same_pass():
+def test_nested_traces_record_the_same_forward_pass():
     text = ids()
     outer, inner = (
         Trace(GPT2, "*.pattern"),
         Trace(GPT2, "blocks.?", edit={"token": torch.zeros_like}),
     )
     with outer:
-        plain = GPT2(text)
+        before = GPT2(text)
         with inner:
-            changed = GPT2(text)
-        again = GPT2(text)
+            edited = GPT2(text)
+        after = GPT2(text)
     assert [len(v) for v in outer.visits.values()] == [3, 3]
     assert [len(v) for v in inner.visits.values()] == [1, 1]
-    assert torch.equal(plain, again)
-    assert not torch.equal(plain, changed)
+    assert torch.equal(before, after)
+    assert not torch.equal(before, edited)
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in GPT2.modules())
 
 
-def test_many_threads_trace_one_network_at_once():
-    """Each sees its own text and its own edit, and those that look at nothing are left alone."""
+def test_several_threads_can_trace_one_network_at_once():
+    """Each thread gets its own values and edits, and none while it has no open trace."""
     network, failures = CASES["gpt2"].network, []
     texts = [ids(1, 4 + i) for i in range(4)]
-    plain = [network(text) for text in texts]
+    unedited = [network(text) for text in texts]
     edited = []
     for i, text in enumerate(texts):
         with Trace(network, edit={"blocks.0.attention.head_outputs": Zero(head=i)}):
@@ -215,10 +218,10 @@ def test_many_threads_trace_one_network_at_once():
             edit = {"blocks.0.attention.head_outputs": Zero(head=i)}
             with Trace(network, "*.pattern", "output", edit=edit) as trace:
                 network(texts[i])
-            same = torch.allclose(trace["output"], edited[i], atol=1e-6)
-            alone = torch.allclose(network(texts[i]), plain[i], atol=1e-6)
-            seen = [len(v) for v in trace.visits.values()] == [1, 1, 1]
-            if not (same and alone and seen):
+            has_own_edit = torch.allclose(trace["output"], edited[i], atol=1e-6)
+            is_untouched = torch.allclose(network(texts[i]), unedited[i], atol=1e-6)
+            has_own_values = [len(v) for v in trace.visits.values()] == [1, 1, 1]
+            if not (has_own_edit and is_untouched and has_own_values):
                 failures.append(i)
 
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
@@ -230,9 +233,9 @@ def test_many_threads_trace_one_network_at_once():
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
 
 
-def test_a_pattern_that_meets_no_value_is_warned_of():
-    said = r"the pattern '\*\.patern' met no value; did you mean"
-    with pytest.warns(UserWarning, match=said), Trace(GPT2, "*.patern"):
+def test_a_pattern_that_matches_no_value_causes_a_warning():
+    warning = r"the pattern '\*\.patern' matched no value; did you mean"
+    with pytest.warns(UserWarning, match=warning), Trace(GPT2, "*.patern"):
         GPT2(ids())
     with Trace(GPT2, "*.patern", allow_missing=True) as trace:
         GPT2(ids())
@@ -243,24 +246,24 @@ def test_a_pattern_that_meets_no_value_is_warned_of():
 
 
 @torch.no_grad()
-def test_edits_as_data_do_what_functions_do():
+def test_edits_as_data_equal_edits_as_functions():
     text, name = ids(), "blocks.1.attention.head_outputs"
 
-    def silent(x):
+    def ablate_head(x):
         x = x.clone()
         x[:, 2] = 0
         return x
 
-    def doubled(x):
+    def double_token(x):
         x = x.clone()
         x[:, 1, 3] *= 2
         return x
 
     other = torch.randn(3, 4, 12, 8)
     for data, function in (
-        (Zero(head=2), silent),
+        (Zero(head=2), ablate_head),
         (Zero(), torch.zeros_like),
-        (Scale(2.0, head=1, token=3), doubled),
+        (Scale(2.0, head=1, token=3), double_token),
         (Scale(0.5), lambda x: x * 0.5),
         (Replace(other), lambda _: other),
         (Replace(other[:, :, 0], token=5), lambda x: torch.cat(
@@ -274,35 +277,35 @@ def test_edits_as_data_do_what_functions_do():
         assert not torch.equal(results[0], GPT2(text)), data
 
 
-def test_edits_are_read_from_data_and_wrong_ones_are_named():
+def test_edits_are_parsed_from_data_and_invalid_ones_are_refused():
     assert parse_edit({"kind": "zero", "head": 2}) == Zero(head=2)
     assert parse_edit({"kind": "scale", "factor": 2, "token": 1}) == Scale(2.0, token=1)
     assert parse_edit({"kind": "replace", "value": 0.5}) == Replace(0.5)
     assert parse_edit({"kind": "replace", "value": [1, 2]}).value.tolist() == [1, 2]
-    for wrong, message in (
+    for invalid, message in (
         ({"kind": "explode"}, "one of zero, scale, replace"),
         ({}, "one of zero, scale, replace"),
-        ({"kind": "zero", "heads": 2}, "no setting 'edit.heads'"),
-        ({"kind": "zero", "head": "two"}, "head must be a whole number"),
+        ({"kind": "zero", "heads": 2}, "unknown setting 'edit.heads'"),
+        ({"kind": "zero", "head": "two"}, "head must be an integer"),
         ({"kind": "scale"}, "'edit.factor' is missing"),
-        ({"kind": "replace"}, "replace takes a value"),
-        ({"kind": "replace", "value": "x"}, "must be numbers"),
-        ({"kind": "replace", "value": 1, "dim": 2}, "replace takes a value"),
+        ({"kind": "replace"}, "replace needs a value"),
+        ({"kind": "replace", "value": "x"}, "must consist of numbers"),
+        ({"kind": "replace", "value": 1, "dim": 2}, "replace needs a value"),
     ):
         with pytest.raises(GlassError, match=message):
-            parse_edit(wrong)
+            parse_edit(invalid)
 
 
 @pytest.mark.parametrize(
     ("name", "edit", "message"),
     [
-        ("blocks.0.attention.head_outputs", Zero(head=9), "there is no h 9 among 4"),
-        ("embedded", Zero(head=1), "no heads in a value whose axes are 'b t d'"),
+        ("blocks.0.attention.head_outputs", Zero(head=9), "head 9 is out of range: there are 4"),
+        ("embedded", Zero(head=1), "no head axis; its axes are 'b t d'"),
         ("blocks.0", Zero(head=1), "axes are 'unknown'"),
-        ("embedded", Replace(torch.zeros(3)), "gives the shape"),
+        ("embedded", Replace(torch.zeros(3)), "expected the shape"),
     ],
 )
-def test_an_edit_that_has_no_place_is_named(name, edit, message):
+def test_an_edit_that_does_not_fit_its_value_is_refused(name, edit, message):
     with pytest.raises(ValueError, match=f"the edit of {name}.*{message}"), \
          Trace(GPT2, edit={name: edit}):  # fmt: skip
         GPT2(ids())
@@ -312,88 +315,90 @@ def test_an_edit_that_has_no_place_is_named(name, edit, message):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_value_is_declared_with_its_axes_before_it_comes_by(name):
-    """And nothing is declared that has another number of axes, or the name of a child."""
+def test_every_value_is_declared_with_the_right_number_of_axes(name):
+    """No tap has the name of a child module or a parameter of its module."""
     case = CASES[name]
-    listed = list_values(case.network)
+    declarations = list_values(case.network)
     with torch.no_grad(), Trace(case.network) as trace:
         case(ids())
-    assert trace.names <= listed.keys()
-    for value, known in listed.items():
-        if known is None or value not in trace:
+    assert trace.names <= declarations.keys()
+    for value, declaration in declarations.items():
+        if declaration is None or value not in trace:
             continue
-        assert trace.axes(value) == known.axes
-        assert all(v.ndim == len(known.axes.split()) for v in trace.visits[value]), value
+        assert trace.axes(value) == declaration.axes
+        assert all(v.ndim == len(declaration.axes.split()) for v in trace.visits[value]), value
     modules = dict(case.network.named_modules())
     for path, module in modules.items():
-        own = {*dict(module.named_children()), *dict(module.named_parameters(recurse=False))}
-        assert not own & {*getattr(module, "taps", {})}, path
+        reserved = {*dict(module.named_children()), *dict(module.named_parameters(recurse=False))}
+        assert not reserved & {*getattr(module, "taps", {})}, path
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "translator", "classifier"])
 @torch.no_grad()
-def test_one_name_means_one_value(name):
-    """But for what serves both sides of a translator."""
+def test_each_name_is_visited_once_per_forward_pass(name):
+    """Except for values that the source and the target of a translator share."""
     case = CASES[name]
     with Trace(case.network) as trace:
         case(ids())
-    often = {n for n, visits in trace.visits.items() if len(visits) > 1}
-    assert often <= {"token", "position", "embedded"}
-    assert name == "translator" or not often
+    repeated = {n for n, visits in trace.visits.items() if len(visits) > 1}
+    assert repeated <= {"token", "position", "embedded"}
+    assert name == "translator" or not repeated
 
 
-def test_a_tap_is_listed_with_what_its_module_declares():
+def test_taps_are_listed_with_their_declarations():
     assert list_values(GPT2)["embedded"] == Tap("b t d", "E[id] + P")
-    assert list_values(GPT2)["blocks.0.attention"] is None  # what a module returns
+    assert list_values(GPT2)["blocks.0.attention"] is None  # a module's output
     assert select(torch.zeros(2, 4, 3), "b h t", 1, -1) == (slice(None), 1, -1)
 
 
-def test_axes_have_the_sizes_that_their_letters_say():
+def test_axes_have_the_sizes_that_their_letters_stand_for():
     with torch.no_grad(), Trace(GPT2) as trace:
         GPT2(ids())
     sizes = {"b": 3, "t": 12, "s": 12, "h": 4, "g": 4, "e": 8, "d": 32, "f": 128, "1": 1}
-    seen = 0
-    for name, known in list_values(GPT2).items():
-        if known is not None:
-            seen += 1
-            assert trace[name].shape == tuple(sizes[axis] for axis in known.axes.split()), name
-            assert known.formula, name
-    assert seen > 20
+    count = 0
+    for name, declaration in list_values(GPT2).items():
+        if declaration is not None:
+            count += 1
+            assert trace[name].shape == tuple(sizes[axis] for axis in declaration.axes.split()), (
+                name
+            )
+            assert declaration.formula, name
+    assert count > 20
 
 
 # --- gradients ------------------------------------------------------------------------------------
 
 
-def test_gradients_come_to_recorded_values():
+def test_gradients_of_recorded_values_are_available():
     network, text = copy.deepcopy(GPT2).requires_grad_(True), ids()
     leaves = []
 
-    def leaf(x):
+    def make_leaf(x):
         leaves.append(x.detach().requires_grad_())
         return leaves[-1]
 
     with Trace(network, "blocks.0", "*.pattern", gradients=True) as trace:
         network(text).square().sum().backward()
-    with Trace(network, edit={"blocks.0": leaf}):
+    with Trace(network, edit={"blocks.0": make_leaf}):
         network(text).square().sum().backward()
     torch.testing.assert_close(trace.gradient("blocks.0"), leaves[0].grad, atol=1e-4, rtol=1e-4)
     assert trace.gradient("blocks.1.attention.pattern").shape == (3, 4, 12, 12)
     assert not trace["blocks.0"].requires_grad
-    with Trace(network, "blocks.0", gradients=True) as previous_ids:
+    with Trace(network, "blocks.0", gradients=True) as trace:
         loss = network(text).sum()
     with pytest.raises(KeyError, match="call backward first"):
-        previous_ids.gradient("blocks.0")
+        trace.gradient("blocks.0")
     loss.backward()  # after the trace was closed
-    assert previous_ids.gradient("blocks.0").abs().sum() > 0
-    with Trace(network, "blocks.0") as without:
+    assert trace.gradient("blocks.0").abs().sum() > 0
+    with Trace(network, "blocks.0") as trace_without_gradients:
         network(text)
     with pytest.raises(KeyError, match="gradients=True"):
-        without.gradient("blocks.0")
+        trace_without_gradients.gradient("blocks.0")
     with pytest.raises(KeyError, match=r"no value is named 'block\.0'; did you mean"):
-        without.gradient("block.0")
+        trace_without_gradients.gradient("block.0")
 
 
-def test_a_second_thread_does_not_mix_in():
+def test_forward_passes_of_another_thread_are_not_traced():
     text, results, stop = ids(), [], threading.Event()
     expected = GPT2(text)
 
@@ -407,10 +412,10 @@ def test_a_second_thread_does_not_mix_in():
         for _ in range(20):
             with Trace(
                 GPT2, "*.attention.pattern", "output", edit={"blocks.0": torch.zeros_like}
-            ) as t:
+            ) as trace:
                 GPT2(text[:, :5])
-            assert [len(v) for v in t.visits.values()] == [1, 1, 1]
-            assert t["output"].shape == (3, 5, 50)
+            assert [len(v) for v in trace.visits.values()] == [1, 1, 1]
+            assert trace["output"].shape == (3, 5, 50)
     finally:
         stop.set()
         thread.join()
@@ -418,49 +423,48 @@ def test_a_second_thread_does_not_mix_in():
     assert all(results)
 
 
-def test_a_trace_looks_at_the_code_of_a_compiled_model():
+def test_a_compiled_network_can_be_traced():
     network, text = MODELS["gpt2"](GPT2.config).eval(), ids()
     network.compile(backend="eager", fullgraph=True)
-    plain = network(text)
+    untraced = network(text)
     with Trace(network, "*.pattern") as trace:
-        torch.testing.assert_close(network(text), plain)
+        torch.testing.assert_close(network(text), untraced)
     assert list(trace) == ["blocks.0.attention.pattern", "blocks.1.attention.pattern"]
-    assert torch.equal(network(text), plain)
+    assert torch.equal(network(text), untraced)
     assert not any("_orig_mod" in name for name in network.state_dict())
     torch._dynamo.reset()
 
 
-def test_a_trace_looks_through_a_wrapper_that_compiles():
+def test_a_network_inside_a_compiling_wrapper_can_be_traced():
     compiled, text = torch.compile(GPT2, backend="eager", fullgraph=True), ids()
-    plain = compiled(text)
+    untraced = compiled(text)
     with Trace(GPT2, "*.pattern") as trace:
-        torch.testing.assert_close(compiled(text), plain)
+        torch.testing.assert_close(compiled(text), untraced)
     assert len(trace) == 2
     torch._dynamo.reset()
 
 
-def test_a_method_called_directly_is_traced_too():
+def test_a_method_other_than_forward_is_traced():
     translator = CASES["translator"].network
     with Trace(translator, "encoder.?") as trace:
         translator.encode(ids())
     assert list(trace) == ["encoder.0", "encoder.1"]
 
 
-def test_what_a_module_gives_that_is_no_tensor_passes_by():
+def test_outputs_that_are_not_tensors_are_not_recorded():
     lstm = nn.LSTM(4, 4, batch_first=True)
     with Trace(lstm) as trace:
         lstm(torch.randn(1, 3, 4))
     assert not trace.visits
 
 
-def test_without_a_trace_a_tap_gives_back_its_argument():
+def test_without_a_trace_a_tap_returns_its_argument():
     value = torch.ones(1)
     assert tap("x", value) is value
     assert not watched("x")
 
 
-def test_a_closed_trace_leaves_nothing_behind(monkeypatch):
-    """No hook on any module, and no tap that does more than give back its value."""
+def test_a_closed_trace_leaves_no_hooks_and_no_active_taps(monkeypatch):
     network = CASES["gpt2"].network
     with Trace(network, "*", edit={"blocks.0": lambda x: x}):
         network(ids())

@@ -143,7 +143,9 @@ def test_stream_yields_only_complete_characters(home):
 
 def test_unknown_options_and_unsupported_tasks_are_refused(home):
     model = load(home / "generate")
-    with pytest.raises(GlassError, match="no setting 'temprature'; did you mean 'temperature'"):
+    with pytest.raises(
+        GlassError, match="unknown setting 'temprature'; did you mean 'temperature'"
+    ):
         model.generate("x", temprature=1.0)
     with pytest.raises(GlassError, match="not trained to classify"):
         model.classify(["x"])
@@ -398,7 +400,7 @@ def test_check_data_reports_what_training_would_read(home, tmp_path):
     assert report["labels"] == {"x": 41, "y": 21}
     assert (report["duplicates"], report["same_text_other_label"]) == (2, 1)
     assert report["bad_rows"] == 1
-    assert report["first_bad"] == [f"{file}:64: 1 columns where there should be 2"]
+    assert report["first_bad"] == [f"{file}:64: expected 2 columns, got 1"]
     assert sum(report["split"].values()) == 62
     output = command("check-data", "classify", file, code=None)
     assert "1 bad rows; --skip-bad skips them" in output

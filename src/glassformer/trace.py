@@ -1,17 +1,16 @@
-"""See, and change, the values inside a model while it runs.
+"""Record and edit intermediate values of a network while it runs.
 
     with Trace(network, "*.pattern") as trace:
         network(ids)
     trace["blocks.0.attention.pattern"]  # b h t s
 
-A value is named where it is computed, with `tap`; its full name is the path of the module that is
-running plus the tap's own name. What a module returns has the module's path as its name, and what
-the whole network returns is `output`. What runs outside of the network is not seen. A module
-declares its taps, with their axes and formulas, as `taps`: `list_values` names all of them before
-anything runs.
+A module names a value where it computes it, with `tap`; the value's full name is the module's path
+plus the tap's name. A module's output is named by the module's path, and the network's output is
+`output`. Code that runs outside the network is not traced. A module declares its taps, with their
+axes and formulas, in its attribute `taps`; `list_values` lists all of them before anything runs.
 
-With no trace open a tap gives back its argument: no hooks, no copies, nothing for torch.compile to
-see. Several traces may be open, in one thread or in many; each sees what runs in its own thread.
+With no open trace, a tap returns its argument: no hooks, no copies, and nothing that torch.compile
+could see. Several traces may be open at once; each traces only its own thread.
 """
 
 import contextlib
@@ -29,48 +28,53 @@ from torch import Tensor, nn
 from glassformer.core.config import did_you_mean, from_dict
 from glassformer.core.errors import GlassError
 
-_open = 0  # traces, in all threads: a closed tap looks at nothing else
-_thread = threading.local()  # its `traces` are those that were opened in this thread
+_open = 0  # number of open traces in all threads; while it is 0, a tap checks nothing else
+_thread = threading.local()  # its attribute `traces` lists the open traces of this thread
 _lock = threading.Lock()
-_hooks: dict[int, tuple[int, list[Any]]] = {}  # how many traces look at a module, and its hooks
+_hooks: dict[int, tuple[int, list[Any]]] = {}  # id(module): number of traces, and its hooks
 
 
 def tap(name: str, value: Tensor) -> Tensor:
-    """Name an intermediate value. An open trace may record it, or give another in its place."""
+    """Name an intermediate value. An open trace may record it or replace it by another."""
     if _open:
-        for trace in _traces_here():
+        for trace in _thread_traces():
             value = trace.visit(name, value)
     return value
 
 
 def watched(*names: str) -> bool:
-    """Whether an open trace asks for any of these taps: fast code asks before it hides a value."""
-    return bool(_open) and any(trace.wants(name) for trace in _traces_here() for name in names)
+    """Whether an open trace records or edits any of these taps.
+
+    Fused kernels, which do not compute such values, check this first.
+    """
+    return bool(_open) and any(trace.wants(name) for trace in _thread_traces() for name in names)
 
 
-def _traces_here() -> "list[Trace]":
-    found: list[Trace] = getattr(_thread, "traces", [])
-    return found
+def _thread_traces() -> "list[Trace]":
+    traces: list[Trace] = getattr(_thread, "traces", [])
+    return traces
 
 
 @dataclass(frozen=True)
 class Tap:
-    """What a module says of a value that it names."""
+    """A module's declaration of a value that it names."""
 
-    axes: str  # a letter for each: "b h t s"
+    axes: str  # one letter per axis: "b h t s"
     formula: str = ""
 
 
 def list_values(network: nn.Module) -> dict[str, Tap | None]:
-    """Every value that a trace of a network can record, by its name; of what a module returns
-    nothing more is known."""
-    found: dict[str, Tap | None] = {}
+    """The name of every value that a trace can record, with its declaration.
+
+    Outputs of modules have no declaration (None).
+    """
+    values: dict[str, Tap | None] = {}
     for path, module in network.named_modules():
         taps: Mapping[str, Tap] = getattr(module, "taps", {})
-        found |= {f"{path}.{name}" if path else name: tap for name, tap in taps.items()}
+        values |= {f"{path}.{name}" if path else name: tap for name, tap in taps.items()}
         if not isinstance(module, nn.ModuleList):
-            found[path or "output"] = None
-    return found
+            values[path or "output"] = None
+    return values
 
 
 # --- edits ----------------------------------------------------------------------------------------
@@ -78,7 +82,7 @@ def list_values(network: nn.Module) -> dict[str, Tap | None]:
 
 @dataclass(frozen=True)
 class Zero:
-    """Nothing in place of a value, or of one head or one token of it."""
+    """Set a value, or its part for one head or one token, to zero."""
 
     head: int | None = None
     token: int | None = None
@@ -89,7 +93,7 @@ class Zero:
 
 @dataclass(frozen=True)
 class Scale:
-    """A multiple of a value, or of one head or one token of it."""
+    """Multiply a value, or its part for one head or one token, by a factor."""
 
     factor: float
     head: int | None = None
@@ -102,7 +106,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Replace:
-    """Another value, or a number, in place of a value, or of one head or one token of it."""
+    """Replace a value, or its part for one head or one token, by a tensor or a number."""
 
     value: Tensor | float
     head: int | None = None
@@ -111,8 +115,8 @@ class Replace:
     def __call__(self, value: Tensor, axes: str) -> Tensor:
         part, changed = select(value, axes, self.head, self.token), value.clone()
         if isinstance(self.value, Tensor) and self.value.shape != changed[part].shape:
-            shapes = f"{tuple(self.value.shape)} in place of {tuple(changed[part].shape)}"
-            raise ValueError(f"the edit gives the shape {shapes}")
+            expected, actual = tuple(changed[part].shape), tuple(self.value.shape)
+            raise ValueError(f"expected the shape {expected}, got {actual}")
         changed[part] = self.value
         return changed
 
@@ -122,52 +126,59 @@ Edit = Callable[[Tensor], Tensor] | Tensor | Zero | Scale | Replace
 
 
 def select(value: Tensor, axes: str, head: int | None, token: int | None) -> tuple[Any, ...]:
-    """The part of a value that belongs to a head and a token; the axes say where these are."""
+    """The index of the part of a value that belongs to a head, a token, or both.
+
+    `axes` names the axes of the value: h is that of the heads, t that of the tokens.
+    """
     names = axes.split() or [""] * value.ndim
     part: list[Any] = [slice(None)] * value.ndim
-    for axis, at in (("h", head), ("t", token)):
-        if at is None:
+    for axis, what, index in (("h", "head", head), ("t", "token", token)):
+        if index is None:
             continue
         if axis not in names:
-            what = {"h": "heads", "t": "tokens"}[axis]
-            raise ValueError(f"there are no {what} in a value whose axes are {axes or 'unknown'!r}")
+            raise ValueError(f"the value has no {what} axis; its axes are {axes or 'unknown'!r}")
         size = value.shape[names.index(axis)]
-        if not -size <= at < size:
-            raise ValueError(f"there is no {axis} {at} among {size}")
-        part[names.index(axis)] = at
+        if not -size <= index < size:
+            raise ValueError(f"{what} {index} is out of range: there are {size}")
+        part[names.index(axis)] = index
     return tuple(part)
 
 
 def parse_edit(data: Mapping[str, Any]) -> Zero | Scale | Replace:
-    """An edit as a page or a file gives it: {"kind": "zero", "head": 2}."""
+    """Build an edit from JSON-like data: {"kind": "zero", "head": 2}."""
     values = dict(data)
     kind = values.pop("kind", None)
     if kind not in EDITS:
-        raise GlassError(f"an edit is one of {', '.join(EDITS)}, not {kind!r}")
+        raise GlassError(f"the kind of an edit must be one of {', '.join(EDITS)}, got {kind!r}")
     if kind != "replace":
         edit: Zero | Scale = from_dict(EDITS[kind], values, "edit.")
         return edit
     if not values.keys() <= {field.name for field in fields(Replace)} or "value" not in values:
-        raise GlassError(f"replace takes a value, a head and a token, not {sorted(values)}")
+        raise GlassError(
+            f"replace needs a value, and optionally a head and a token; got {sorted(values)}"
+        )
     try:
         value = torch.tensor(values.pop("value"), dtype=torch.float32)
     except (TypeError, ValueError) as error:
-        raise GlassError(f"the value of an edit must be numbers: {error}") from None
-    place = from_dict(Zero, values, "edit.")
-    return Replace(value if value.ndim else float(value), place.head, place.token)
+        raise GlassError(f"the value of an edit must consist of numbers: {error}") from None
+    target = from_dict(Zero, values, "edit.")
+    return Replace(value if value.ndim else float(value), target.head, target.token)
 
 
 # --- the trace ------------------------------------------------------------------------------------
 
 
 class Trace(Mapping[str, Tensor]):
-    """Records the values whose names match a pattern, and passes others through an edit.
+    """A context manager that records and edits values; a mapping from name to recorded value.
 
-    Patterns are those of a shell: `*.pattern`, `blocks.?.attention.*`; without any, everything is
-    recorded that fits into `megabytes`. An edit is a function of the value, a tensor to put in its
-    place, or data: `Zero(head=2)`. With `gradients`, `gradient(name)` is the gradient that a
-    backward pass brings to a recorded value. A pattern that meets no value is warned of, unless
-    `allow_missing`.
+    Args:
+        patterns: names to record, with shell wildcards: `*.pattern`, `blocks.?.attention.*`.
+            Without patterns and edits, everything is recorded.
+        edit: an edit for each name or pattern: a function of the value, a tensor that replaces it,
+            or `Zero`, `Scale` or `Replace`.
+        megabytes: the limit of recorded values; later ones are dropped with a warning.
+        gradients: also record gradients, for `gradient(name)`.
+        allow_missing: do not warn about patterns that match no value.
     """
 
     def __init__(
@@ -182,52 +193,52 @@ class Trace(Mapping[str, Tensor]):
         self.network, self.edits = network, dict(edit or {})
         self.patterns = patterns if patterns or edit else ("*",)
         self.gradients, self.allow_missing = gradients, allow_missing
-        self.visits: dict[str, list[Tensor]] = {}  # a shared block or a decoding loop visits often
-        self.order: list[str] = []  # of all visits, as they came
-        self.names: set[str] = set()  # every name that came by, recorded or not
-        self.megabytes, self.used, self.full = megabytes, 0, False
-        self._gradients: dict[str, list[Tensor]] = {}  # of all visits, as they came back
-        self._paths: dict[int, str] = {}  # of modules, by their identity
-        self._path: list[str] = []  # the module that is running behind those that called it
-        self._fired: set[str] = set()  # the edits that met a value
-        self._axes: dict[str, Tap | None] | None = None
+        self.visits: dict[str, list[Tensor]] = {}  # several for a shared block or a decoding loop
+        self.order: list[str] = []  # the names of all recorded visits, in order
+        self.names: set[str] = set()  # every name seen, recorded or not
+        self.megabytes, self.used, self.full = megabytes, 0, False  # used: bytes
+        self._gradients: dict[str, list[Tensor]] = {}  # in the order of the backward pass
+        self._paths: dict[int, str] = {}  # id(module): its path
+        self._path: list[str] = []  # the stack of running modules, innermost last
+        self._applied: set[str] = set()  # the patterns of edits that matched a value
+        self._values: dict[str, Tap | None] | None = None
 
     def __enter__(self) -> "Trace":
         self._paths = {id(module): name for name, module in self.network.named_modules()}
         with contextlib.ExitStack() as stack:
-            if "torch._dynamo" in sys.modules:  # look at the code of a compiled model
+            if "torch._dynamo" in sys.modules:  # run a compiled network's original code
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             _hook(self.network)
             stack.callback(_unhook, self.network)
             self._closing = stack.pop_all()
-        _thread.traces = [*_traces_here(), self]
+        _thread.traces = [*_thread_traces(), self]
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
-        _thread.traces = [trace for trace in _traces_here() if trace is not self]
+        _thread.traces = [trace for trace in _thread_traces() if trace is not self]
         self._closing.close()
         self._path.clear()
         if error is not None:
             return
-        idle = [pattern for pattern in self.edits if pattern not in self._fired]
-        if idle:
-            near = did_you_mean(idle[0], self.names)
-            warnings.warn(f"the edit of {idle[0]!r} met no value{near}", stacklevel=2)
-        silent = idle or self.allow_missing or not self.names
-        for pattern in () if silent else self.patterns:
+        unused = [pattern for pattern in self.edits if pattern not in self._applied]
+        if unused:
+            hint = did_you_mean(unused[0], self.names)
+            warnings.warn(f"the edit of {unused[0]!r} matched no value{hint}", stacklevel=2)
+        skip_patterns = unused or self.allow_missing or not self.names
+        for pattern in () if skip_patterns else self.patterns:
             if not any(fnmatchcase(name, pattern) for name in self.names):
                 leaves = sorted({name.rpartition(".")[2] for name in self.names})
-                near = did_you_mean(pattern.rpartition(".")[2], leaves)
-                warnings.warn(f"the pattern {pattern!r} met no value{near}", stacklevel=2)
+                hint = did_you_mean(pattern.rpartition(".")[2], leaves)
+                warnings.warn(f"the pattern {pattern!r} matched no value{hint}", stacklevel=2)
 
     def __getitem__(self, name: str) -> Tensor:
-        """The value of the last visit; `visits` holds them all."""
+        """The value of the last visit; `visits` has all of them."""
         if name in self.visits:
             return self.visits[name][-1]
-        if name in self.names and self._records(name):
-            raise KeyError(f"{name!r} came after the trace was full: raise megabytes=")
+        if name in self.names and self._should_record(name):
+            raise KeyError(f"{name!r} was computed after the trace was full: increase megabytes=")
         if name in self.names:
-            raise KeyError(f"{name!r} was not asked for: give the trace a pattern that matches it")
+            raise KeyError(f"{name!r} was not recorded: pass a pattern that matches it to Trace")
         raise KeyError(f"no value is named {name!r}{did_you_mean(name, self.names)}")
 
     def __iter__(self) -> Iterator[str]:
@@ -237,73 +248,76 @@ class Trace(Mapping[str, Tensor]):
         return len(self.visits)
 
     def gradient(self, name: str) -> Tensor:
-        """What the backward pass brought to the last visit of a recorded value."""
+        """The gradient of a recorded value, at its last visit, from the backward pass."""
         if self._gradients.get(name):
             return self._gradients[name][0]
-        value = self[name]  # an error where there is no such value
+        value = self[name]  # raises if there is no such value
         if not self.gradients:
-            raise KeyError(f"no gradients were asked for: Trace(..., {name!r}, gradients=True)")
-        raise KeyError(f"no gradient came to {name!r} {tuple(value.shape)}: call backward first")
+            raise KeyError(f"no gradients were recorded: use Trace(..., {name!r}, gradients=True)")
+        raise KeyError(f"{name!r} {tuple(value.shape)} has no gradient: call backward first")
 
     def axes(self, name: str) -> str:
-        """The letters of a value's axes, as its module declares them; nothing if it does not."""
-        if self._axes is None:
-            self._axes = list_values(self.network)
-        found = self._axes.get(name)
-        return found.axes if found else ""
+        """The axes of a value as its module declares them, such as "b t d", or ""."""
+        if self._values is None:
+            self._values = list_values(self.network)
+        declaration = self._values.get(name)
+        return declaration.axes if declaration else ""
 
     def wants(self, name: str) -> bool:
-        """Whether the value is to be recorded or edited."""
+        """Whether the tap `name` of the running module is recorded or edited."""
         if not self._path:
             return False
-        full = self._full(name)
-        return self._records(full) or any(fnmatchcase(full, pattern) for pattern in self.edits)
+        name = self._full_name(name)
+        return self._should_record(name) or any(
+            fnmatchcase(name, pattern) for pattern in self.edits
+        )
 
     def visit(self, name: str, value: Tensor) -> Tensor:
+        """Edit and record a value of the running module; return it, edited or not."""
         if not self._path:
             return value
-        full = self._full(name)
-        self.names.add(full)
+        name = self._full_name(name)
+        self.names.add(name)
         for pattern, edit in self.edits.items():
-            if fnmatchcase(full, pattern):
-                self._fired.add(pattern)
-                value = self._changed(full, value, edit)
-        if self._records(full) and not self.full:
-            self._record(full, value)
+            if fnmatchcase(name, pattern):
+                self._applied.add(pattern)
+                value = self._apply_edit(name, value, edit)
+        if self._should_record(name) and not self.full:
+            self._record(name, value)
         return value
 
-    def _record(self, full: str, value: Tensor) -> None:
+    def _record(self, name: str, value: Tensor) -> None:
         if self.used + value.nbytes > self.megabytes * 1e6:
             self.full = True
             warnings.warn(
-                f"the trace is full: {full} ({value.nbytes / 1e6:.1f} MB) and what follows is not "
-                f"recorded; ask for fewer names or give it more than megabytes={self.megabytes:g}",
+                f"the trace is full: {name} ({value.nbytes / 1e6:.1f} MB) and later values are not "
+                f"recorded; record fewer names, or increase megabytes={self.megabytes:g}",
                 stacklevel=2,
             )
             return
         self.used += value.nbytes
-        self.visits.setdefault(full, []).append(value.detach())
-        self.order.append(full)
+        self.visits.setdefault(name, []).append(value.detach())
+        self.order.append(name)
         if self.gradients and value.requires_grad:
-            keep = self._gradients.setdefault(full, []).append
-            value.register_hook(lambda gradient: keep(gradient.detach()))  # type: ignore[no-untyped-call]
+            append = self._gradients.setdefault(name, []).append
+            value.register_hook(lambda gradient: append(gradient.detach()))  # type: ignore[no-untyped-call]
 
-    def _changed(self, full: str, value: Tensor, edit: Edit) -> Tensor:
+    def _apply_edit(self, name: str, value: Tensor, edit: Edit) -> Tensor:
         if isinstance(edit, Zero | Scale | Replace):
             try:
-                return edit(value, self.axes(full))
+                return edit(value, self.axes(name))
             except ValueError as error:
-                raise ValueError(f"the edit of {full}: {error}") from None
+                raise ValueError(f"the edit of {name}: {error}") from None
         changed = edit if isinstance(edit, Tensor) else edit(value)
         if not isinstance(changed, Tensor):
-            raise ValueError(f"the edit of {full} gives {changed!r}, not a tensor")
+            raise ValueError(f"the edit of {name}: expected a tensor, got {changed!r}")
         if changed.shape != value.shape:
-            shapes = f"{tuple(changed.shape)} in place of {tuple(value.shape)}"
-            raise ValueError(f"the edit of {full} gives the shape {shapes}")
+            expected, actual = tuple(value.shape), tuple(changed.shape)
+            raise ValueError(f"the edit of {name}: expected the shape {expected}, got {actual}")
         return changed
 
-    def _records(self, full: str) -> bool:
-        return any(fnmatchcase(full, pattern) for pattern in self.patterns)
+    def _should_record(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
 
     def _enter(self, module: nn.Module) -> None:
         if (path := self._paths.get(id(module))) is not None:
@@ -317,15 +331,15 @@ class Trace(Mapping[str, Tensor]):
         finally:
             self._path.pop()
 
-    def _full(self, name: str) -> str:
+    def _full_name(self, name: str) -> str:
         return ".".join(part for part in (self._path[-1], name) if part) or "output"
 
 
 def _hook(network: nn.Module) -> None:
-    """Let every module of a network tell when it runs, as long as a trace looks at it.
+    """Add hooks to every module of a network, so that traces know which module is running.
 
-    Hooks stand once on a module that several traces look at; each call goes to the traces of the
-    thread in which it happens.
+    A module has one pair of hooks, however many traces are open; its hooks call the traces of the
+    current thread.
     """
     global _open
     with _lock:
@@ -333,8 +347,8 @@ def _hook(network: nn.Module) -> None:
         for module in network.modules():
             count, hooks = _hooks.get(id(module), (0, []))
             if not count:
-                leave = module.register_forward_hook(_module_leaves, always_call=True)
-                hooks = [module.register_forward_pre_hook(_module_enters), leave]
+                leave = module.register_forward_hook(_leave_module, always_call=True)
+                hooks = [module.register_forward_pre_hook(_enter_module), leave]
             _hooks[id(module)] = (count + 1, hooks)
 
 
@@ -351,12 +365,12 @@ def _unhook(network: nn.Module) -> None:
                 hook.remove()
 
 
-def _module_enters(module: nn.Module, _args: object) -> None:
-    for trace in _traces_here():
+def _enter_module(module: nn.Module, _args: object) -> None:
+    for trace in _thread_traces():
         trace._enter(module)
 
 
-def _module_leaves(module: nn.Module, _args: object, output: object) -> object:
-    for trace in _traces_here():
+def _leave_module(module: nn.Module, _args: object, output: object) -> object:
+    for trace in _thread_traces():
         output = trace._leave(module, output)
     return output

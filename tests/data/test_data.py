@@ -19,7 +19,7 @@ from glassformer.data.batches import (
     sample_windows,
 )
 from glassformer.data.files import (
-    LONGEST,
+    MAX_LINE_LENGTH,
     BadRowPolicy,
     IgnoreBadRows,
     file_type,
@@ -47,7 +47,7 @@ def write(path, content):
 # --- files ----------------------------------------------------------------------------------------
 
 
-def test_marks_and_line_ends_of_windows_are_taken_away(tmp_path):
+def test_byte_order_marks_and_windows_line_ends_are_removed(tmp_path):
     file = write(tmp_path / "a.txt", b"\xef\xbb\xbfone\r\ntwo\nthree")
     assert list(read_lines(file, BadRowPolicy())) == [
         (f"{file}:1", "one\n"),
@@ -59,24 +59,28 @@ def test_marks_and_line_ends_of_windows_are_taken_away(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"good\nb\xffd\n", r"a.txt:2: not UTF-8; mend it"),
-        (b"good\nb\0d\n", r"a.txt:2: a NUL character"),
-        (b"x" * (LONGEST + 5) + b"\ngood\n", r"a.txt:1: the line is longer than 10 million"),
+        (b"good\nb\xffd\n", r"a.txt:2: the line is not valid UTF-8; fix it, or skip such rows"),
+        (b"good\nb\0d\n", r"a.txt:2: the line has a NUL character"),
+        (
+            b"x" * (MAX_LINE_LENGTH + 5) + b"\ngood\n",
+            r"a.txt:1: the line is longer than 10 million",
+        ),
     ],
+    ids=["not UTF-8", "NUL character", "too long"],
 )
-def test_bad_lines_are_named_or_noted(tmp_path, content, message):
+def test_bad_lines_raise_an_error_or_are_logged(tmp_path, content, message):
     file, log = write(tmp_path / "a.txt", content), tmp_path / "skipped.jsonl"
     with pytest.raises(GlassError, match=message):
         list(read_lines(file, BadRowPolicy()))
     on_bad_row = BadRowPolicy(log)
     assert [text for _, text in read_lines(file, on_bad_row)] == ["good\n"]
     assert on_bad_row.count == 1
-    noted = json.loads(log.read_text())
-    assert noted["location"].startswith(str(file))
+    entry = json.loads(log.read_text())
+    assert entry["location"].startswith(str(file))
     assert [text for _, text in read_lines(file, IgnoreBadRows())] == ["good\n"]
 
 
-def test_packed_files_are_read_and_damaged_ones_named(tmp_path):
+def test_compressed_files_are_read_and_truncated_ones_refused(tmp_path):
     text = "one\ntwo\n" * 1000
     write(tmp_path / "a.txt.gz", gzip.compress(text.encode()))
     write(tmp_path / "b.txt.xz", lzma.compress(text.encode()))
@@ -84,7 +88,7 @@ def test_packed_files_are_read_and_damaged_ones_named(tmp_path):
         assert "".join(t for _, t in read_lines(tmp_path / name, BadRowPolicy())) == text
         content = (tmp_path / name).read_bytes()
         write(tmp_path / name, content[: len(content) // 2])
-        with pytest.raises(GlassError, match=f"{name} is damaged"):
+        with pytest.raises(GlassError, match=f"{name} is corrupted"):
             list(read_lines(tmp_path / name, BadRowPolicy()))
     assert file_type(tmp_path / "x.csv.gz") == ".csv"
 
@@ -99,34 +103,34 @@ def test_packed_files_are_read_and_damaged_ones_named(tmp_path):
         ("e.json", '[{"text": "one, two", "label": "x"}, {"text": "three", "label": "y"}]'),
     ],
 )
-def test_tables_of_every_kind_hold_the_same(tmp_path, name, content):
-    read = [row.values for row in read_rows(write(tmp_path / name, content), BadRowPolicy())]
-    assert read == [{"text": "one, two", "label": "x"}, {"text": "three", "label": "y"}]
+def test_every_table_format_gives_the_same_rows(tmp_path, name, content):
+    rows = [row.values for row in read_rows(write(tmp_path / name, content), BadRowPolicy())]
+    assert rows == [{"text": "one, two", "label": "x"}, {"text": "three", "label": "y"}]
 
 
-def test_a_table_without_header_numbers_its_columns(tmp_path):
+def test_columns_of_a_table_without_header_are_numbered(tmp_path):
     file = write(tmp_path / "a.tsv", 'Hi.\t你好。\n"Quoted" text\t引用\n')
-    read = [row.values for row in read_rows(file, BadRowPolicy())]
-    assert read == [{"1": "Hi.", "2": "你好。"}, {"1": '"Quoted" text', "2": "引用"}]
+    rows = [row.values for row in read_rows(file, BadRowPolicy())]
+    assert rows == [{"1": "Hi.", "2": "你好。"}, {"1": '"Quoted" text', "2": "引用"}]
     assert guess_separator(write(tmp_path / "b.csv", "a|b|c\nd|e|f\n")) == "|"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "text,label\na,b\nc\n", "a.csv:3: 1 columns where there should be 2"),
-        ("a.jsonl", '{"a": 1}\n{"a": \n', r"a.jsonl:2: not JSON"),
-        ("a.jsonl", "[1]\n", "a.jsonl:1: not a record"),
-        ("a.json", '{"a": 1}', "is not a list of records"),
-        ("a.json", "[1,", "is not JSON"),
+        ("a.csv", "text,label\na,b\nc\n", "a.csv:3: expected 2 columns, got 1"),
+        ("a.jsonl", '{"a": 1}\n{"a": \n', r"a.jsonl:2: the line is not valid JSON"),
+        ("a.jsonl", "[1]\n", "a.jsonl:1: the record is not a JSON object"),
+        ("a.json", '{"a": 1}', "is not a list of objects"),
+        ("a.json", "[1,", "is not valid JSON"),
     ],
 )
-def test_ragged_rows_and_wrong_json_are_named(tmp_path, name, content, message):
+def test_ragged_rows_and_invalid_json_are_refused(tmp_path, name, content, message):
     with pytest.raises(GlassError, match=message):
         list(read_rows(write(tmp_path / name, content), BadRowPolicy()))
 
 
-# --- labelled texts and pairs ---------------------------------------------------------------------
+# --- labeled texts and pairs ----------------------------------------------------------------------
 
 
 def test_columns_are_guessed_by_name_and_by_content(tmp_path):
@@ -134,10 +138,11 @@ def test_columns_are_guessed_by_name_and_by_content(tmp_path):
     named = write(tmp_path / "a.csv", "id,sentiment,review\n" + body)
     guess = guess_columns(peek_rows((named,), None), (), None)
     assert (guess.text, guess.label) == (("review",), "sentiment")
-    nameless = write(tmp_path / "b.csv", body)
-    guess = guess_columns(peek_rows((nameless,), None), (), None)
+    without_header = write(tmp_path / "b.csv", body)
+    guess = guess_columns(peek_rows((without_header,), None), (), None)
     assert (guess.text, guess.label) == (("3",), "2")
-    with pytest.raises(GlassError, match="no column 'txt'; there are id, sentiment, review"):
+    message = "unknown column 'txt'; the columns are id, sentiment, review"
+    with pytest.raises(GlassError, match=message):
         guess_columns(peek_rows((named,), None), ("txt",), None)
     pairs = write(
         tmp_path / "c.csv", "premise,hypothesis,label\n" + "a b,c d,yes\ne f,g h,no\n" * 4
@@ -145,27 +150,27 @@ def test_columns_are_guessed_by_name_and_by_content(tmp_path):
     assert guess_columns(peek_rows((pairs,), None), (), None).text == ("premise", "hypothesis")
 
 
-def test_of_the_columns_with_few_values_that_with_the_fewest_is_the_label(tmp_path):
+def test_the_column_with_the_fewest_values_is_guessed_as_label(tmp_path):
     body = "".join(f"{i % 5},{i % 2},some words and {i}\n" for i in range(40))
     file = write(tmp_path / "a.csv", "stars,kind,text\n" + body)
     guess = guess_columns(peek_rows((file,), None), (), None)
     assert (guess.text, guess.label) == (("text",), "kind")
 
 
-def test_a_folder_is_a_table_whose_folders_are_labels(tmp_path):
+def test_the_subfolders_of_a_folder_are_its_labels(tmp_path):
     for part in ("train", "test"):
         for label in ("pos", "neg", "unsup"):
             folder = tmp_path / "acl" / part / label
             folder.mkdir(parents=True)
             write(folder / "1.txt", f"{part} {label}")
-    read = [row.values for row in read_table_rows((tmp_path / "acl",), BadRowPolicy(), None)]
-    assert read == [
+    rows = [row.values for row in read_table_rows((tmp_path / "acl",), BadRowPolicy(), None)]
+    assert rows == [
         {"text": "train neg", "label": "neg"},
         {"text": "train pos", "label": "pos"},
     ]
 
 
-def test_aligned_files_must_have_equally_many_lines(tmp_path):
+def test_aligned_files_must_have_the_same_number_of_lines(tmp_path):
     a, b = write(tmp_path / "a", "1\n2\n"), write(tmp_path / "b", "x\ny\n")
     assert [pair[1:] for pair in read_aligned_lines(a, b, BadRowPolicy())] == [
         ("1", "x"),
@@ -176,7 +181,7 @@ def test_aligned_files_must_have_equally_many_lines(tmp_path):
         list(read_aligned_lines(a, b, BadRowPolicy()))
 
 
-def test_one_label_is_nothing_to_learn():
+def test_too_few_or_too_many_labels_are_refused():
     from collections import Counter
 
     assert check_labels(Counter(b=2, a=1)) == ["a", "b"]
@@ -190,33 +195,33 @@ def test_one_label_is_nothing_to_learn():
 
 
 @pytest.mark.parametrize("vocab", [100, 100_000])
-def test_a_store_gives_back_what_was_written(tmp_path, vocab):
+def test_a_store_returns_the_written_sequences(tmp_path, vocab):
     writer = StoreWriter(tmp_path / "x.ids", vocab)
-    written = [[1, 2, 3], [], [vocab - 1], list(range(50))]
-    for ids in written:
+    sequences = [[1, 2, 3], [], [vocab - 1], list(range(50))]
+    for ids in sequences:
         writer.add(ids)
     store = writer.close()
-    assert [store[i].tolist() for i in range(len(store))] == written
+    assert [store[i].tolist() for i in range(len(store))] == sequences
     assert store.lengths.tolist() == [3, 0, 1, 50]
     assert store.flat.dtype == (np.uint16 if vocab <= 2**16 else np.uint32)
-    assert Store(tmp_path / "x.ids", vocab).flat.tolist() == [i for ids in written for i in ids]
+    assert Store(tmp_path / "x.ids", vocab).flat.tolist() == [i for ids in sequences for i in ids]
     assert store.read(1, 3).tolist() == store.flat[1:3].tolist()
 
 
-def test_windows_are_stretches_of_the_text_and_depend_only_on_seed_and_step(tmp_path):
+def test_windows_are_contiguous_and_depend_only_on_seed_and_step(tmp_path):
     writer = StoreWriter(tmp_path / "x.ids", 1000)
     writer.add(range(500))
     store = writer.close()
-    some = sample_windows(store, seed=1, step=7, batch=20, length=9)
-    assert torch.equal(some[:, 1:], some[:, :-1] + 1)
-    assert torch.equal(some, sample_windows(store, 1, 7, 20, 9))
-    assert not torch.equal(some, sample_windows(store, 1, 8, 20, 9))
-    assert not torch.equal(some, sample_windows(store, 2, 7, 20, 9))
+    windows = sample_windows(store, seed=1, step=7, batch=20, length=9)
+    assert torch.equal(windows[:, 1:], windows[:, :-1] + 1)
+    assert torch.equal(windows, sample_windows(store, 1, 7, 20, 9))
+    assert not torch.equal(windows, sample_windows(store, 1, 8, 20, 9))
+    assert not torch.equal(windows, sample_windows(store, 2, 7, 20, 9))
     starts = torch.cat([sample_windows(store, 0, s, 50, 9)[:, 0] for s in range(100)])
     assert (starts.min(), starts.max()) == (0, 491)
 
 
-def test_every_example_comes_once_in_an_epoch():
+def test_every_example_occurs_once_per_epoch():
     lengths = np.random.default_rng(0).integers(1, 60, 500)
     buckets = Buckets(lengths, 512, seed=3)
     for epoch in range(3):
@@ -226,61 +231,61 @@ def test_every_example_comes_once_in_an_epoch():
     first = [buckets.at(i).tolist() for i in range(len(buckets))]
     second = [buckets.at(i).tolist() for i in range(len(buckets), 2 * len(buckets))]
     assert sorted(map(sorted, first)) != sorted(map(sorted, second))
-    real = sum(int(lengths[b].sum()) for b in first)
-    full = sum(int(lengths[b].max() * len(b)) for b in first)
-    assert real / full > 0.85  # little is padding
+    tokens = sum(int(lengths[b].sum()) for b in first)
+    padded = sum(int(lengths[b].max() * len(b)) for b in first)
+    assert tokens / padded > 0.85
 
 
-def test_a_group_holds_no_more_than_it_may():
+def test_groups_do_not_exceed_the_token_limit():
     lengths = np.array([5, 1, 3, 100, 2])
     for batch in group_by_tokens(np.argsort(lengths), lengths, 10):
         assert len(batch) == 1 or lengths[batch].max() * len(batch) <= 10
 
 
-def test_a_part_is_always_the_same_and_from_everywhere():
-    part = choose_examples(1000, 100)
-    assert len(set(part.tolist())) == 100
-    assert part.min() < 100
-    assert part.max() > 900
-    assert part.tolist() == choose_examples(1000, 100).tolist()
+def test_chosen_examples_are_always_the_same_and_spread_over_the_data():
+    chosen = choose_examples(1000, 100)
+    assert len(set(chosen.tolist())) == 100
+    assert chosen.min() < 100
+    assert chosen.max() > 900
+    assert chosen.tolist() == choose_examples(1000, 100).tolist()
     assert choose_examples(5, None).tolist() == choose_examples(5, 9).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_padding_is_marked():
+def test_keep_is_false_at_padding():
     ids, keep = pad_rows([np.array([1, 2]), np.array([3])])
     assert ids.tolist() == [[1, 2], [3, 0]]
     assert keep.tolist() == [[True, True], [True, False]]
 
 
-def test_equal_texts_stay_on_one_side():
-    parts = [is_held_out(f"text {i}", seed=0) for i in range(5000)]
-    assert 0.08 < np.mean(parts) < 0.12
-    assert parts == [is_held_out(f"text {i}", seed=0) for i in range(5000)]
-    assert parts != [is_held_out(f"text {i}", seed=1) for i in range(5000)]
+def test_the_split_depends_only_on_text_and_seed():
+    held_out = [is_held_out(f"text {i}", seed=0) for i in range(5000)]
+    assert 0.08 < np.mean(held_out) < 0.12
+    assert held_out == [is_held_out(f"text {i}", seed=0) for i in range(5000)]
+    assert held_out != [is_held_out(f"text {i}", seed=1) for i in range(5000)]
 
 
 # --- corpus ---------------------------------------------------------------------------------------
 
 
-def test_the_last_tenth_is_kept_and_no_character_is_cut(tmp_path):
+def test_the_last_tenth_is_held_out_and_no_character_is_split(tmp_path):
     text = "机器学习 and 😀 more\n" * 400
     file = write(tmp_path / "a.txt", text)
-    content = lambda: corpus.texts((file,), BadRowPolicy())
-    extent = corpus.summarize_corpus(content())
-    assert extent.bytes == len(text.encode())
+    read = lambda: corpus.texts((file,), BadRowPolicy())
+    summary = corpus.summarize_corpus(read())
+    assert summary.bytes == len(text.encode())
     tokenizer = Bytes()
-    parts = corpus.split_at_byte(content(), round(extent.bytes * 0.9))
-    facts = corpus.encode_corpus(
-        parts, tokenizer, tmp_path, ProgressBar(NullReporter(), "", extent.bytes)
+    chunks = corpus.split_at_byte(read(), round(summary.bytes * 0.9))
+    counts = corpus.encode_corpus(
+        chunks, tokenizer, tmp_path, ProgressBar(NullReporter(), "", summary.bytes)
     )
     train, valid = (Store(tmp_path / f"{name}.ids", 256) for name in ("train", "valid"))
-    both = [tokenizer.decode(store.flat.tolist()) for store in (train, valid)]
-    assert "".join(both) == text
-    assert facts["valid_bytes"] == pytest.approx(extent.bytes / 10, abs=4)
-    assert facts["valid_tokens"] == len(valid.flat)
+    decoded = [tokenizer.decode(store.flat.tolist()) for store in (train, valid)]
+    assert "".join(decoded) == text
+    assert counts["valid_bytes"] == pytest.approx(summary.bytes / 10, abs=4)
+    assert counts["valid_tokens"] == len(valid.flat)
 
 
-def test_text_comes_from_folders_and_columns_too(tmp_path):
+def test_text_is_read_from_folders_and_columns(tmp_path):
     folder = tmp_path / "f"
     folder.mkdir()
     write(folder / "b.txt", "second\n")
@@ -289,7 +294,7 @@ def test_text_comes_from_folders_and_columns_too(tmp_path):
     table = write(tmp_path / "t.jsonl", '{"id": "1", "text": "a long text"}\n')
     assert corpus.guess_column((folder, table)) == "text"
     assert "".join(corpus.texts((table,), BadRowPolicy(), "text")) == "a long text\n"
-    with pytest.raises(GlassError, match="no column 'x'; have id, text"):
+    with pytest.raises(GlassError, match="unknown column 'x'; the columns are id, text"):
         list(corpus.texts((table,), BadRowPolicy(), "x"))
     with pytest.raises(GlassError, match="the files are empty"):
         corpus.summarize_corpus(corpus.texts((write(tmp_path / "e.txt", ""),), BadRowPolicy()))
@@ -298,8 +303,8 @@ def test_text_comes_from_folders_and_columns_too(tmp_path):
 # --- samples --------------------------------------------------------------------------------------
 
 
-def test_numbers_are_said_right():
-    said = {
+def test_numbers_are_written_correctly_in_chinese_and_english():
+    expected = {
         0: ("零", "zero"),
         10: ("十", "ten"),
         15: ("十五", "fifteen"),
@@ -312,44 +317,44 @@ def test_numbers_are_said_right():
         100_000: ("十万", "one hundred thousand"),
         340_021: ("三十四万零二十一", "three hundred forty thousand twenty-one"),
     }
-    for n, both in said.items():
-        assert (sample.chinese(n), sample.english(n)) == both
-    for n in range(0, 100_000, 7):  # what is said can be understood again
-        assert understood(sample.chinese(n)) == n
+    for n, pair in expected.items():
+        assert (sample.chinese(n), sample.english(n)) == pair
+    for n in range(0, 100_000, 7):
+        assert parse_chinese(sample.chinese(n)) == n
 
 
-def understood(text):
+def parse_chinese(text):
     total = section = digit = 0
-    for sign in text:
-        if sign in sample.DIGITS:
-            digit = sample.DIGITS.index(sign)
-        elif sign == "万":
+    for character in text:
+        if character in sample.DIGITS:
+            digit = sample.DIGITS.index(character)
+        elif character == "万":
             total, section, digit = (total + section + digit) * 10_000, 0, 0
         else:
-            section += (digit or 1) * {"十": 10, "百": 100, "千": 1000}[sign]
+            section += (digit or 1) * {"十": 10, "百": 100, "千": 1000}[character]
             digit = 0
     return total + section + digit
 
 
-def test_samples_are_the_same_each_time_and_pairs_come_once():
+def test_samples_are_deterministic_and_pairs_are_distinct():
     pairs = list(sample.numbers(500))
     assert len(set(pairs)) == 500
     assert pairs == list(sample.numbers(500))
-    some = list(sample.passages(20))
-    assert some == list(sample.passages(20))
-    labels = [label for _, label, _ in some]
+    passages = list(sample.passages(20))
+    assert passages == list(sample.passages(20))
+    labels = [label for _, label, _ in passages]
     assert all(labels.count(package) == 20 for package in sample.PACKAGES)
-    assert all(3 <= text.count("\n") + 1 <= 8 for text, _, _ in some)
+    assert all(3 <= text.count("\n") + 1 <= 8 for text, _, _ in passages)
 
 
-def test_documentation_repeats_no_paragraph():
+def test_no_paragraph_of_the_documentation_is_repeated():
     text = "".join(sample.documentation())
     paragraphs = [p for p in text.split("\n\n") if p]
     assert len(paragraphs) == len(set(paragraphs))
     assert 300_000 < len(text) < 600_000
 
 
-def test_parquet_is_a_table_like_any_other(tmp_path):
+def test_parquet_files_are_read_as_tables(tmp_path):
     import pyarrow as arrow
     from pyarrow import parquet
 
@@ -359,12 +364,12 @@ def test_parquet_is_a_table_like_any_other(tmp_path):
         {"text": "one", "label": "1"}, {"text": "", "label": "0"}, {"text": "三", "label": "1"}
     ]  # fmt: skip
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(GlassError, match=r"a\.parquet is damaged"):
+    with pytest.raises(GlassError, match=r"a\.parquet is corrupted"):
         list(read_rows(file, BadRowPolicy()))
 
 
-def test_texts_on_both_sides_of_a_split_are_counted():
-    overlap = LeakCounter()
+def test_validation_texts_that_are_also_training_texts_are_counted():
+    leaks = LeakCounter()
     for part, text in (
         ("train", "a"),
         ("train", "b"),
@@ -372,5 +377,5 @@ def test_texts_on_both_sides_of_a_split_are_counted():
         ("valid", "c"),
         ("valid", "a"),
     ):
-        overlap.add(part, text)
-    assert overlap.count() == 2
+        leaks.add(part, text)
+    assert leaks.count() == 2

@@ -1,4 +1,4 @@
-"""Data that is damaged, hostile or merely careless: named in one line, and no row lost silently."""
+"""Corrupted, hostile or sloppy data is refused in one line, and no row is lost silently."""
 
 import csv
 import gzip
@@ -35,34 +35,34 @@ def write(path, content):
     return path
 
 
-def texts(file, on_bad_row=None):
+def read_texts(file, on_bad_row=None):
     return [row.values["text"] for row in read_rows(file, on_bad_row or BadRowPolicy())]
 
 
-# --- damaged files --------------------------------------------------------------------------------
+# --- corrupted files ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
-def test_a_packed_file_that_is_damaged_in_its_middle_is_named(tmp_path, pack):
-    content = bytearray(pack(os.urandom(50_000) + b"\n"))
-    for at in range(20_000, 20_050):
-        content[at] ^= 0xFF
-    name = "a.txt.gz" if pack is gzip.compress else "a.txt.xz"
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
+def test_a_corrupted_compressed_file_is_refused(tmp_path, compress):
+    content = bytearray(compress(os.urandom(50_000) + b"\n"))
+    for i in range(20_000, 20_050):
+        content[i] ^= 0xFF
+    name = "a.txt.gz" if compress is gzip.compress else "a.txt.xz"
     with pytest.raises(GlassError, match=f"{name}"):
         list(read_lines(write(tmp_path / name, bytes(content)), IgnoreBadRows()))
 
 
 @pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
-def test_lines_may_end_as_on_any_system(tmp_path, end):
+def test_line_ends_of_every_system_are_supported(tmp_path, end):
     file = write(tmp_path / "a.csv", end.join(["text,label", "one,x", "two,y", ""]))
-    assert texts(file) == ["one", "two"]
+    assert read_texts(file) == ["one", "two"]
     assert [row.location for row in read_rows(file, BadRowPolicy())] == [f"{file}:2", f"{file}:3"]
 
 
-def test_a_return_inside_a_line_is_part_of_it(tmp_path):
-    """Files that translate each other stay aligned, whatever stands in their lines."""
-    one = write(tmp_path / "a", "a\rb\nc\r\nd\n")
-    assert [text for _, text in read_lines(one, BadRowPolicy())] == ["a\rb\n", "c\n", "d\n"]
+def test_a_carriage_return_inside_a_line_does_not_end_it(tmp_path):
+    """Otherwise aligned files could get out of step."""
+    file = write(tmp_path / "a", "a\rb\nc\r\nd\n")
+    assert [text for _, text in read_lines(file, BadRowPolicy())] == ["a\rb\n", "c\n", "d\n"]
 
 
 @pytest.mark.parametrize(
@@ -71,31 +71,31 @@ def test_a_return_inside_a_line_is_part_of_it(tmp_path):
         ("[" * 200_000, "recursion"),
         ('{"text": ' + "9" * 10_000 + "}", "4300"),
     ],
-    ids=["deep", "long"],
+    ids=["deep nesting", "long number"],
 )
-def test_json_that_is_none_is_a_bad_row(tmp_path, record, reason):
+def test_invalid_json_is_a_bad_row(tmp_path, record, reason):
     file = write(tmp_path / "a.jsonl", '{"text": "one"}\n' + record + '\n{"text": "two"}\n')
-    with pytest.raises(GlassError, match=rf"a\.jsonl:2: not JSON \(.*{reason}"):
-        texts(file)
+    with pytest.raises(GlassError, match=rf"a\.jsonl:2: the line is not valid JSON \(.*{reason}"):
+        read_texts(file)
     on_bad_row = BadRowPolicy(tmp_path / "skipped.jsonl")
-    assert texts(file, on_bad_row) == ["one", "two"]
+    assert read_texts(file, on_bad_row) == ["one", "two"]
     assert on_bad_row.count == 1
-    with pytest.raises(GlassError, match=rf"a\.json is not JSON: .*{reason}"):
-        texts(write(tmp_path / "a.json", f"[{record}]"))
+    with pytest.raises(GlassError, match=rf"a\.json is not valid JSON: .*{reason}"):
+        read_texts(write(tmp_path / "a.json", f"[{record}]"))
 
 
-@pytest.mark.parametrize("wrong", ["NaN", "-Infinity", "1e999", "null"])
-def test_what_is_no_number_is_no_class(tmp_path, wrong):
-    rows = [f'{{"text": "t{i}", "label": {wrong if i == 3 else i % 2}}}' for i in range(9)]
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", "null"])
+def test_a_label_that_is_null_or_not_finite_is_empty(tmp_path, value):
+    rows = [f'{{"text": "t{i}", "label": {value if i == 3 else i % 2}}}' for i in range(9)]
     report = check("classify", DataRequest(files=(write(tmp_path / "a.jsonl", "\n".join(rows)),)))
     assert report["bad_reasons"] == {"the label is empty": 1}
     assert set(report["labels"]) == {"0", "1"}
-    other = write(tmp_path / "b.json", f'[{{"text": "a", "label": "x", "score": {wrong}}}]')
-    assert texts(other) == ["a"]
+    other = write(tmp_path / "b.json", f'[{{"text": "a", "label": "x", "score": {value}}}]')
+    assert read_texts(other) == ["a"]
 
 
 @pytest.mark.parametrize("separator", ["xx", "", "\n", '"'])
-def test_a_separator_is_one_character(separator):
+def test_a_separator_must_be_one_character(separator):
     with pytest.raises(GlassError, match="the separator must be one character"):
         DataOptions(separator=separator)
     assert DataOptions(separator=";").separator == ";"
@@ -104,41 +104,41 @@ def test_a_separator_is_one_character(separator):
 # --- quotation marks ------------------------------------------------------------------------------
 
 
-def table(previous_ids, stray, after):
-    body = [*(f"good {i},pos" for i in range(previous_ids)), stray]
-    return "\n".join(["text,label", *body, *(f"fine {i},neg" for i in range(after))]) + "\n"
+def make_table(n_before, bad_row, n_after):
+    rows = [*(f"good {i},pos" for i in range(n_before)), bad_row]
+    return "\n".join(["text,label", *rows, *(f"fine {i},neg" for i in range(n_after))]) + "\n"
 
 
 @pytest.mark.parametrize("tail", ["", 'last "one",pos\n', '"last",pos\n', 'x",pos\n'])
-def test_a_stray_quotation_mark_spoils_its_own_line_and_no_other(tmp_path, tail):
-    file = write(tmp_path / "a.csv", table(3, '"tis the season,pos', 40) + tail)
+def test_a_stray_quotation_mark_makes_only_its_own_line_a_bad_row(tmp_path, tail):
+    file = write(tmp_path / "a.csv", make_table(3, '"tis the season,pos', 40) + tail)
     with pytest.raises(GlassError, match=r"a\.csv:5: a quotation mark is opened here"):
-        texts(file)
+        read_texts(file)
     on_bad_row = BadRowPolicy(tmp_path / "skipped.jsonl")
-    read = texts(file, on_bad_row)
-    assert read[:43] == [f"good {i}" for i in range(3)] + [f"fine {i}" for i in range(40)]
+    texts = read_texts(file, on_bad_row)
+    assert texts[:43] == [f"good {i}" for i in range(3)] + [f"fine {i}" for i in range(40)]
     assert on_bad_row.count == 1
     assert check("classify", DataRequest(files=(file,)))["bad_rows"] == 1
 
 
-def test_a_stray_quotation_mark_that_ends_soon_is_found_too(tmp_path):
+def test_a_stray_quotation_mark_closed_in_a_later_row_is_detected(tmp_path):
     rows = ['"good,pos', "fine,neg", "meh,neg", 'screen 5",pos', "so so,neg"]
     on_bad_row = BadRowPolicy(tmp_path / "skipped.jsonl")
-    assert texts(write(tmp_path / "a.csv", "\n".join(["text,label", *rows])), on_bad_row) == [
+    assert read_texts(write(tmp_path / "a.csv", "\n".join(["text,label", *rows])), on_bad_row) == [
         "fine", "meh", 'screen 5"', "so so",
     ]  # fmt: skip
     assert on_bad_row.count == 1
 
 
-def test_texts_of_several_lines_are_still_one_cell(tmp_path):
+def test_a_quoted_text_of_several_lines_is_one_cell(tmp_path):
     poem = "\n".join(f"line {i}, of a poem, with commas" for i in range(30))
     letter = "Dear all,\nthanks.\n\nYours,\nme"
     out = io.StringIO()
     csv.writer(out).writerows([["text", "label"], [poem, "a"], [letter, "b"], ['say "hi"', "a"]])
-    assert texts(write(tmp_path / "a.csv", out.getvalue())) == [poem, letter, 'say "hi"']
+    assert read_texts(write(tmp_path / "a.csv", out.getvalue())) == [poem, letter, 'say "hi"']
 
 
-def test_texts_of_several_lines_are_one_cell_however_like_rows_they_look(tmp_path):
+def test_a_quoted_text_whose_lines_look_like_rows_is_one_cell(tmp_path):
     plain = "\n".join(f"a line {i} without a comma" for i in range(8))
     for name, cells in (
         ("one column", [["text"], [plain], [plain]]),
@@ -148,47 +148,47 @@ def test_texts_of_several_lines_are_one_cell_however_like_rows_they_look(tmp_pat
         out = io.StringIO()
         csv.writer(out).writerows(cells)
         file = write(tmp_path / "a.csv", out.getvalue())
-        assert texts(file) == [row[0] for row in cells[1:]], name
+        assert read_texts(file) == [row[0] for row in cells[1:]], name
 
 
-def test_marks_inside_a_text_that_are_not_doubled_are_part_of_it(tmp_path):
+def test_quotation_marks_inside_a_text_need_not_be_doubled(tmp_path):
     file = write(tmp_path / "a.csv", 'text,label\n"He said "hi" to me",pos\n5" wide,neg\n')
-    assert texts(file) == ['He said hi" to me"', '5" wide']
+    assert read_texts(file) == ['He said hi" to me"', '5" wide']
     spaced = write(tmp_path / "b.csv", '"text" ,label\none,x\n')
-    assert texts(spaced) == ["one"]
+    assert read_texts(spaced) == ["one"]
 
 
-def test_a_line_without_marks_is_cut_as_the_reader_of_tables_cuts_it(tmp_path):
+def test_lines_without_quotation_marks_are_split_as_by_the_csv_module(tmp_path):
     content = "text,label\n a , b \nx,\n,y\n'q',z\n"
     expected = list(csv.reader(io.StringIO(content)))[1:]
-    read = [
+    cells = [
         list(row.values.values())
         for row in read_rows(write(tmp_path / "a.csv", content), BadRowPolicy())
     ]
-    assert read == expected
+    assert cells == expected
 
 
-def test_rows_that_are_not_text_do_not_spoil_the_guess_of_the_separator(tmp_path):
+def test_the_separator_is_guessed_in_spite_of_bad_rows(tmp_path):
     file = write(tmp_path / "a.csv", b"text;label\none;x\n\xff\xfe;y\ntwo;z\n")
     assert guess_separator(file) == ";"
-    assert texts(file, BadRowPolicy(tmp_path / "skipped.jsonl")) == ["one", "two"]
+    assert read_texts(file, BadRowPolicy(tmp_path / "skipped.jsonl")) == ["one", "two"]
 
 
 # --- columns --------------------------------------------------------------------------------------
 
 
-def test_a_column_is_not_both_text_and_label(tmp_path):
+def test_a_column_cannot_be_both_text_and_label(tmp_path):
     file = write(tmp_path / "a.csv", "text,label\n" + "a,x\nb,y\n" * 9)
     first = list(read_rows(file, BadRowPolicy()))
     with pytest.raises(GlassError, match="'text' cannot be both the label and the text"):
         guess_columns(first, ("text",), "text")
 
 
-def test_columns_of_one_name_are_refused(tmp_path):
+def test_duplicate_column_names_are_refused(tmp_path):
     file = write(tmp_path / "a.csv", "text,label,text\na,x,b\n")
-    with pytest.raises(GlassError, match="two columns are called 'text'"):
-        texts(file)
-    exported = write(tmp_path / "b.csv", "text,label,,\ngood,pos,,\n")  # as spreadsheets do it
+    with pytest.raises(GlassError, match="two columns are named 'text'"):
+        read_texts(file)
+    exported = write(tmp_path / "b.csv", "text,label,,\ngood,pos,,\n")  # as from a spreadsheet
     assert [row.values for row in read_rows(exported, BadRowPolicy())] == [
         {"text": "good", "label": "pos", "3": "", "4": ""}
     ]
@@ -199,8 +199,8 @@ def test_empty_texts_are_bad_rows(tmp_path):
     file = write(tmp_path / "a.csv", f"text,label\n{body}  ,x\n")
     with pytest.raises(GlassError, match=r"a\.csv:42: the text is empty"):
         TASKS["classify"].prepare(DataRequest(files=(file,)), tmp_path, NullReporter())
-    given = DataRequest(files=(file,), on_bad_row=BadRowPolicy(tmp_path / "skipped.jsonl"))
-    artifacts = TASKS["classify"].prepare(given, tmp_path, NullReporter())
+    request = DataRequest(files=(file,), on_bad_row=BadRowPolicy(tmp_path / "skipped.jsonl"))
+    artifacts = TASKS["classify"].prepare(request, tmp_path, NullReporter())
     texts = TASKS["classify"].open(artifacts, tmp_path).dataset.texts
     assert len(texts["train"]) + len(texts["valid"]) == 40
 
@@ -208,29 +208,29 @@ def test_empty_texts_are_bad_rows(tmp_path):
 # --- pipes ----------------------------------------------------------------------------------------
 
 
-def test_a_pipe_is_read_once_and_kept(tmp_path):
+def test_a_pipe_is_copied_to_a_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     content = "text,label\n" + "a b,x\nc d,y\n" * 5000
     writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(content))
     writer.start()
-    (kept,) = save_streams((tmp_path / "pipe",), tmp_path, table=True)
+    (copy,) = save_streams((tmp_path / "pipe",), tmp_path, table=True)
     writer.join()
-    assert (kept.suffix, kept.read_text()) == (".csv", content)
+    assert (copy.suffix, copy.read_text()) == (".csv", content)
 
 
-def test_a_pipe_that_nobody_writes_to_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "PATIENCE", 0.05)
+def test_a_pipe_without_a_writer_times_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "PIPE_TIMEOUT", 0.05)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(GlassError, match="is a pipe, and nothing came through it"):
+    with pytest.raises(GlassError, match=r"is a pipe, and no data arrived within 0.05 seconds"):
         save_streams((tmp_path / "pipe",), tmp_path, table=False)
-    with pytest.raises(GlassError, match="cannot be read again and again"):
+    with pytest.raises(GlassError, match="cannot be read more than once"):
         list(read_lines(tmp_path / "pipe", BadRowPolicy()))
-    with pytest.raises(GlassError, match="there is no file"):
+    with pytest.raises(GlassError, match="nothing does not exist"):
         list(read_lines(tmp_path / "nothing", BadRowPolicy()))
 
 
-def test_a_pipe_that_somebody_will_write_to_is_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "PATIENCE", 0.05)
+def test_a_pipe_with_a_slow_writer_does_not_time_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "PIPE_TIMEOUT", 0.05)
     os.mkfifo(tmp_path / "pipe")
 
     def write_late():
@@ -240,12 +240,12 @@ def test_a_pipe_that_somebody_will_write_to_is_waited_for(tmp_path, monkeypatch)
 
     writer = threading.Thread(target=write_late)
     writer.start()
-    (kept,) = save_streams((tmp_path / "pipe",), tmp_path, table=False)
+    (copy,) = save_streams((tmp_path / "pipe",), tmp_path, table=False)
     writer.join()
-    assert kept.read_text() == "late\n"
+    assert copy.read_text() == "late\n"
 
 
-def test_training_and_checking_read_what_another_command_writes(tmp_path):
+def test_commands_read_process_substitutions(tmp_path):
     write(tmp_path / "book.txt", "the cat sat on the mat and the dog sat on the log. " * 200)
     settings = "--set model.dim=16 --set model.depth=1 --set model.heads=2 --set model.context=16"
     glass = " ".join(f"'{part}'" for part in COMMAND)
@@ -253,15 +253,15 @@ def test_training_and_checking_read_what_another_command_writes(tmp_path):
         f"{glass} train generate <(cat book.txt) --run run --steps 2 {settings} &&"
         f" {glass} check-data generate <(cat book.txt) && {glass} evaluate run <(cat book.txt)"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert "9,180 tokens for training" in done.stderr
-    assert "10,200 bytes" in done.stdout
+    assert process.returncode == 0, process.stderr
+    assert "9,180 tokens for training" in process.stderr
+    assert "10,200 bytes" in process.stdout
 
 
-def test_standard_input_is_read_once(tmp_path):
+def test_standard_input_can_be_used_only_once(tmp_path):
     book = write(tmp_path / "book.txt", "text")
     Request.of("generate", [book], None, (), {"valid": ["-"]}).check(from_scratch=True)
     with pytest.raises(GlassError, match="standard input can be read only once"):

@@ -1,1 +1,1 @@
-"""What `fuzz.py` is made of: healthy folders, and ways to damage them."""
+"""Parts of `fuzz.py`: valid folders, and ways to corrupt them."""

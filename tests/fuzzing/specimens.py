@@ -1,4 +1,4 @@
-"""Healthy folders and files of every kind, and what a user does with each."""
+"""Valid folders and files of every kind, and a typical use of each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from glassformer.training.train import resume, train
 
 ROOT = Path(__file__).parents[2]
 TASKS = {"book": "generate", "masked": "fill-mask", "labels": "classify", "pairs": "translate"}
-PACK: dict[str, Callable[[bytes], bytes]] = {
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": partial(gzip.compress, mtime=0),
     ".xz": lzma.compress,
 }
@@ -37,7 +37,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 
 @dataclass(frozen=True)
 class Specimen:
-    """A healthy folder, and what a user does with it."""
+    """A valid folder, and a function that uses it or a corrupted copy of it."""
 
     path: Path
     use: Callable[[Path], object]
@@ -47,18 +47,18 @@ Specimens = dict[str, list[Specimen]]  # by kind
 
 
 def build_specimens(home: Path) -> Specimens:
-    """Healthy folders of every kind."""
+    """Write valid folders of every kind."""
     data, runs = write_data(home / "data"), train_runs(home)
-    ours = [run / name for run in runs for name in ("best", "baseline") if (run / name).exists()]
-    ours += save_others(home / "ours")
-    theirs = write_hugging_face(home / "theirs", load(runs[1]), load(runs[3]))
+    models = [run / name for run in runs for name in ("best", "baseline") if (run / name).exists()]
+    models += save_untrained(home / "ours")
+    models += write_hugging_face(home / "theirs", load(runs[1]), load(runs[3]))
     recipes = [
         write(home / "recipes" / file.stem / file.name, file.read_bytes())
         for file in sorted((ROOT / "recipes").glob("*.toml"))
     ]
     return {
         "model": [
-            *(Specimen(path, use_model) for path in (*ours, *theirs)),
+            *(Specimen(path, use_model) for path in models),
             Specimen(write_llama2c(home / "llama2c"), use_llama2c),
         ],
         "data": [Specimen(file.parent, use_data) for file in data],
@@ -74,11 +74,15 @@ def write(file: Path, content: bytes) -> Path:
 
 
 def write_data(home: Path) -> list[Path]:
-    """Small data files of every kind, and a folder of texts, each in a folder of its own."""
+    """Write small data files of every kind and a folder of texts, each in a folder of its own."""
     book = "the cat sat on the mat and the dog sat on the log.\n" * 30
     pairs = "".join(f"one {i % 7} two {i}\teins {i % 7} zwei {i}\n" for i in range(60))
-    distinct = [("cat", "animal"), ("mat", "thing")]
-    rows = [{"text": f"the {word} sat {i}", "label": k} for i in range(30) for word, k in distinct]
+    words_and_labels = [("cat", "animal"), ("mat", "thing")]
+    rows = [
+        {"text": f"the {word} sat {i}", "label": label}
+        for i in range(30)
+        for word, label in words_and_labels
+    ]
     cells = [["text", "label"], *([row["text"], row["label"]] for row in rows)]
     texts = {
         "book.txt": book, "masked.txt": book, "pairs.tsv": pairs, "labels.json": json.dumps(rows),
@@ -88,57 +92,59 @@ def write_data(home: Path) -> list[Path]:
     }  # fmt: skip
     files = {name: text.encode() for name, text in texts.items()}
     for name in ("book.txt.gz", "labels.jsonl.gz", "labels.csv.xz", "labels.json.xz"):
-        files[name] = PACK[name[-3:]](files[name[:-3]])
-    found = [write(home / name.replace(".", "-") / name, it) for name, it in files.items()]
+        files[name] = COMPRESS[name[-3:]](files[name[:-3]])
+    paths = [write(home / name.replace(".", "-") / name, data) for name, data in files.items()]
     for i, row in enumerate(rows):
         write(home / "folder" / "labels" / row["label"] / f"{i}.txt", row["text"].encode())
     if find_spec("pyarrow"):
         from pyarrow import Table, parquet
 
-        found.append(write(home / "labels-parquet" / "labels.parquet", b""))
-        parquet.write_table(Table.from_pylist(rows), found[-1])
-    return [*found, home / "folder" / "labels"]
+        paths.append(write(home / "labels-parquet" / "labels.parquet", b""))
+        parquet.write_table(Table.from_pylist(rows), paths[-1])
+    return [*paths, home / "folder" / "labels"]
 
 
 def train_runs(home: Path) -> list[Path]:
-    """Small runs of every task, each with a baseline that counts, and one with an adapter."""
-    sizes = ["model.dim=16", "model.depth=1", "model.heads=2", "train.batch_size=2"]
-    short = [*sizes, "model.context=16"]
+    """Train a small run of every task, each with a baseline, and one with an adapter."""
+    sizes = ["model.dim=16", "model.depth=1", "model.heads=2"]
+    windows = [*sizes, "model.context=16", "train.batch_size=2"]
+    texts = [*sizes, "train.batch_tokens=2"]
     options: dict[str, dict[str, Any]] = {
-        "classify": {"tokenizer": "words", "settings": short},
-        "generate": {"tokenizer": "bpe", "settings": short},
-        "translate": {"settings": [*sizes, "model.hidden=32"]},
-        "fill-mask": {"settings": [*short, "model.position=learned"]},
+        "classify": {"tokenizer": "words", "settings": [*texts, "model.context=16"]},
+        "generate": {"tokenizer": "bpe", "settings": windows},
+        "translate": {"settings": [*texts, "model.hidden=32"]},
+        "fill-mask": {"settings": [*windows, "model.position=learned"]},
         "adapter": {"base": home / "runs" / "fill-mask" / "best", "lora": 2},
     }
     names = ("labels.csv", "book.txt", "pairs.tsv", "masked.txt", "labels.csv")
-    for (run, more), name in zip(options.items(), names, strict=True):
+    for (run, run_options), name in zip(options.items(), names, strict=True):
         train(
             TASKS[name.split(".")[0]], home / "data" / name.replace(".", "-") / name,
             run=home / "runs" / run, steps=4, save_every=2, device="cpu", precision="float32",
-            threads=1, reporter=NullReporter(), **more,
+            threads=1, reporter=NullReporter(), **run_options,
         )  # fmt: skip
     return [home / "runs" / run for run in options]
 
 
-def save_others(home: Path) -> list[Path]:
-    """Folders of architectures that no run has."""
-    words = Characters.train(["the cat sat"], special_tokens=("<unk>", "<start>", "<end>"))
-    assert words.vocab <= VOCAB
+def save_untrained(home: Path) -> list[Path]:
+    """Save models of architectures that `train_runs` does not cover."""
+    tokenizer = Characters.train(["the cat sat"], special_tokens=("<unk>", "<start>", "<end>"))
+    assert tokenizer.vocab <= VOCAB
     for name in (
         "decoder: additive, rotary", "recurrent: lstm", "recurrent_translator: dot", "wide llama",
         "convolutional", "gpt2_classifier", "bert by distance", "markov with skips",
     ):  # fmt: skip
         task = {"labels": ["a", "b", "c"]} if "classifier" in name else None
-        Model(CASES[name].network, words, task).save(home / name.replace(" ", "-"))
+        Model(CASES[name].network, tokenizer, task).save(home / name.replace(" ", "-"))
     return sorted(home.iterdir())
 
 
 def write_hugging_face(home: Path, gpt2: Model, bert: Model) -> list[Path]:
-    """Folders for `transformers`: with each kind of tokenizer file, and with weights in shards."""
-    words = gpt2.require_tokenizer()
-    shape = {"vocab": words.vocab, "context": 16, "dim": 16, "depth": 1, "heads": 2, "hidden": 24}
-    llama = Model(MODELS["llama"](MODELS["llama"].Config(**shape)), words)
+    """Write folders for `transformers`: every tokenizer file format, and sharded weights."""
+    tokenizer = gpt2.require_tokenizer()
+    sizes = {"context": 16, "dim": 16, "depth": 1, "heads": 2, "hidden": 24}
+    llama_class = MODELS["llama"]
+    llama = Model(llama_class(llama_class.Config(vocab=tokenizer.vocab, **sizes)), tokenizer)
     models = {"gpt2": gpt2, "bert": bert, "llama": llama}
     models |= {"shards": gpt2, "merges": gpt2, "vocab": bert}
     for name, model in models.items():
@@ -146,26 +152,27 @@ def write_hugging_face(home: Path, gpt2: Model, bert: Model) -> list[Path]:
         if name in ("merges", "vocab"):
             (home / name / "tokenizer.json").unlink()
             model.tokenizer.engine.model.save(str(home / name))
-    whole = home / "shards" / "model.safetensors"
-    state = load_file(whole)
-    whole.unlink()
-    places = {key: f"model-{i % 2}.safetensors" for i, key in enumerate(sorted(state))}
-    for file in sorted(set(places.values())):
-        save_file({key: state[key] for key in state if places[key] == file}, home / "shards" / file)
-    write(home / "shards" / f"{whole.name}.index.json", json.dumps({"weight_map": places}).encode())
+    folder, unsharded = home / "shards", home / "shards" / "model.safetensors"
+    state = load_file(unsharded)
+    unsharded.unlink()
+    shards = {key: f"model-{i % 2}.safetensors" for i, key in enumerate(sorted(state))}
+    for file in sorted(set(shards.values())):
+        save_file({key: state[key] for key in state if shards[key] == file}, folder / file)
+    index = json.dumps({"weight_map": shards}).encode()
+    write(folder / f"{unsharded.name}.index.json", index)
     return [home / name for name in models]
 
 
 def write_llama2c(home: Path) -> Path:
-    """A model and a tokenizer as llama2.c has them: one block, two heads."""
+    """Write a model and a tokenizer in the format of llama2.c: one block, two heads."""
     pieces = [b"<unk>", b"<s>", b"</s>", b" ", b"a", b"b", b" a", b"ab", b"<0x21>", b"aa"]
     dim, hidden, vocab, context = 8, 12, len(pieces), 8
     count = vocab * dim + 3 * dim + 4 * dim * dim + 3 * dim * hidden + context * dim // 2
     header = struct.pack("<7i", dim, hidden, 1, 2, 2, vocab, context)
     numbers = struct.pack(f"<{count}f", *(i % 7 / 9 for i in range(count)))
     write(home / "model.bin", header + numbers)
-    listed = b"".join(struct.pack("<fi", float(i), len(p)) + p for i, p in enumerate(pieces))
-    return write(home / "tokenizer.bin", struct.pack("<i", 6) + listed).parent
+    entries = b"".join(struct.pack("<fi", float(i), len(p)) + p for i, p in enumerate(pieces))
+    return write(home / "tokenizer.bin", struct.pack("<i", 6) + entries).parent
 
 
 # --- uses -----------------------------------------------------------------------------------------
@@ -174,15 +181,15 @@ def write_llama2c(home: Path) -> Path:
 def use_model(path: Path) -> None:
     with contextlib.suppress(GlassError):
         damage(path)
-    ask(load(path))
+    run_model(load(path))
 
 
 def use_llama2c(path: Path) -> None:
-    ask(load(path / "model.bin", tokenizer=path / "tokenizer.bin"))
+    run_model(load(path / "model.bin", tokenizer=path / "tokenizer.bin"))
 
 
-def ask(model: Model) -> None:
-    """Ask a model for all that it may be able to do."""
+def run_model(model: Model) -> None:
+    """Call every method that the model may support."""
     for use in (
         lambda: model.require_tokenizer().encode("a" * 2000),
         lambda: model.require_tokenizer().encode("a" * 1999 + "!"),

@@ -750,5 +750,5 @@ def test_optimizer_state_of_another_network_is_refused(tmp_path, book):
         save_file(tampered, file)
         (file.parent / "manifest.json").unlink()
         write_manifest(file.parent)
-        with pytest.raises(GlassError, match=r"training\.safetensors is damaged"):
+        with pytest.raises(GlassError, match=r"training\.safetensors is corrupted"):
             training.resume(tmp_path / "run", NullReporter(), steps=4)

@@ -347,7 +347,7 @@ def test_weights_of_runs_are_averaged(home, tmp_path):
     assert load(tmp_path / "mean").task["name"] == "generate"
     with pytest.raises(GlassError, match="their models differ"):
         average([runs[0], home / "classify"], tmp_path / "x")
-    with pytest.raises(GlassError, match="exists already"):
+    with pytest.raises(GlassError, match="already exists"):
         average(runs, tmp_path / "mean")
     shutil.copytree(home / "classify", tmp_path / "other")
     file = tmp_path / "other" / "last" / "config.toml"

@@ -644,7 +644,7 @@ def test_bad_rows_are_skipped_counted_and_logged(tmp_path):
     rows = [f"text number {i},{'x' if i % 2 else 'y'}" for i in range(100)]
     rows[10], rows[20] = "ragged", "no label,"
     file.write_text("text,label\n" + "\n".join(rows))
-    with pytest.raises(GlassError, match=r"a.csv:12: 1 columns where there should be 2"):
+    with pytest.raises(GlassError, match=r"a.csv:12: expected 2 columns, got 1"):
         train("classify", file, run=tmp_path / "strict")
     reporter = RecordingReporter()
     train(

@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, bounds, config, progress, language, folders."""
+"""Foundations used by every other package: errors, bounds, config, progress, i18n, folders."""

@@ -1,4 +1,4 @@
-"""The smallest and largest value of every numeric setting, in one table."""
+"""The allowed range of every numeric setting."""
 
 import math
 from collections.abc import Mapping
@@ -6,30 +6,30 @@ from numbers import Integral, Real
 
 from glassformer.core.errors import GlassError
 
-TINY = 1e-30  # the smallest value of a setting that must be above 0
-SIZE = 2**24  # of a model's tables and layers; more can only be a damaged or hostile file
+TINY = 1e-30  # lower bound of a setting that must be above 0
+MAX_SIZE = 2**24  # of a model's tables and layers; larger only in a corrupted or hostile file
 
-# Where both bounds are whole numbers, so must the value be.
+# (min, max), both inclusive. If both are integers, the value must be an integer.
 BOUNDS: dict[str, tuple[float, float]] = {
-    # the sizes of a model
-    "vocab": (1, SIZE),
-    "source_vocab": (1, SIZE),
-    "context": (1, SIZE),
-    "dim": (1, SIZE),
+    # model sizes
+    "vocab": (1, MAX_SIZE),
+    "source_vocab": (1, MAX_SIZE),
+    "context": (1, MAX_SIZE),
+    "dim": (1, MAX_SIZE),
     "depth": (1, 1_000),
     "heads": (1, 10_000),
     "kv_heads": (1, 10_000),
     "head_dim": (1, 8192),
     "kernel_size": (1, 8192),
-    "hidden": (1, SIZE),
-    "segments": (1, SIZE),
-    "classes": (0, SIZE),
+    "hidden": (1, MAX_SIZE),
+    "segments": (1, MAX_SIZE),
+    "classes": (0, MAX_SIZE),
     "order": (1, 64),
     "skips": (0, 4096),
-    "min_count": (0, SIZE),
+    "min_count": (0, MAX_SIZE),
     "max_source_words": (1, 64),
     "max_target_words": (1, 64),
-    "eos": (0, SIZE),
+    "eos": (0, MAX_SIZE),
     "svm_c": (0.0, 1e9),
     "rope_theta": (TINY, 1e30),
     "eps": (TINY, 1.0),
@@ -37,7 +37,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "factor": (TINY, 1e9),
     "low_freq_factor": (TINY, 1e9),
     "high_freq_factor": (TINY, 1e9),
-    "original_context": (1, SIZE),
+    "original_context": (1, MAX_SIZE),
     # training
     "steps": (1, 10**12),
     "epochs": (TINY, 1e9),
@@ -72,22 +72,25 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "repetition_penalty": (0.1, 10.0),
     "beam": (1, 64),
     "length_penalty": (-10.0, 10.0),
-    "top": (1, SIZE),
+    "top": (1, MAX_SIZE),
 }
 
 
 def check_bounds(values: Mapping[str, object]) -> None:
-    """Refuse numbers outside the table, before anything is computed or allocated with them."""
+    """Raise a `GlassError` for the first value outside its range or of the wrong type.
+
+    Names that are not in `BOUNDS` and values of None are ignored.
+    """
     for name, value in values.items():
         if name not in BOUNDS or value is None:
             continue
         low, high = BOUNDS[name]
-        whole = isinstance(low, int) and isinstance(high, int)
-        if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
-            kind = "a whole number" if whole else "a number"
-            raise GlassError(f"{name} must be {kind}, not {value!r}")
+        is_integral = isinstance(low, int) and isinstance(high, int)
+        if isinstance(value, bool) or not isinstance(value, Integral if is_integral else Real):
+            kind = "an integer" if is_integral else "a number"
+            raise GlassError(f"{name} must be {kind}, got {value!r}")
         if not math.isfinite(value):
-            raise GlassError(f"{name} must be finite, not {value}")
+            raise GlassError(f"{name} must be finite, got {value}")
         if not low <= value <= high:  # type: ignore[operator]
-            least = "above 0" if low == TINY else f"at least {low:,}"
-            raise GlassError(f"{name} must be {least} and at most {high:,}, not {value}")
+            minimum = "above 0" if low == TINY else f"at least {low:,}"
+            raise GlassError(f"{name} must be {minimum} and at most {high:,}, got {value}")

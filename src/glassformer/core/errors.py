@@ -1,25 +1,25 @@
-"""What went wrong, in one line for the person who can fix it."""
+"""The error type whose message is shown to the user, and detection of out-of-memory errors."""
 
 import contextlib
 from collections.abc import Iterator
 
 
 class GlassError(ValueError):
-    """A mistake in what the program was given: a file, a setting, a text."""
+    """Invalid input: a file, a setting or a text. The message is one line for the user."""
 
 
 def is_memory_error(error: BaseException) -> bool:
-    """Whether an error of torch or Python means that memory ran out."""
-    words = ("allocate memory", "not enough memory", "out of memory")
-    return isinstance(error, MemoryError) or any(word in str(error) for word in words)
+    """Whether an error from torch or Python means out of memory."""
+    phrases = ("allocate memory", "not enough memory", "out of memory")
+    return isinstance(error, MemoryError) or any(phrase in str(error) for phrase in phrases)
 
 
 @contextlib.contextmanager
 def catch_memory_errors() -> Iterator[None]:
-    """Pass over an error that means that memory ran out.
+    """Suppress out-of-memory errors.
 
-    The caller sees that nothing came of its block, and acts after it: as long as an error is
-    handled, it keeps everything alive that did not fit.
+    The caller checks after the block whether it produced a result, and retries there: inside an
+    `except` clause, the traceback would keep the tensors that did not fit alive.
     """
     try:
         yield

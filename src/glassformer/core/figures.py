@@ -1,4 +1,4 @@
-"""Pictures of our own, drawn without a screen: whoever has others open keeps them as they are."""
+"""Matplotlib figures without a display and without pyplot's global state."""
 
 import base64
 from collections.abc import Callable
@@ -7,53 +7,54 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-# fonts that have Chinese signs, where one is installed
-FONTS = (
+FONTS = (  # with Chinese characters; those that are installed are used
     *("Noto Sans CJK SC", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei"),
     *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei"),
 )
 
 
 def subplots(rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]:
-    """A chart and its axes, as pyplot's function of this name gives them."""
+    """A figure and its axes, like `pyplot.subplots`. `figsize` is required."""
     size = options.pop("figsize")
-    chart = figure_class()(figsize=size, layout="constrained")
-    return chart, chart.subplots(rows, columns, **options)
+    figure = figure_class()(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, **options)
 
 
-def moving(chart: Any, draw: Callable[[int], None], frames: int) -> Any:
-    """A chart that is drawn anew for each frame."""
+def moving(figure: Any, draw: Callable[[int], None], frames: int) -> Any:
+    """An animation of a figure; `draw(i)` redraws it for frame i. Notebooks show it as a GIF."""
     from matplotlib.animation import FuncAnimation
 
-    class Moving(FuncAnimation):
-        missing: set[str] = chart.missing
+    class Animation(FuncAnimation):
+        missing: set[str] = figure.missing
 
         def _repr_html_(self) -> str:
             with TemporaryDirectory() as folder:
-                file = Path(folder, "moving.gif")
+                file = Path(folder, "animation.gif")
                 self.save(file, writer="pillow", dpi=100)
                 data = base64.b64encode(file.read_bytes()).decode()
             return f'<img alt="" src="data:image/gif;base64,{data}">'
 
-    return Moving(chart, draw, frames=frames, interval=700)
+    return Animation(figure, draw, frames=frames, interval=700)
 
 
 @cache
 def installed_fonts() -> tuple[list[str], set[int]]:
-    """The fonts to draw with, in their order, and the characters that one of them has."""
+    """The font families to draw with, in order, and the code points that they cover."""
     from matplotlib import font_manager, ft2font
 
-    known = {font.name for font in font_manager.fontManager.ttflist}
-    family = ["DejaVu Sans", *(name for name in FONTS if name in known)]
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    family = ["DejaVu Sans", *(name for name in FONTS if name in installed)]
     files = [font_manager.findfont(name) for name in family]
     return family, {code for file in files for code in ft2font.FT2Font(file).get_charmap()}
 
 
 @cache
 def figure_class() -> Any:
-    """Matplotlib's figure, in which every sign is shown as it is: a dollar begins no formula, and a
-    text stays a text in SVG, so that whoever opens it needs the font. Elsewhere a character that no
-    installed font has is shown by its number: ⟨4e09⟩."""
+    """A subclass of matplotlib's `Figure` that draws text literally.
+
+    A dollar sign starts no formula. In SVG, text stays text and the viewer needs the font; in other
+    formats, a character that no installed font covers is drawn as its code point: ⟨4e09⟩.
+    """
     from io import BytesIO
 
     from matplotlib import rc_context
@@ -65,16 +66,16 @@ def figure_class() -> Any:
 
     family, drawable = installed_fonts()
 
-    def write_legibly(write: Callable[[float, int], str], x: float, at: int) -> str:
-        return legible(write(x, at))
+    def format_tick(formatter: Callable[[float, int], str], x: float, position: int) -> str:
+        return escape(formatter(x, position))
 
-    def legible(text: str) -> str:
+    def escape(text: str) -> str:
         return "".join(c if ord(c) in drawable or c.isspace() else f"⟨{ord(c):x}⟩" for c in text)
 
-    class Chart(Figure):
+    class LiteralFigure(Figure):
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
-            self.missing: set[str] = set()  # characters that no font has
+            self.missing: set[str] = set()  # characters that no installed font covers
             FigureCanvasAgg(self)
 
         def draw(self, renderer: Any) -> None:
@@ -82,33 +83,34 @@ def figure_class() -> Any:
                 for text in self.findobj(Text):
                     text.set_fontfamily(family)
                     text.set_parse_math("\\mathdefault" in text.get_text())  # a power on an axis
-                restore = [] if isinstance(self.canvas, FigureCanvasSVG) else self.make_legible()
+                is_svg = isinstance(self.canvas, FigureCanvasSVG)
+                undo_actions = [] if is_svg else self.escape_texts()
                 try:
                     super().draw(renderer)
                 finally:
-                    for undo in restore:
+                    for undo in undo_actions:
                         undo()
 
-        def make_legible(self) -> list[Callable[[], None]]:
-            """Exchange the characters that no font has; what takes each of them back."""
-            restore: list[Callable[[], None]] = []
+        def escape_texts(self) -> list[Callable[[], None]]:
+            """Escape characters that no font covers; return functions that undo it."""
+            undo_actions: list[Callable[[], None]] = []
             for text in self.findobj(Text):
-                written = text.get_text()
-                if legible(written) != written:
-                    self.missing.update(set(written) - set(legible(written)))
-                    text.set_text(legible(written))
-                    restore.append(partial(text.set_text, written))
+                original = text.get_text()
+                if escape(original) != original:
+                    self.missing.update(set(original) - set(escape(original)))
+                    text.set_text(escape(original))
+                    undo_actions.append(partial(text.set_text, original))
             for axes in self.get_axes():
                 for axis in (axes.xaxis, axes.yaxis):
                     formatter = axis.get_major_formatter()
-                    if isinstance(formatter, FuncFormatter):  # it writes the labels anew each time
-                        restore.append(partial(setattr, formatter, "func", formatter.func))
-                        formatter.func = partial(write_legibly, formatter.func)
-            return restore
+                    if isinstance(formatter, FuncFormatter):  # generates its labels on every draw
+                        undo_actions.append(partial(setattr, formatter, "func", formatter.func))
+                        formatter.func = partial(format_tick, formatter.func)
+            return undo_actions
 
         def _repr_png_(self) -> bytes:
             file = BytesIO()
             self.savefig(file, dpi=100)
             return file.getvalue()
 
-    return Chart
+    return LiteralFigure

@@ -1,4 +1,4 @@
-"""Folders that are written whole or not at all, and read without leaving them."""
+"""Write folders atomically, verify them by checksum, and refuse paths that lead out of them."""
 
 import contextlib
 import ctypes
@@ -22,7 +22,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 MANIFEST = "manifest.json"
-UNREADABLE = (  # what reading a damaged or hostile file can raise
+READ_ERRORS = (  # exceptions that a corrupted or hostile file can cause
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError),
     *(EOFError, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
 )
@@ -30,7 +30,10 @@ UNREADABLE = (  # what reading a damaged or hostile file can raise
 
 @contextlib.contextmanager
 def wrap_read_errors(path: Path) -> Iterator[None]:
-    """Turn any failure to read what a file or folder holds into one line that names it."""
+    """Turn any error while reading a file or folder into a one-line `GlassError` that names it.
+
+    Out-of-memory errors pass through.
+    """
     try:
         yield
     except GlassError as error:
@@ -39,16 +42,16 @@ def wrap_read_errors(path: Path) -> Iterator[None]:
         raise GlassError(f"{path}: {error}") from error
     except OSError as error:
         raise GlassError(f"{error.filename or path}: {error.strerror or error}") from error
-    except UNREADABLE as error:
+    except READ_ERRORS as error:
         if is_memory_error(error):
             raise
-        what = " ".join(str(error).split())[:200]
-        raise GlassError(f"{path} is damaged: {type(error).__name__}: {what}") from error
+        reason = " ".join(str(error).split())[:200]
+        raise GlassError(f"{path} is corrupted: {type(error).__name__}: {reason}") from error
 
 
 @contextlib.contextmanager
 def wrap_write_errors(path: Path) -> Iterator[None]:
-    """Name the file in an error that does not: a full disk is known only by its number."""
+    """Add the file name to an `OSError` without one, such as "No space left on device"."""
     try:
         yield
     except OSError as error:
@@ -59,18 +62,21 @@ def wrap_write_errors(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A folder to fill; it appears at `path` when all is written and safe on the disk."""
+    """Yield a temporary folder to fill, and move it to `path` once its files are synced to disk.
+
+    If the block fails, `path` is unchanged. Only a model folder is overwritten.
+    """
     if path.exists():
         if not overwrite:
-            raise GlassError(f"{path} exists already: choose another name, or ask to overwrite it")
+            raise GlassError(f"{path} already exists: choose another name, or overwrite it")
         if not any((path / name).is_file() for name in (MANIFEST, "config.json")):
-            raise GlassError(f"{path} is not a model's folder, so it is not overwritten")
+            raise GlassError(f"{path} is not a model folder, so it is not overwritten")
     new = path.with_name(f".{path.name}.new")
     new.mkdir(parents=True, exist_ok=True)
     with lock_folder(new, f"{path} is being written by another process"), wrap_write_errors(path):
         try:
-            for left in new.iterdir():  # by a process that was killed
-                left.unlink()
+            for leftover in new.iterdir():  # from a process that was killed
+                leftover.unlink()
             yield new
             for file in new.iterdir():
                 fsync_path(file)
@@ -85,35 +91,37 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def swap_folders(new: Path, old: Path) -> None:
-    """Swap two folders in one step, so that there is always one of them; else in three."""
-    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    """Swap two folders atomically where the system can (Linux), otherwise by three renames."""
+    at_fdcwd, rename_exchange = -100, 2
     rename = None
     if os.name == "posix":
         rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if rename and rename(here, os.fsencode(new), here, os.fsencode(old), swap) == 0:
+    paths = os.fsencode(new), os.fsencode(old)
+    if rename and rename(at_fdcwd, paths[0], at_fdcwd, paths[1], rename_exchange) == 0:
         return
-    aside = old.with_name(f".{old.name}.old")
-    old.rename(aside)
+    backup = old.with_name(f".{old.name}.old")
+    old.rename(backup)
     try:
         new.rename(old)
     except BaseException:
-        aside.rename(old)
+        backup.rename(old)
         raise
-    aside.rename(new)
+    backup.rename(new)
 
 
 def recover_folder(path: Path) -> None:
-    """Put a folder back that a killed process left aside in the middle of an exchange."""
-    aside = path.with_name(f".{path.name}.old")
-    if aside.exists():
-        shutil.rmtree(aside) if path.exists() else aside.rename(path)
+    """Restore a folder whose swap was interrupted because the process was killed."""
+    backup = path.with_name(f".{path.name}.old")
+    if backup.exists():
+        shutil.rmtree(backup) if path.exists() else backup.rename(path)
 
 
 @contextlib.contextmanager
-def lock_folder(path: Path, otherwise: str) -> Iterator[None]:
-    """Hold a folder for this process alone; the lock dies with the process.
+def lock_folder(path: Path, message: str) -> Iterator[None]:
+    """Hold an exclusive lock on a folder, or raise a `GlassError` with `message` if it is locked.
 
-    Windows has no such lock on a folder: there two processes are not kept apart.
+    The lock is released when the process ends. On Windows, folders cannot be locked: there this
+    does nothing.
     """
     if fcntl is None:
         yield
@@ -123,14 +131,14 @@ def lock_folder(path: Path, otherwise: str) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise GlassError(otherwise) from None
+            raise GlassError(message) from None
         yield
     finally:
         os.close(handle)
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     new = path.with_name(f".{path.name}.new")
     try:
         with wrap_write_errors(path):
@@ -142,8 +150,8 @@ def write_file(path: Path, text: str) -> None:
 
 
 def fsync_path(path: Path) -> None:
-    """Wait until a file's content, or a folder's list of names, is on the disk."""
-    if os.name == "nt" and path.is_dir():  # Windows opens no folders
+    """Wait until a file's content, or a folder's entries, are on disk."""
+    if os.name == "nt" and path.is_dir():  # Windows cannot open folders
         return
     handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
@@ -154,24 +162,24 @@ def fsync_path(path: Path) -> None:
 
 
 def safe_join(folder: Path, name: str) -> Path:
-    """The file of that name in the folder; an error if the name, or a link, leads out of it."""
+    """The path of an existing file in a folder; an error if the name or a link leads outside."""
     path = folder / name
     if not name.isprintable() or len(name) > 255:
-        raise GlassError(f"{folder}: {name[:50]!r} is no name of a file")
+        raise GlassError(f"{folder}: {name[:50]!r} is not a valid file name")
     if Path(name).name != name or is_outside(folder, path):
         raise GlassError(
             f"{folder}: {name[:50]!r} leads out of the folder, so it is not opened; if it is a "
-            "link, copy the folder with its content (cp -rL)"
+            "link, copy the folder with the files it links to (cp -rL)"
         )
     with wrap_read_errors(path):
-        there = path.is_file()
-    if not there:
+        is_file = path.is_file()
+    if not is_file:
         raise GlassError(f"{folder} has no file {name[:50]}")
     return path
 
 
 def find_subfolder(folder: Path, name: str) -> Path | None:
-    """The folder of that name inside another, if there is one; a link out of it is an error."""
+    """A folder's subfolder, or None if it does not exist; a link that leads outside is an error."""
     path = folder / name
     if not path.is_dir():
         return None
@@ -181,10 +189,10 @@ def find_subfolder(folder: Path, name: str) -> Path | None:
 
 
 def is_outside(folder: Path, path: Path) -> bool:
-    """Whether a path, links followed, is outside of the folder, or nowhere at all."""
+    """Whether a path, with links resolved, is outside the folder or cannot be resolved."""
     try:
         return not path.resolve().is_relative_to(folder.resolve())
-    except (OSError, ValueError, RuntimeError):  # no name that a file can have; a link to itself
+    except (OSError, ValueError, RuntimeError):  # an invalid name, or a link to itself
         return True
 
 
@@ -193,7 +201,7 @@ def read_text(path: Path) -> str:
         try:
             return path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
-            raise GlassError(f"{path} is not UTF-8: {error}") from None
+            raise GlassError(f"{path} is not valid UTF-8: {error}") from None
 
 
 def read_json(path: Path) -> Any:
@@ -201,11 +209,11 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise GlassError(f"{path} is not JSON: {error}") from None
+        raise GlassError(f"{path} is not valid JSON: {error}") from None
 
 
 def write_manifest(folder: Path) -> None:
-    """List every file with its size and SHA-256, so that any change is found."""
+    """List every file of a folder with its size and SHA-256."""
     files = {
         file.name: {"bytes": file.stat().st_size, "sha256": hash_file(file)}
         for file in sorted(folder.iterdir())
@@ -214,34 +222,35 @@ def write_manifest(folder: Path) -> None:
 
 
 def verify_manifest(folder: Path) -> list[str]:
-    """The names in the manifest, once each file is found to be what it was."""
+    """Check every file against the manifest, and return the file names in it."""
     match read_json(safe_join(folder, MANIFEST)):
         case {"files": dict(files)}:
             pass
         case _:
-            raise GlassError(f"{folder / MANIFEST} is damaged: it lists no files")
-    for name, noted in files.items():
+            raise GlassError(f"{folder / MANIFEST} is corrupted: it lists no files")
+    for name, entry in files.items():
         path = safe_join(folder, name)
-        match noted:
+        match entry:
             case {"bytes": size, "sha256": sha256}:
                 pass
             case _:
-                raise GlassError(f"{folder / MANIFEST} is damaged at {name}")
+                raise GlassError(f"{folder / MANIFEST} is corrupted: invalid entry for {name}")
         with wrap_read_errors(path):
-            if path.stat().st_size != size:
-                raise GlassError(f"{path} is damaged: {path.stat().st_size} bytes, not {size}")
+            actual_size = path.stat().st_size
+            if actual_size != size:
+                raise GlassError(f"{path} is corrupted: expected {size} bytes, got {actual_size}")
             if hash_file(path) != sha256:
-                raise GlassError(f"{path} is damaged: its content is not what was saved")
+                raise GlassError(f"{path} is corrupted: its SHA-256 differs from the manifest's")
     return list(files)
 
 
 def hash_file(path: Path, size: int | None = None) -> str:
-    """The SHA-256 of a file, or of its first bytes."""
+    """The SHA-256 of a file, or of its first `size` bytes."""
     with path.open("rb") as file:
         if size is None:
             return hashlib.file_digest(file, "sha256").hexdigest()
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         while size > 0 and (block := file.read(min(size, 1 << 20))):
-            found.update(block)
+            digest.update(block)
             size -= len(block)
-        return found.hexdigest()
+        return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""What is said to a person, in their language: English, or 中文 from one catalogue."""
+"""User-facing text in English, or in Chinese (中文) from one catalog."""
 
 import json
 import re
@@ -11,29 +11,32 @@ language: ContextVar[str] = ContextVar("language", default="en")
 
 
 def tr(text: str, /, **values: object) -> str:
-    """The text, or what the catalogue has for it, with values put in."""
+    """Translate a text into the current language and fill in `values` with `str.format`.
+
+    A text that is not in the catalog stays English.
+    """
     text = load_catalog().get(text, text) if language.get() == "zh" else text
     return text.format(**values) if values else text
 
 
 @cache
 def load_catalog() -> dict[str, str]:
-    """The Chinese of each English text, read when it is first asked for."""
+    """The Chinese translation of each English text; read on first use."""
     file = Path(__file__).parents[1] / "locale" / "zh.json"
     texts: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
     return texts
 
 
 def show_whitespace(token: str) -> str:
-    """A token with its edge spaces, line ends and control characters made visible."""
-    inside = token.strip(" ")
+    """A token with leading and trailing spaces, line ends and control characters made visible."""
+    stripped = token.strip(" ")
     left = len(token) - len(token.lstrip(" "))
-    right = len(token) - len(inside) - left
-    return "".join(map(escape_character, "·" * left + inside + "·" * right))
+    right = len(token) - len(stripped) - left
+    return "".join(map(escape_character, "·" * left + stripped + "·" * right))
 
 
 def escape_character(character: str) -> str:
-    """A character that a terminal or a page would obey, as one that it shows."""
+    """A visible replacement for an invisible or control character; other characters unchanged."""
     hidden = unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
     return {"\n": "⏎", "\t": "⇥"}.get(character, f"⟨{ord(character):x}⟩" if hidden else character)
 

@@ -1,6 +1,6 @@
-"""Settings and models under their earlier names, for "did you mean" in errors.
+"""Former names of settings and models, for "did you mean" in error messages.
 
-To be deleted at the first release.
+Delete this file at the first release.
 """
 
 RENAMED = {

@@ -1,4 +1,4 @@
-"""What a person sees while something takes long: lines that stay, and one that is written over."""
+"""Progress output: permanent lines, and a status line that is overwritten."""
 
 import contextlib
 import os
@@ -9,34 +9,34 @@ from typing import TextIO
 
 
 class Reporter:
-    """Writes progress to standard error; where that is no terminal, the moving line comes rarely.
+    """Writes progress to standard error.
 
-    Progress never stops the work: once the stream is closed or its reader is gone, nothing more is
-    written.
+    On a terminal the status line is overwritten in place; elsewhere it is written as a new line at
+    most once in `every` seconds. A closed or broken stream is not an error: output just stops.
     """
 
     def __init__(self, every: float = 10.0) -> None:
-        self.stream: TextIO | None = sys.stderr  # None in a process without one
+        self.stream: TextIO | None = sys.stderr  # None in a process without stderr
         self.terminal, self.every = is_terminal(self.stream), every
         self.last = time.monotonic() - (every if self.terminal else 0)
 
     def __call__(self, text: str) -> None:
-        """A line that stays."""
+        """Write a permanent line."""
         self.write(f"\r\x1b[K{text}\n" if self.terminal else text + "\n")
 
     def line(self, text: str) -> None:
-        """A line that the next one replaces."""
+        """Write the status line, which the next line replaces."""
         now = time.monotonic()
         if self.terminal and now - self.last > 0.1:
-            room = shutil.get_terminal_size().columns - 1  # one that wraps could not be replaced
-            self.write(f"\r\x1b[K{text[:room]}")
+            columns = shutil.get_terminal_size().columns - 1  # a wrapped line cannot be replaced
+            self.write(f"\r\x1b[K{text[:columns]}")
             self.last = now
         elif not self.terminal and now - self.last > self.every:
             self.write(text + "\n")
             self.last = now
 
     def clear(self) -> None:
-        """Nothing in place of the line that the next one replaces."""
+        """Erase the status line."""
         if self.terminal:
             self.write("\r\x1b[K")
 
@@ -46,7 +46,7 @@ class Reporter:
         try:
             try:
                 self.stream.write(text)
-            except UnicodeError:  # a log that cannot hold every character
+            except UnicodeError:  # the stream's encoding lacks a character
                 self.stream.write(text.encode("ascii", "replace").decode())
             self.stream.flush()
         except (OSError, ValueError):  # a broken pipe, a lost terminal, a closed file
@@ -56,19 +56,22 @@ class Reporter:
 def is_terminal(stream: TextIO | None) -> bool:
     try:
         return stream is not None and stream.isatty()
-    except (ValueError, AttributeError):  # it is closed, or is not quite a stream
+    except (ValueError, AttributeError):  # it is closed, or is not a real stream
         return False
 
 
 def discard_output(stream: TextIO) -> None:
-    """Point a stream that nobody reads at the null device, so that what it still holds is lost
-    without an error when the process ends. For the end of a command: the stream is not ours."""
-    with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as nowhere:  # noqa: PTH123
-        os.dup2(nowhere.fileno(), stream.fileno())
+    """Redirect a stream whose pipe is broken to the null device.
+
+    Its buffer is then discarded without an error when the process exits. Call this only at the end
+    of a command.
+    """
+    with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as null:  # noqa: PTH123
+        os.dup2(null.fileno(), stream.fileno())
 
 
 class NullReporter(Reporter):
-    """Says nothing."""
+    """Writes nothing."""
 
     def __call__(self, text: str) -> None:
         pass
@@ -81,23 +84,24 @@ class NullReporter(Reporter):
 
 
 class ProgressBar:
-    """How much of something is done, and how long the rest will take."""
+    """A status line with the completed fraction of a task and the estimated time left."""
 
-    def __init__(self, live: Reporter, what: str, total: float) -> None:
-        self.live, self.what, self.total = live, what, max(total, 1)
+    def __init__(self, reporter: Reporter, label: str, total: float) -> None:
+        self.reporter, self.label, self.total = reporter, label, max(total, 1)
         self.done, self.start = 0.0, time.monotonic()
 
     def add(self, amount: float) -> None:
         self.done += amount
-        share = min(self.done / self.total, 1)
-        left = (time.monotonic() - self.start) * (1 / max(share, 1e-9) - 1)
-        filled = round(share * 24)
+        fraction = min(self.done / self.total, 1)
+        seconds_left = (time.monotonic() - self.start) * (1 / max(fraction, 1e-9) - 1)
+        filled = round(fraction * 24)
         bar = "█" * filled + "░" * (24 - filled)
-        eta = f"  {format_duration(left)} left" if share > 0.02 else ""
-        self.live.line(f"{self.what} {bar} {share:4.0%}{eta}")
+        eta = f"  {format_duration(seconds_left)} left" if fraction > 0.02 else ""
+        self.reporter.line(f"{self.label} {bar} {fraction:4.0%}{eta}")
 
 
 def format_duration(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
     minutes, seconds = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes}:{seconds:02}"
@@ -105,7 +109,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_value(value: object) -> str:
-    """A figure as a person reads it."""
+    """A metric or setting, with thousands separators or four significant digits."""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

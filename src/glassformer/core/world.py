@@ -1,4 +1,4 @@
-"""The processes that train together. Alone, there is one, and nothing changes."""
+"""The interface for distributed training. Today there is one process, so every call is a no-op."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -10,21 +10,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class World:
-    """Which of how many processes this is; what one decides or sums up, all of them share."""
+    """This process's rank among `size` processes, and the communication between them."""
 
     rank: int = 0
     size: int = 1
 
     def shard(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The rows of a batch that this process works on."""
+        """The rows of a batch that this process trains on."""
         if self.size == 1:
             return batch
         return {name: value[self.rank :: self.size] for name, value in batch.items()}
 
     def agree(self, value: T) -> T:
-        """What the first process decided."""
+        """Broadcast the value of the first process."""
         return value
 
     def add(self, value: T) -> T:
-        """The sum over all processes."""
+        """Sum a value over all processes."""
         return value

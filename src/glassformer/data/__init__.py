@@ -1,1 +1,1 @@
-"""From files to examples to batches."""
+"""Read files into examples, store them as ids, and draw batches."""

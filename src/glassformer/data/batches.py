@@ -1,6 +1,6 @@
-"""Which examples go together in which step: pure functions of a seed and a step.
+"""The batch of each training step, as a pure function of seed and step.
 
-A run that was stopped therefore goes on with the batch that would have come.
+A resumed run therefore continues with the batch that would have come next.
 """
 
 from functools import lru_cache
@@ -15,20 +15,20 @@ from glassformer.data.store import Store
 
 
 def sample_windows(store: Store, seed: int, step: int, batch: int, length: int) -> Tensor:
-    """Random stretches of one long text, b t."""
+    """Random windows of one long text, b t: `batch` windows of `length` tokens."""
     if store.size < length:
         raise GlassError(
-            f"{store.size} tokens are too few for a window of {length}: give more text, or "
-            "a smaller context (--set model.context=16)"
+            f"{store.size} tokens are too few for a window of {length} tokens: provide more text, "
+            "or reduce the context (--set model.context=16)"
         )
     starts = np.random.default_rng((seed, step)).integers(0, store.size - length + 1, size=batch)
     return torch.from_numpy(np.stack([store.read(s, s + length) for s in starts]))
 
 
 class Buckets:
-    """Examples of like length together, with other neighbours in each epoch.
+    """Batches of examples of similar length, grouped differently in each epoch.
 
-    A batch holds about `tokens`, counted with padding, and at least one example. Every epoch has
+    A batch has about `tokens` tokens including padding, and at least one example. Every epoch has
     the same number of batches.
     """
 
@@ -38,61 +38,64 @@ class Buckets:
             len(b) for b in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, tokens)
         ]
         self.cuts = np.cumsum(sizes)[:-1]
-        self._epoch = lru_cache(maxsize=2)(self._make)
+        self._epoch = lru_cache(maxsize=2)(self._make_epoch)
 
     def __len__(self) -> int:
         return len(self.cuts) + 1
 
     def at(self, step: int) -> NDArray[np.int64]:
-        """The examples of a step, counted from the first epoch on."""
+        """The indices of the examples of a step; steps count on across epochs."""
         return self._epoch(step // len(self))[step % len(self)]
 
-    def _make(self, epoch: int) -> list[NDArray[np.int64]]:
+    def _make_epoch(self, epoch: int) -> list[NDArray[np.int64]]:
         random = np.random.default_rng((self.seed, epoch))
-        about = self.lengths * random.uniform(0.9, 1.1, len(self.lengths))
-        batches = np.split(np.argsort(about, kind="stable"), self.cuts)
+        noisy_lengths = self.lengths * random.uniform(0.9, 1.1, len(self.lengths))
+        batches = np.split(np.argsort(noisy_lengths, kind="stable"), self.cuts)
         return [batches[i] for i in random.permutation(len(batches))]
 
 
 def group_by_tokens(
     order: NDArray[np.int64], lengths: NDArray[np.int64], tokens: int
 ) -> list[NDArray[np.int64]]:
-    """Cut an order of examples so that each piece, padded, holds at most so many tokens."""
-    batches, start, longest = [], 0, 0
+    """Split examples, in this order, into batches of at most `tokens` tokens including padding.
+
+    An example that is longer than that is a batch of its own.
+    """
+    batches, start, max_length = [], 0, 0
     for i, example in enumerate(order):
-        longest = max(longest, int(lengths[example]))
-        if i > start and longest * (i - start + 1) > tokens:
+        max_length = max(max_length, int(lengths[example]))
+        if i > start and max_length * (i - start + 1) > tokens:
             batches.append(order[start:i])
-            start, longest = i, int(lengths[example])
+            start, max_length = i, int(lengths[example])
     return [*batches, order[start:]] if start < len(order) else batches
 
 
-def choose_examples(size: int, most: int | None) -> NDArray[np.int64]:
-    """All examples, or so many of them: always the same ones, wherever they stand."""
-    if most is None or most >= size:
+def choose_examples(size: int, limit: int | None) -> NDArray[np.int64]:
+    """The sorted indices of all examples, or of `limit` examples: random, but always the same."""
+    if limit is None or limit >= size:
         return np.arange(size)
-    return np.sort(np.random.default_rng(0).permutation(size)[:most])
+    return np.sort(np.random.default_rng(0).permutation(size)[:limit])
 
 
-def split_batch(batch: dict[str, Tensor], pieces: int) -> list[dict[str, Tensor]]:
-    """A batch cut into so many parts, or into its rows if they are fewer."""
+def split_batch(batch: dict[str, Tensor], count: int) -> list[dict[str, Tensor]]:
+    """Split a batch into `count` micro-batches, or into its rows if there are fewer."""
     rows = len(next(iter(batch.values())))
-    parts = {name: value.tensor_split(min(pieces, rows)) for name, value in batch.items()}
+    parts = {name: value.tensor_split(min(count, rows)) for name, value in batch.items()}
     return [dict(zip(parts, part, strict=True)) for part in zip(*parts.values(), strict=True)]
 
 
 def concatenate_texts(store: Store, rows: NDArray[np.int64]) -> Tensor:
-    """Some of the texts, one after the other with -1 between them."""
-    gap = np.full(1, -1)
-    parts = [part for i in rows for part in (store[i], gap)]
+    """The ids of the texts with these indices, with -1 between texts."""
+    separator = np.full(1, -1)
+    parts = [part for i in rows for part in (store[i], separator)]
     return torch.from_numpy(np.concatenate(parts)[:-1])
 
 
 def pad_rows(rows: list[NDArray[np.int64]], fill: int = 0) -> tuple[Tensor, Tensor]:
-    """Rows of different length as one tensor, b t, and where it is real."""
-    longest = max(map(len, rows))
-    ids = torch.full((len(rows), longest), fill, dtype=torch.long)
-    keep = torch.zeros(len(rows), longest, dtype=torch.bool)
+    """Rows of different lengths as one tensor padded with `fill`, b t, and its mask `keep`, b t."""
+    max_length = max(map(len, rows))
+    ids = torch.full((len(rows), max_length), fill, dtype=torch.long)
+    keep = torch.zeros(len(rows), max_length, dtype=torch.bool)
     for i, row in enumerate(rows):
         ids[i, : len(row)] = torch.from_numpy(row)
         keep[i, : len(row)] = True

@@ -1,4 +1,4 @@
-"""One example of a task, as it was read: texts, perhaps a label, and the part that it is for."""
+"""An example as read from a file, before encoding."""
 
 from dataclasses import dataclass
 
@@ -9,9 +9,9 @@ class Example:
     texts: tuple[str, ...]
     part: str  # train or valid
     label: str | None = None
-    group: str | None = None  # what must not stand in both parts, if not all of its texts
+    group: str | None = None  # examples of a group must be in the same part
 
     @property
     def key(self) -> str:
-        """Examples with equal keys in both parts are a leak."""
+        """Decides the part; an equal key in both parts is a data leak."""
         return "\0".join(self.texts) if self.group is None else self.group

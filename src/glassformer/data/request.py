@@ -1,4 +1,4 @@
-"""Which data a user gave, and how they are to be read."""
+"""The user's data files and the options for reading them."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,42 +12,42 @@ from glassformer.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class DataOptions:
-    """How files are to be read."""
+    """How to read the files."""
 
     text: tuple[str, ...] = ()  # columns
-    label: str | None = None
-    group: str | None = None  # a column whose equal values stay on one side of the split
+    label: str | None = None  # a column
+    group: str | None = None  # a column; rows with equal values are in the same part of the split
     separator: str | None = None
-    tokenizer: str | None = None  # a kind
+    tokenizer: str | None = None  # a name in TOKENIZERS
     vocab: int | None = None
-    valid_fraction: float = 0.1  # what is kept for validation, where no files are given for that
+    valid_fraction: float = 0.1  # held out for validation, unless files for it are given
 
     def __post_init__(self) -> None:
         check_bounds({"valid_fraction": self.valid_fraction, "vocab": self.vocab})
-        sign = self.separator
-        if sign is not None and (len(sign) != 1 or sign in '\r\n"\0'):
-            raise GlassError(f"the separator must be one character (or tab), not {sign!r}")
+        separator = self.separator
+        if separator is not None and (len(separator) != 1 or separator in '\r\n"\0'):
+            raise GlassError(f"the separator must be one character (or tab), got {separator!r}")
 
 
 @dataclass(frozen=True)
 class DataRequest(DataOptions):
-    """What the user gave: files and how to read them. Without files a task has a sample."""
+    """Files and how to read them. Without files, a task uses its built-in sample."""
 
     files: tuple[Path, ...] = ()
-    valid: tuple[Path, ...] = ()  # files to validate on
+    valid: tuple[Path, ...] = ()  # validation files
     seed: int = 0
     on_bad_row: BadRowPolicy = field(default_factory=BadRowPolicy)
-    model: str | None = None  # the architecture that will be trained on it
-    base_tokenizer: Tokenizer | None = None  # of a trained model, which reads this data
-    extend: bool = False  # whether that tokenizer may learn what it does not know
-    labels: tuple[str, ...] = ()  # of a model that is evaluated on this data
+    model: str | None = None  # the architecture to train
+    base_tokenizer: Tokenizer | None = None  # of the trained model to fine-tune or evaluate
+    extend: bool = False  # whether to add new tokens to base_tokenizer
+    labels: tuple[str, ...] = ()  # of the trained model to evaluate
 
     def split_files(self) -> tuple[tuple[tuple[Path, ...], str | None], ...]:
-        """Files with the part that they are for; None: a part of them is kept for validation."""
+        """Files and their part, train or valid; None if `assign_part` splits their examples."""
         if self.valid:
             return (self.files, "train"), (self.valid, "valid")
         return ((self.files, None),)
 
     def assign_part(self, key: str) -> str:
-        """On which side of the split an example with this key is."""
+        """The part, train or valid, of all examples with this key."""
         return "valid" if is_held_out(key, self.seed, self.valid_fraction) else "train"

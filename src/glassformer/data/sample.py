@@ -1,6 +1,6 @@
-"""Data that every Python carries or that is made here: no download, and nobody else's text.
+"""Built-in sample data, from Python's own files or generated: no download is needed.
 
-`documentation` for language models, `passages` for labels, `numbers` for translation.
+`documentation` is for language models, `passages` for classification, `numbers` for translation.
 """
 
 import random
@@ -15,7 +15,7 @@ PACKAGES = (
 
 
 def documentation() -> Iterator[str]:
-    """The reference that `help()` shows, a topic at a time, each paragraph once."""
+    """The Python reference that `help()` shows, by topic, without repeated paragraphs."""
     import pydoc_data.topics
 
     seen = {""}
@@ -27,8 +27,8 @@ def documentation() -> Iterator[str]:
 
 
 def passages(each: int = 300, seed: int = 0) -> Iterator[tuple[str, str, str]]:
-    """Some lines of a file, the package it belongs to, and the file; equally many a package."""
-    choose = random.Random(seed)
+    """Yield a few lines of Python code, their package and their file; `each` per package."""
+    rng = random.Random(seed)
     for package in PACKAGES:
         spec = find_spec(package)
         folder = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
@@ -38,13 +38,13 @@ def passages(each: int = 300, seed: int = 0) -> Iterator[tuple[str, str, str]]:
         ]
         texts = [(name, lines) for name, lines in texts if len(lines) >= 20]
         weights = [len(lines) for _, lines in texts]
-        for name, lines in choose.choices(texts, weights, k=each):
-            length = choose.randint(3, 8)
-            start = choose.randrange(len(lines) - length)
+        for name, lines in rng.choices(texts, weights, k=each):
+            length = rng.randint(3, 8)
+            start = rng.randrange(len(lines) - length)
             yield "\n".join(lines[start : start + length]), package, name
 
 
-# --- numbers and dates, in Chinese and in English -------------------------------------------------
+# --- numbers and dates in Chinese and English -----------------------------------------------------
 
 ONES = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -58,7 +58,7 @@ DIGITS = "零一二三四五六七八九"
 
 
 def english(n: int) -> str:
-    """A number below a million in words: english(321) is "three hundred twenty-one"."""
+    """A number below a million in English words: english(321) is "three hundred twenty-one"."""
     if n < 20:
         return ONES[n]
     if n < 100:
@@ -77,32 +77,28 @@ def chinese(n: int) -> str:
             head = "" if 10 <= n < 20 else chinese(n // size)
             rest = n % size
             gap = "零" if rest and rest < size // 10 else ""
-            return head + name + (gap + inner(rest) if rest else "")
+            return head + name + (gap + chinese_remainder(rest) if rest else "")
     raise AssertionError(n)
 
 
-def inner(n: int) -> str:
-    """A number behind a larger one, where ten is said with its one."""
+def chinese_remainder(n: int) -> str:
+    """A number after a larger unit, where ten is 一十 instead of 十."""
     return "一" + chinese(n) if 10 <= n < 20 else chinese(n)
 
 
 def numbers(count: int = 6000, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """Pairs, each once: a number or a date in Chinese, and the same in English."""
-    choose = random.Random(seed)
+    """Yield distinct pairs: a number or a date in Chinese, and the same in English."""
+    rng = random.Random(seed)
     seen: set[tuple[str, str]] = set()
     while len(seen) < count:
-        if choose.random() < 0.5:
-            n = choose.randrange(10 ** choose.randint(1, 6))
+        if rng.random() < 0.5:
+            n = rng.randrange(10 ** rng.randint(1, 6))
             pair = (chinese(n), english(n))
         else:
-            year, month, day = (
-                choose.randint(1900, 2099),
-                choose.randint(1, 12),
-                choose.randint(1, 28),
-            )
-            said = "".join(DIGITS[int(d)] for d in str(year))
+            year, month, day = rng.randint(1900, 2099), rng.randint(1, 12), rng.randint(1, 28)
+            chinese_year = "".join(DIGITS[int(d)] for d in str(year))
             pair = (
-                f"{said}年{chinese(month)}月{chinese(day)}日",
+                f"{chinese_year}年{chinese(month)}月{chinese(day)}日",
                 f"{MONTHS[month - 1]} {day}, {year}",
             )
         if pair not in seen:

@@ -1,4 +1,4 @@
-"""Text to ids and back. `TOKENIZERS` lists the kinds that can be trained."""
+"""Tokenizers: text to ids and back. `TOKENIZERS` lists those that can be trained."""
 
 import json
 from pathlib import Path
@@ -23,43 +23,45 @@ TOKENIZERS: dict[str, Any] = {
 }
 
 
-def words(values: Any) -> list[str]:
-    """A list of different strings, as a file should hold it."""
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+def check_tokens(tokens: Any) -> list[str]:
+    """Return the tokens if they are a list of distinct strings, or raise a ValueError."""
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise ValueError("tokens must be a list of strings")
-    if len(set(values)) != len(values):
-        raise ValueError("tokens must differ from each other")
-    return values
+    if len(set(tokens)) != len(tokens):
+        raise ValueError("tokens must be distinct")
+    return tokens
 
 
 def load(path: Path) -> Tokenizer:
-    """The tokenizer in a `tokenizer.json`, ours or that of the library `tokenizers`."""
+    """Load a `tokenizer.json`, in Glassformer's format or that of the library `tokenizers`."""
     content = read_json(path)
     try:
         match content:
             case {"kind": "bytes", "special_tokens": special_tokens}:
-                return Bytes(words(special_tokens))
+                return Bytes(check_tokens(special_tokens))
             case {
                 "kind": "characters" | "words" as kind,
                 "special_tokens": special_tokens,
                 "tokens": tokens,
             }:
-                listed: Tokenizer = TOKENIZERS[kind](words(tokens), words(special_tokens))
-                return listed
+                tokenizer: Tokenizer = TOKENIZERS[kind](
+                    check_tokens(tokens), check_tokens(special_tokens)
+                )
+                return tokenizer
             case {"kind": "scored", "pieces": pieces, "scores": scores}:
                 return ScoredTokenizer(
                     [piece.encode("latin-1") for piece in pieces], list(map(float, scores))
                 )
             case {"model": {"type": kind}} if kind in MODELS:
                 check_components(content)
-                subwords = SubwordTokenizer(Engine.from_str(json.dumps(content)))
-                subwords.decode(subwords.encode("a word, 一, 1\n"))  # what always fails, fails here
-                return subwords
+                subword = SubwordTokenizer(Engine.from_str(json.dumps(content)))
+                subword.decode(subword.encode("a word, 一, 1\n"))  # fail now, not at first use
+                return subword
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except GlassError as error:
         raise GlassError(f"{path}: {error}") from None
-    except BaseException as error:  # the library raises bare Exception, and panics with less
-        what = " ".join(str(error).split())[:200]
-        raise GlassError(f"{path} is damaged: {what}") from None
-    raise GlassError(f"{path} holds no tokenizer that Glassformer knows")
+    except BaseException as error:  # a panic in the library's Rust code is not an Exception
+        reason = " ".join(str(error).split())[:200]
+        raise GlassError(f"{path} is corrupted: {reason}") from None
+    raise GlassError(f"{path} is not a tokenizer of a supported type")

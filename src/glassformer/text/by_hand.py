@@ -1,4 +1,7 @@
-"""BPE and WordPiece written out: what `subword.py` asks of a library, in lines to read."""
+"""Readable reference implementations of BPE and WordPiece.
+
+`subword.py` uses the library `tokenizers` instead; tests check that both give the same ids.
+"""
 
 import re
 import unicodedata
@@ -9,17 +12,26 @@ from itertools import pairwise
 Word = tuple[str, ...]
 Pair = tuple[str, str]
 
-# --- both: learn merges ---------------------------------------------------------------------------
+# --- merges, for both -----------------------------------------------------------------------------
 
 
-def learn(
+def train_merges(
     words: dict[Word, int],
     letters: list[str],
     size: int,
     min_count: int,
     join: Callable[[str, str], str],
 ) -> tuple[dict[str, int], list[Pair]]:
-    """Merge the commonest pair of neighbours, again and again, until there are `size` tokens."""
+    """Repeatedly merge the most frequent pair of neighbors, until there are `size` tokens.
+
+    Args:
+        words: the count of each word, split into symbols.
+        letters: the initial tokens, in the order of their ids.
+        min_count: stop when the most frequent pair is rarer than this.
+        join: makes the new token from the two that merge.
+
+    Returns: the id of each token, and the merges in order.
+    """
     ids, merges = {letter: i for i, letter in enumerate(letters)}, []
     while len(ids) < size:
         pairs: Counter[Pair] = Counter()
@@ -49,16 +61,18 @@ def merge(word: Word, pair: Pair, merged: str) -> Word:
 # --- byte-level BPE -------------------------------------------------------------------------------
 
 CONTRACTION = re.compile("'(?:s|t|re|ve|m|ll|d)")
-SEPARATORS = "\x1c\x1d\x1e\x1f"  # white space to Python, but not to Unicode
-RUN = re.compile(r" ?(?:L+|N+|O+)|\s+(?!\S)|\s+")  # in a text of kinds, not of characters
+SEPARATORS = "\x1c\x1d\x1e\x1f"  # whitespace in Python, but not in Unicode
+RUN = re.compile(r" ?(?:L+|N+|O+)|\s+(?!\S)|\s+")  # matches character classes, not characters
 
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
 REST = [byte for byte in range(256) if byte not in PRINTABLE]
-SIGN = {byte: chr(byte) for byte in PRINTABLE} | {byte: chr(256 + i) for i, byte in enumerate(REST)}
-BYTE = {sign: byte for byte, sign in SIGN.items()}  # each byte has a sign that one can see
+BYTE_TO_CHAR = {byte: chr(byte) for byte in PRINTABLE}  # every byte as a printable character
+BYTE_TO_CHAR |= {byte: chr(256 + i) for i, byte in enumerate(REST)}
+CHAR_TO_BYTE = {character: byte for byte, character in BYTE_TO_CHAR.items()}
 
 
-def kind(character: str) -> str:
+def character_class(character: str) -> str:
+    """L for letters, N for numbers, O for others, and a space or a newline for whitespace."""
     if character.isspace() and character not in SEPARATORS:
         return " " if character == " " else "\n"
     category = unicodedata.category(character)[0]
@@ -66,48 +80,51 @@ def kind(character: str) -> str:
 
 
 def gpt2_words(text: str) -> Iterator[str]:
-    """Letters, numbers or other signs that stand together, with the space before them."""
-    kinds, at = "".join(map(kind, text)), 0
-    while at < len(text):
-        match = CONTRACTION.match(text, at) or RUN.match(kinds, at)
-        assert match, "every character has a kind"
-        yield text[at : match.end()]
-        at = match.end()
+    """Split a text into runs of letters, numbers or other characters, each with a leading space."""
+    classes, start = "".join(map(character_class, text)), 0
+    while start < len(text):
+        match = CONTRACTION.match(text, start) or RUN.match(classes, start)
+        assert match, "every character has a class"
+        yield text[start : match.end()]
+        start = match.end()
 
 
-def signs(word: str) -> Word:
-    return tuple(SIGN[byte] for byte in word.encode())
+def split_bytes(word: str) -> Word:
+    return tuple(BYTE_TO_CHAR[byte] for byte in word.encode())
 
 
-def learn_bpe(
+def train_bpe(
     texts: Iterable[str], size: int, *, min_count: int = 2
 ) -> tuple[dict[str, int], list[Pair]]:
-    words = Counter(signs(word) for text in texts for word in gpt2_words(text))
-    return learn(words, sorted(BYTE), size, min_count, str.__add__)
+    words = Counter(split_bytes(word) for text in texts for word in gpt2_words(text))
+    return train_merges(words, sorted(CHAR_TO_BYTE), size, min_count, str.__add__)
 
 
 def encode_bpe(text: str, ids: dict[str, int], merges: list[Pair]) -> list[int]:
-    """Apply the merges in the order in which they were learnt."""
+    """Apply the merges in the order in which they were learned."""
     rank = {pair: i for i, pair in enumerate(merges)}
     out: list[int] = []
-    for word in map(signs, gpt2_words(text)):
-        while known := [pair for pair in pairwise(word) if pair in rank]:
-            first = min(known, key=rank.__getitem__)
+    for word in map(split_bytes, gpt2_words(text)):
+        while mergeable := [pair for pair in pairwise(word) if pair in rank]:
+            first = min(mergeable, key=rank.__getitem__)
             word = merge(word, first, "".join(first))
         out += (ids[symbol] for symbol in word)
     return out
 
 
-def decode_bpe(numbers: Iterable[int], ids: dict[str, int]) -> str:
+def decode_bpe(token_ids: Iterable[int], ids: dict[str, int]) -> str:
     tokens = {i: token for token, i in ids.items()}
-    return bytes(BYTE[sign] for i in numbers for sign in tokens[i]).decode(errors="replace")
+    return bytes(CHAR_TO_BYTE[c] for i in token_ids for c in tokens[i]).decode(errors="replace")
 
 
 # --- WordPiece ------------------------------------------------------------------------------------
 
 
 def bert_words(text: str, *, lower: bool = True) -> list[str]:
-    """Words and single signs: without control characters and, in lower case, without accents."""
+    """Split a text into words, punctuation marks and ideographs, without control characters.
+
+    With `lower`, also lowercase it and remove accents.
+    """
     out = ""
     for character in text:
         control = unicodedata.category(character).startswith("C") and character not in "\t\n\r"
@@ -118,8 +135,8 @@ def bert_words(text: str, *, lower: bool = True) -> list[str]:
         else:
             out += f" {character} " if is_ideograph(character) else character
     if lower:
-        plain = unicodedata.normalize("NFD", out)
-        out = "".join(c for c in plain if unicodedata.category(c) != "Mn").lower()
+        decomposed = unicodedata.normalize("NFD", out)
+        out = "".join(c for c in decomposed if unicodedata.category(c) != "Mn").lower()
     return "".join(f" {c} " if is_punctuation(c) else c for c in out).split()
 
 
@@ -128,11 +145,11 @@ def is_ideograph(character: str) -> bool:
 
 
 def is_punctuation(character: str) -> bool:
-    ascii_sign = "!" <= character <= "~" and not character.isalnum()
-    return ascii_sign or unicodedata.category(character).startswith("P")
+    is_ascii = "!" <= character <= "~" and not character.isalnum()
+    return is_ascii or unicodedata.category(character).startswith("P")
 
 
-def pieces(word: str) -> Word:
+def split_letters(word: str) -> Word:
     return (word[0], *(f"##{letter}" for letter in word[1:]))
 
 
@@ -140,28 +157,28 @@ def join_pieces(left: str, right: str) -> str:
     return left + right.removeprefix("##")
 
 
-def learn_wordpiece(
+def train_wordpiece(
     words: dict[str, int], letters: list[str], size: int, *, min_count: int = 2
 ) -> tuple[dict[str, int], list[Pair]]:
-    """From counted words; the letters are numbered first."""
-    spelled = {pieces(word): count for word, count in words.items()}
-    return learn(spelled, letters, size, min_count, join_pieces)
+    """Train on the counts of words; `letters` are the initial tokens."""
+    split_words = {split_letters(word): count for word, count in words.items()}
+    return train_merges(split_words, letters, size, min_count, join_pieces)
 
 
 def encode_wordpiece(text: str, ids: dict[str, int], *, lower: bool = True) -> list[int]:
-    """Cut each word into the longest pieces that are known; a word with none is unknown."""
+    """Split each word greedily into the longest pieces in `ids`; if that fails, it is [UNK]."""
     out: list[int] = []
     for word in bert_words(text, lower=lower):
-        found, start = [], 0
+        word_ids, start = [], 0
         while start < len(word) <= 100:
             ends = range(len(word), start, -1)
-            tries = ("##" * (start > 0) + word[start:end] for end in ends)
+            candidates = ("##" * (start > 0) + word[start:end] for end in ends)
             piece, end = next(
-                ((p, e) for p, e in zip(tries, ends, strict=True) if p in ids), ("", 0)
+                ((p, e) for p, e in zip(candidates, ends, strict=True) if p in ids), ("", 0)
             )
             if not piece:
                 break
-            found.append(ids[piece])
+            word_ids.append(ids[piece])
             start = end
-        out += found if start == len(word) else [ids["[UNK]"]]
+        out += word_ids if start == len(word) else [ids["[UNK]"]]
     return out

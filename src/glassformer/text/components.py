@@ -1,15 +1,15 @@
-"""What a `tokenizer.json` may hold: components whose cost is bounded by the length of a text.
+"""Check that a `tokenizer.json` has only components whose cost is linear in the text's length.
 
 The library `tokenizers` runs whatever such a file describes. A regular expression can take forever
-on a short text, and a replacement that doubles it, forty times over, fills any memory: so what is
-not listed here is refused by name.
+on a short text, and forty replacements that double the text exhaust any memory. Therefore only the
+components listed here are accepted.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from glassformer.core.bounds import SIZE
+from glassformer.core.bounds import MAX_SIZE
 from glassformer.core.errors import GlassError
 
 MODELS = frozenset(["BPE", "WordPiece", "Unigram", "WordLevel"])
@@ -29,13 +29,13 @@ COMPONENTS = {
         "Sequence ByteLevel WordPiece Metaspace BPEDecoder ByteFallback Fuse Strip Replace".split()
     ),
 }
-INSIDE = {  # where a Sequence of such components has them
+SEQUENCE_KEYS = {  # the key under which a Sequence lists its components
     "normalizer": "normalizers",
     "pre_tokenizer": "pretokenizers",
     "post_processor": "processors",
     "decoder": "decoders",
 }
-REGEXES = frozenset(  # those of GPT-2, Llama 3 and Qwen 2, and runs of spaces
+REGEXES = frozenset(  # of GPT-2, Llama 3 and Qwen 2, and runs of spaces
     [
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
@@ -45,62 +45,74 @@ REGEXES = frozenset(  # those of GPT-2, Llama 3 and Qwen 2, and runs of spaces
         " {2,}",
     ]
 )
-MOST_COMPONENTS, MOST_GROWTH, LONGEST_WORD, LONGEST_TOKEN = 32, 64.0, 1000, 10_000
+MAX_COMPONENTS = 32  # of each type
+MAX_GROWTH = 64.0  # factor by which the length of a text may grow
+MAX_WORD_LENGTH, MAX_TOKEN_LENGTH = 1000, 10_000  # characters
 
 
 def check_components(content: dict[str, Any]) -> None:
-    """Refuse a tokenizer with a component, a size or an id that is not allowed."""
+    """Raise a `GlassError` if a tokenizer has an unsupported component, size or id."""
     check_model(content["model"])
     for name, allowed in COMPONENTS.items():
-        found = list(flatten(content.get(name), INSIDE[name]))
-        if len(found) > MOST_COMPONENTS:
-            raise GlassError(f"it has {len(found)} components of the kind {name}")
+        components = list(flatten(content.get(name), SEQUENCE_KEYS[name]))
+        if len(components) > MAX_COMPONENTS:
+            raise GlassError(
+                f"its {name} has {len(components)} components; at most {MAX_COMPONENTS} are allowed"
+            )
         growth = 1.0
-        for part in found:
-            if part.get("type") not in allowed:
-                raise GlassError(f"its {name} is a {part.get('type')!r}, which is not supported")
-            growth *= growth_of(part)
-        if growth > MOST_GROWTH:
-            raise GlassError(f"its {name} makes a text up to {growth:,.0f} times longer")
+        for component in components:
+            if component.get("type") not in allowed:
+                raise GlassError(f"its {name} {component.get('type')!r} is not supported")
+            growth *= max_growth(component)
+        if growth > MAX_GROWTH:
+            raise GlassError(
+                f"its {name} makes a text up to {growth:,.0f} times longer; "
+                f"at most {MAX_GROWTH:.0f} times is allowed"
+            )
     for token in content.get("added_tokens") or ():
         check_token(token["content"], token["id"])
 
 
-def flatten(part: Any, inside: str, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """A component, or those inside a sequence of components, which has them under that name."""
-    if part is None:
+def flatten(component: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield a component, or if it is a Sequence, the components that it lists under `key`."""
+    if component is None:
         return
-    if not isinstance(part, dict) or depth > MOST_COMPONENTS:
+    if not isinstance(component, dict) or depth > MAX_COMPONENTS:
         raise GlassError("one of its components is not a table with a type")
-    if part.get("type") != "Sequence":
-        yield part
+    if component.get("type") != "Sequence":
+        yield component
         return
-    for one in part[inside]:
-        yield from flatten(one, inside, depth + 1)
+    for child in component[key]:
+        yield from flatten(child, key, depth + 1)
 
 
-def growth_of(part: dict[str, Any]) -> float:
-    """How many times longer a component can make a text of one character."""
-    if part["type"] == "Prepend":
-        return 1.0 + len(part["prepend"])
-    if part["type"] == "Strip" and not 0 <= max(part.get("start", 0), part.get("stop", 0)) < 64:
-        raise GlassError("it strips more than 64 characters from a token")
-    if part["type"] not in ("Replace", "Split"):
+def max_growth(component: dict[str, Any]) -> float:
+    """The largest factor by which a component can lengthen a text."""
+    kind = component["type"]
+    if kind == "Prepend":
+        return 1.0 + len(component["prepend"])
+    if kind == "Strip":
+        stripped = max(component.get("start", 0), component.get("stop", 0))
+        if not 0 <= stripped < 64:
+            raise GlassError(
+                f"it strips {stripped} characters from a token; at most 63 are allowed"
+            )
+    if kind not in ("Replace", "Split"):
         return 1.0
-    match part["pattern"]:
+    match component["pattern"]:
         case {"Regex": str(regex)} if regex in REGEXES or is_linear(regex):
             length = 1
         case {"String": str(text)} if text:
             length = len(text)
         case pattern:
-            raise GlassError(f"its pattern {pattern!r} is not one that is known to be harmless")
-    return max(len(part["content"]) / length, 1.0) if part["type"] == "Replace" else 1.0
+            raise GlassError(f"its pattern {pattern!r} is not known to run in linear time")
+    return max(len(component["content"]) / length, 1.0) if kind == "Replace" else 1.0
 
 
 def is_linear(regex: str) -> bool:
-    """Whether a regular expression looks at each character once, whatever the text.
+    """Whether a regular expression surely never backtracks, whatever the text.
 
-    So it is without groups, if nothing comes after what may be repeated without end.
+    True only for alternatives without groups in which nothing follows an unbounded repetition.
     """
     regex = re.sub(r"\[\^?(\\.|[^\]\\])+\]|\\[pP]\{\w+\}|\\.", "x", regex)  # one character each
     return all(re.fullmatch(r"([^][(){}+*?^$\\|]\??)*[+*]?", part) for part in regex.split("|"))
@@ -112,26 +124,26 @@ def check_model(model: dict[str, Any]) -> None:
         for token, score in vocabulary:
             check_token(token, 0)
             if not isinstance(score, int | float):
-                raise GlassError(f"the score of {token!r} is {score!r}, not a number")
+                raise GlassError(f"the score of {token!r} must be a number, got {score!r}")
         unknown = model.get("unk_id")
         if unknown is not None and not 0 <= unknown < len(vocabulary):
-            raise GlassError(f"unk_id is {unknown}, which is no token")
+            raise GlassError(f"unk_id {unknown} is not the id of a token")
         return
     for token, id in vocabulary.items():
-        check_token(token, id, empty=True)
+        check_token(token, id, allow_empty=True)
     unknown = model.get("unk_token")
     if unknown not in vocabulary and not (kind == "BPE" and unknown is None):
         raise GlassError(f"its unknown token {unknown!r} is not in the vocabulary")
-    if not 0 < (longest := model.get("max_input_chars_per_word", 100)) <= LONGEST_WORD:
+    if not 0 < (max_length := model.get("max_input_chars_per_word", 100)) <= MAX_WORD_LENGTH:
         raise GlassError(
-            f"max_input_chars_per_word is {longest}; at most {LONGEST_WORD} is allowed"
+            f"max_input_chars_per_word is {max_length}; at most {MAX_WORD_LENGTH} is allowed"
         )
     if model.get("dropout"):
-        raise GlassError("it leaves out merges by chance (dropout), which only training does")
+        raise GlassError("it drops merges at random (dropout), which is only for training")
 
 
-def check_token(token: object, id: object, *, empty: bool = False) -> None:
-    if not isinstance(token, str) or not (empty or token) or len(token) > LONGEST_TOKEN:
-        raise GlassError(f"a token is {str(token)[:50]!r}")
-    if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < SIZE:
-        raise GlassError(f"the id of {token[:50]!r} is {id}; ids are from 0 to {SIZE:,}")
+def check_token(token: object, id: object, *, allow_empty: bool = False) -> None:
+    if not isinstance(token, str) or not (allow_empty or token) or len(token) > MAX_TOKEN_LENGTH:
+        raise GlassError(f"{str(token)[:50]!r} is not a valid token")
+    if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < MAX_SIZE:
+        raise GlassError(f"the id of {token[:50]!r} must be from 0 to {MAX_SIZE - 1:,}, got {id}")

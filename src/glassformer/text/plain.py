@@ -1,4 +1,4 @@
-"""Tokenizers that need no merges: characters, bytes, words."""
+"""Tokenizers without merges: characters, bytes, words."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from glassformer.text.tokenizer import REPLACEMENT, clean
 
 UNKNOWN = "<unk>"
-CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # written without spaces: each is a word
+CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # written without spaces: each one is a word
 WORD = re.compile(rf"[{CJK}]|[^\W{CJK}]+(?:'[^\W{CJK}]+)*|[^\w\s]")
 
 
@@ -20,7 +20,7 @@ def split_words(text: str) -> list[str]:
 
 
 class ListTokenizer:
-    """A list of tokens; an id is a place in it. What is not listed is unknown."""
+    """A tokenizer with a list of tokens; an id is an index into it. Other tokens become <unk>."""
 
     kind: ClassVar[str]
     split: ClassVar[staticmethod[[str], Iterable[str]]]
@@ -28,7 +28,7 @@ class ListTokenizer:
 
     def __init__(self, tokens: Sequence[str], special_tokens: Sequence[str] = (UNKNOWN,)) -> None:
         if len(set(tokens)) != len(tokens) or UNKNOWN not in special_tokens:
-            raise ValueError(f"tokens must differ from each other, and specials hold {UNKNOWN}")
+            raise ValueError(f"tokens must be distinct, and special_tokens must include {UNKNOWN}")
         self.tokens = (*special_tokens, *tokens)
         self.vocab, self.special_tokens = (
             len(self.tokens),
@@ -46,14 +46,18 @@ class ListTokenizer:
         min_count: int = 1,
         special_tokens: Sequence[str] = (UNKNOWN,),
     ) -> Self:
-        """List what occurs at least so often: the `vocab` commonest, commonest first."""
+        """List the tokens that occur at least `min_count` times, most frequent first.
+
+        With `vocab`, list only the most frequent ones, for `vocab` tokens including special tokens.
+        """
         counts = Counter(token for text in texts for token in cls.split(text))
-        common = sorted(counts, key=lambda token: (-counts[token], token))
-        room = None if vocab is None else max(vocab - len(special_tokens), 0)
-        return cls([token for token in common[:room] if counts[token] >= min_count], special_tokens)
+        by_count = sorted(counts, key=lambda token: (-counts[token], token))
+        limit = None if vocab is None else max(vocab - len(special_tokens), 0)
+        tokens = [token for token in by_count[:limit] if counts[token] >= min_count]
+        return cls(tokens, special_tokens)
 
     def extend(self, texts: Iterable[str]) -> Self:
-        """The same list with what else occurs in the texts behind it, commonest first."""
+        """A tokenizer with the new tokens of the texts appended, most frequent first."""
         counts = Counter(token for text in texts for token in self.split(text))
         new = sorted(counts.keys() - self._ids.keys(), key=lambda token: (-counts[token], token))
         return type(self)([*self._ids, *new], list(self.special_tokens))
@@ -68,8 +72,8 @@ class ListTokenizer:
         return self.tokens[id] if id < self.vocab else REPLACEMENT
 
     def to_json(self) -> str:
-        listed, special_tokens = self.tokens[len(self.special_tokens) :], list(self.special_tokens)
-        content = {"kind": self.kind, "special_tokens": special_tokens, "tokens": listed}
+        tokens, special_tokens = self.tokens[len(self.special_tokens) :], list(self.special_tokens)
+        content = {"kind": self.kind, "special_tokens": special_tokens, "tokens": tokens}
         return json.dumps(content, ensure_ascii=False)
 
 
@@ -80,13 +84,13 @@ class Characters(ListTokenizer):
 
 
 class Words(ListTokenizer):
-    """Words and signs; spaces are not kept."""
+    """Words and punctuation marks are tokens; spaces are lost."""
 
     kind, split, join = "words", staticmethod(split_words), staticmethod(" ".join)
 
 
 class Bytes:
-    """Every byte of UTF-8 is a token: nothing is unknown, nothing is lost."""
+    """Every byte of the UTF-8 text is a token: none is unknown, and decoding is lossless."""
 
     kind = "bytes"
 
@@ -99,7 +103,7 @@ class Bytes:
 
     @classmethod
     def train(cls, texts: Iterable[str] = (), *, special_tokens: Sequence[str] = ()) -> Self:
-        """There is nothing to learn: the texts are not read."""
+        """Bytes need no training: the texts are not read."""
         return cls(special_tokens)
 
     def encode(self, text: str) -> list[int]:

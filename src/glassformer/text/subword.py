@@ -1,4 +1,7 @@
-"""Byte-level BPE and WordPiece on the library `tokenizers`; `by_hand.py` is their definition."""
+"""Byte-level BPE and WordPiece with the library `tokenizers`.
+
+`by_hand.py` has the same algorithms in plain Python.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,21 @@ from tokenizers import Tokenizer as Engine
 
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import read_json, read_text
-from glassformer.text.by_hand import BYTE
+from glassformer.text.by_hand import CHAR_TO_BYTE
 from glassformer.text.components import check_token
 from glassformer.text.tokenizer import clean
 
-LONG_WORD = re.compile(r"\S{1000}")
+LONG_WORD = re.compile(r"\S{1000}")  # training merges on longer words would take minutes
 BERT_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class SubwordTokenizer:
-    """Pieces of words, as any `tokenizer.json` of that library describes them."""
+    """A tokenizer described by a `tokenizer.json` of the library `tokenizers`."""
 
     def __init__(self, engine: Engine) -> None:
         engine.no_padding()
         engine.no_truncation()
-        engine.encode_special_tokens = True  # a special token that a person types stays text
+        engine.encode_special_tokens = True  # a special token in the input is encoded as text
         self.engine, self.vocab = engine, max(engine.get_vocab().values(), default=-1) + 1
         self.kind = type(engine.model).__name__.lower()
         added = engine.get_added_tokens_decoder().items()
@@ -44,27 +47,27 @@ class SubwordTokenizer:
 
     @property
     def prefix(self) -> list[int]:
-        marked = self.engine.encode("a", add_special_tokens=True)
-        marks = zip(marked.ids, marked.special_tokens_mask, strict=True)
-        return [id for id, _ in takewhile(lambda pair: pair[1], marks)]
+        encoding = self.engine.encode("a", add_special_tokens=True)
+        pairs = zip(encoding.ids, encoding.special_tokens_mask, strict=True)
+        return [id for id, _ in takewhile(lambda pair: pair[1], pairs)]
 
     def with_prefix(self, token: str | None) -> SubwordTokenizer:
-        """A tokenizer on the same engine, with this special token, or none, before each text."""
-        template, marks = ("$A", []) if token is None else (f"{token} $A", [token])
+        """A tokenizer on the same engine that puts this special token, or none, before a text."""
+        template, tokens = ("$A", []) if token is None else (f"{token} $A", [token])
         self.engine.post_processor = processors.TemplateProcessing(
-            single=template, special_tokens=[(mark, self.special_tokens[mark]) for mark in marks]
+            single=template, special_tokens=[(t, self.special_tokens[t]) for t in tokens]
         )
         return SubwordTokenizer(self.engine)
 
     def encode(self, text: str) -> list[int]:
         try:
             ids: list[int] = self.engine.encode(clean(text), add_special_tokens=False).ids
-        except Exception as error:  # so the library says that it has no token for something
+        except Exception as error:  # the library raises it for text that it has no token for
             raise GlassError(f"the tokenizer cannot encode {text[:40]!r}: {error}") from None
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """The same for many texts at once, on all cores."""
+        """Encode texts in parallel on all cores."""
         batch = self.engine.encode_batch_fast(list(map(clean, texts)), add_special_tokens=False)
         return [encoding.ids for encoding in batch]
 
@@ -74,8 +77,8 @@ class SubwordTokenizer:
 
     def token(self, id: int) -> str:
         name, text = str(self.engine.id_to_token(id)), self.decode([id])
-        if "\ufffd" in text and all(sign in BYTE for sign in name):  # a piece of a character
-            return " ".join(f"{BYTE[sign]:02x}" for sign in name)
+        if "\ufffd" in text and all(c in CHAR_TO_BYTE for c in name):  # part of a character
+            return " ".join(f"{CHAR_TO_BYTE[c]:02x}" for c in name)
         return name if id in self.special_tokens.values() or not text else text
 
     def to_json(self) -> str:
@@ -84,7 +87,7 @@ class SubwordTokenizer:
 
 
 class BPE(SubwordTokenizer):
-    """GPT-2's: text as bytes, and common neighbours merged. Nothing is unknown or lost."""
+    """GPT-2's byte-level BPE: no text is unknown, and decoding is lossless."""
 
     @classmethod
     def of(
@@ -107,9 +110,9 @@ class BPE(SubwordTokenizer):
         min_count: int = 2,
         special_tokens: Sequence[str] = ("<|endoftext|>",),
     ) -> Self:
-        """Merge neighbours that occur at least so often, until there are `vocab` tokens.
+        """Merge neighbors that occur at least `min_count` times, until there are `vocab` tokens.
 
-        The special tokens stand behind the others, as in GPT-2.
+        Special tokens get the last ids, as in GPT-2.
         """
         engine = cls.of({}, [], ()).engine
         trainer = trainers.BpeTrainer(
@@ -118,36 +121,41 @@ class BPE(SubwordTokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        engine.train_from_iterator(map(cut_words, texts), trainer)
+        engine.train_from_iterator(map(split_long_words, texts), trainer)
         return cls(add_special_tokens(engine, special_tokens))
 
     @classmethod
     def read(cls, vocabulary: Path, merges: Path) -> Self:
-        """GPT-2's two files, `vocab.json` (or encoder.json) and `merges.txt` (or vocab.bpe)."""
+        """Load GPT-2's files `vocab.json` (or encoder.json) and `merges.txt` (or vocab.bpe)."""
         ids = read_json(vocabulary)
         if not isinstance(ids, dict):
-            raise GlassError(f"{vocabulary} is no table of tokens and their ids")
+            raise GlassError(f"{vocabulary} is not a JSON object of tokens and ids")
         try:
             for token, id in ids.items():
                 check_token(token, id)
         except GlassError as error:
             raise GlassError(f"{vocabulary}: {error}") from None
-        for sign in pre_tokenizers.ByteLevel.alphabet():
-            if sign not in ids:
-                raise GlassError(f"{vocabulary} has no token for the byte that is written {sign!r}")
+        for character in pre_tokenizers.ByteLevel.alphabet():
+            if character not in ids:
+                byte = CHAR_TO_BYTE[character]
+                raise GlassError(
+                    f"{vocabulary} has no token {character!r} for the byte {byte:#04x}"
+                )
         lines = read_text(merges).split("\n")
         pairs = [
             tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")
         ]
         for number, pair in enumerate(pairs, start=1):
             if len(pair) != 2 or not {*pair, "".join(pair)} <= ids.keys():
-                raise GlassError(f"{merges}: merge {number}, {' '.join(pair)!r}, is not a merge")
+                raise GlassError(
+                    f"{merges}: merge {number}, {' '.join(pair)!r}, is not a pair of tokens"
+                )
         special_tokens = [token for token in ids if token == "<|endoftext|>"]
         return cls.of(ids, pairs, special_tokens)  # type: ignore[arg-type]
 
 
 class WordPiece(SubwordTokenizer):
-    """BERT's: words cut into the longest known pieces, those inside a word marked ##."""
+    """BERT's WordPiece: words split into the longest known pieces; inner pieces start with ##."""
 
     @classmethod
     def of(
@@ -156,12 +164,12 @@ class WordPiece(SubwordTokenizer):
         special_tokens: Sequence[str] = BERT_SPECIAL_TOKENS,
         *,
         lower: bool = True,
-        strip: bool | None = None,  # accents; None: where case is folded
-        ideographs: bool = True,  # each is a word
+        strip: bool | None = None,  # remove accents; None: only with `lower`
+        ideographs: bool = True,  # treat each ideograph as a word
     ) -> Self:
         ids = {token: i for i, token in enumerate(tokens)}
         if "[UNK]" not in ids or len(ids) != len(tokens):
-            raise GlassError("a WordPiece vocabulary needs [UNK], and no token twice")
+            raise GlassError("a WordPiece vocabulary needs [UNK] and distinct tokens")
         engine = Engine(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
         engine.normalizer = normalizers.BertNormalizer(
             lowercase=lower, strip_accents=strip, handle_chinese_chars=ideographs
@@ -180,20 +188,20 @@ class WordPiece(SubwordTokenizer):
         special_tokens: Sequence[str] = BERT_SPECIAL_TOKENS,
         lower: bool = True,
     ) -> Self:
-        """Merge as BPE does, inside words; letters take at most half of the vocabulary.
+        """Merge pieces inside words, as BPE does; letters are at most half of the vocabulary.
 
-        The library numbers letters inside words (##a) in an order of chance, and its choice
-        between equally common pairs depends on that: so the letters are counted and numbered here.
+        The library numbers inner letters (##a) in random order, and breaks ties between pairs by
+        these numbers. Passing it the letters in a fixed order makes training deterministic.
         """
         counts = count_words(cls.of(["[UNK]"], lower=lower).engine, texts)
         letters, counts = choose_letters(counts, vocab)
-        start = [*special_tokens, *letters]
+        initial = [*special_tokens, *letters]
         trainer = trainers.WordPieceTrainer(
-            vocab_size=vocab, min_frequency=min_count, special_tokens=start, show_progress=False
+            vocab_size=vocab, min_frequency=min_count, special_tokens=initial, show_progress=False
         )
         engine = Engine(models.WordPiece(unk_token="[UNK]"))
         engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        engine.train_from_iterator(repeated(counts), trainer)
+        engine.train_from_iterator(repeat_words(counts), trainer)
         ids = engine.get_vocab()
         return cls.of(sorted(ids, key=ids.__getitem__), special_tokens, lower=lower)
 
@@ -206,51 +214,55 @@ class WordPiece(SubwordTokenizer):
         strip: bool | None = None,
         ideographs: bool = True,
     ) -> Self:
-        """BERT's `vocab.txt`, a token a line."""
+        """Load BERT's `vocab.txt`, with one token per line."""
         tokens = read_text(vocabulary).removesuffix("\n").split("\n")
         return cls.of(tokens, lower=lower, strip=strip, ideographs=ideographs)
 
 
 def add_special_tokens(engine: Engine, special_tokens: Sequence[str]) -> Engine:
-    """Add tokens that no text can become: so they must not be a word, which a text may hold."""
+    """Add special tokens to an engine.
+
+    No text may be encoded as a special token, so one that is a single word is refused.
+    """
     for token in special_tokens:
         normal = engine.normalizer.normalize_str(token) if engine.normalizer else token
         if len(engine.pre_tokenizer.pre_tokenize_str(normal)) < 2:
-            raise GlassError(f"the special token {token!r} is a word of its own: write <{token}>")
+            raise GlassError(f"the special token {token!r} is an ordinary word: use <{token}>")
     engine.add_special_tokens(
         [AddedToken(t, special=True, normalized=False) for t in special_tokens]
     )
     return engine
 
 
-def cut_words(text: str) -> str:
-    """The text with spaces in words so long that merging their letters would take minutes."""
+def split_long_words(text: str) -> str:
+    """The text with spaces inserted into very long words."""
     return LONG_WORD.sub(r"\g<0> ", clean(text))
 
 
 def count_words(engine: Engine, texts: Iterable[str]) -> Counter[str]:
-    """How often each word occurs, as the engine normalises and splits text."""
+    """Count words, as the engine normalizes and splits text."""
     counts: Counter[str] = Counter()
     for text in texts:
-        normal = engine.normalizer.normalize_str(cut_words(text))
+        normal = engine.normalizer.normalize_str(split_long_words(text))
         counts.update(word for word, _ in engine.pre_tokenizer.pre_tokenize_str(normal))
     return counts
 
 
 def choose_letters(counts: Counter[str], vocab: int) -> tuple[list[str], Counter[str]]:
-    """The commonest letters, then those inside words; and the words that they can spell."""
-    often: Counter[str] = Counter()
+    """The most frequent letters and inner letters (##a), and the words made only of these."""
+    letter_counts: Counter[str] = Counter()
     for word, count in counts.items():
         for letter in word:
-            often[letter] += count
-    kept = set(sorted(often, key=lambda letter: (-often[letter], letter))[: vocab // 4])
-    counts = Counter({word: n for word, n in counts.items() if kept.issuperset(word)})
-    inside = {f"##{letter}" for word in counts for letter in word[1:]}
-    return sorted(kept) + sorted(inside), counts
+            letter_counts[letter] += count
+    by_count = sorted(letter_counts, key=lambda letter: (-letter_counts[letter], letter))
+    letters = set(by_count[: vocab // 4])
+    counts = Counter({word: n for word, n in counts.items() if letters.issuperset(word)})
+    inner = {f"##{letter}" for word in counts for letter in word[1:]}
+    return sorted(letters) + sorted(inner), counts
 
 
-def repeated(counts: Counter[str], most: int = 1000) -> Iterator[str]:
-    """Each word as often as it occurs, in lines of bounded length."""
+def repeat_words(counts: Counter[str], max_words: int = 1000) -> Iterator[str]:
+    """Lines with each word as often as it was counted, and at most `max_words` words per line."""
     for word, count in counts.items():
-        for done in range(0, count, most):
-            yield " ".join([word] * min(most, count - done))
+        for done in range(0, count, max_words):
+            yield " ".join([word] * min(max_words, count - done))

@@ -1,4 +1,4 @@
-"""Text to ids and back: what every tokenizer can do, and its one file, `tokenizer.json`."""
+"""The interface of every tokenizer."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -7,7 +7,10 @@ REPLACEMENT = "\ufffd"
 
 
 class Tokenizer(Protocol):
-    """Text becomes ids below `vocab`. Special tokens have ids that no text can become."""
+    """Converts text to ids below `vocab` and back.
+
+    No text is ever encoded as a special token, except as an unknown token.
+    """
 
     kind: str
     vocab: int
@@ -15,23 +18,28 @@ class Tokenizer(Protocol):
 
     @property
     def prefix(self) -> list[int]:
-        """The ids that stand before a text to continue, such as <s> of Llama."""
+        """The ids to put before a prompt, such as Llama's <s>."""
         ...
 
     def encode(self, text: str) -> list[int]: ...
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; one that is no token, which a larger network can predict, is shown as
-        `REPLACEMENT`."""
+        """The text of the ids.
+
+        Networks may have more outputs than there are tokens: ids outside the vocabulary are decoded
+        as `REPLACEMENT`.
+        """
         ...
 
     def token(self, id: int) -> str:
-        """One token, as a person reads it."""
+        """One token in readable form."""
         ...
 
-    def to_json(self) -> str: ...
+    def to_json(self) -> str:
+        """The content of `tokenizer.json`."""
+        ...
 
 
 def clean(text: str) -> str:
-    """The text with halves of characters (lone surrogates), which are not text, replaced."""
+    """The text with lone surrogates, which cannot be encoded as UTF-8, replaced."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
