@@ -129,7 +129,7 @@ def test_a_table_takes_the_options_that_it_knows():
     entry = {"name": "n", "value": "a", "rows": ["r"], "columns": "words", "decimals": 1}
     table = make_table(entry | {"kind": "given", "shaded": True}, values, {"n": "名", "r": "行"})
     assert (table.name, table.rows, table.columns) == ("名", ["行"], ["p", "q"])
-    assert (table.decimals, table.kind, table.shaded, table.gaps) == (1, "given", True, False)
+    assert (table.decimals, table.kind, table.shaded, table.dash_for_nan) == (1, "given", True, False)
     assert torch.equal(table.values, values["a"])
     with pytest.raises(TypeError, match="colour"):
         make_table(entry | {"colour": "red"}, values, {})
@@ -140,7 +140,7 @@ def test_a_table_takes_the_options_that_it_knows():
 def test_a_step_is_filled_with_values():
     text = {"title": "{n} words", "note": "{share:.1%}"}
     step = make_step(text, {"n": 3, "share": 0.25}, {})
-    assert (step.title, step.formula, step.says, step.why) == ("3 words", "", "", "25.0%")
+    assert (step.title, step.formula, step.text, step.why) == ("3 words", "", "", "25.0%")
     assert step.tables == ()
 
 

@@ -8,7 +8,7 @@ import torch
 
 from glassformer.core.i18n import language
 from glassformer.inspection import export
-from glassformer.inspection.sheet import agree
+from glassformer.inspection.sheet import equal_when_rounded
 from glassformer.lessons import (
     LESSONS,
     load_lesson,
@@ -84,13 +84,13 @@ def test_mixtures_are_right_from_both_inputs():
         "3.6244 4.5712 4.1963 4.7574/3.5808 4.5117 4.1314 4.7145/3.6194 4.5641 4.1888 4.7527/"
         "3.4338 4.3355 3.9260 4.5463/3.5362 4.4565 4.0673 4.6663/3.6062 4.5456 4.1690 4.7400"
     )
-    whole = rows(
+    show_all = rows(
         "3.6307 4.5306 4.1813 4.7719/3.6304 4.5214 4.1766 4.7731/3.6263 4.4565 4.1408 4.7778/"
         "3.5968 4.2846 4.0288 4.7562/3.6234 4.4217 4.1212 4.7793/3.6237 4.4260 4.1235 4.7788"
     )
     step = THRONES["Mixture"]
     close(of(step).values, first)
-    close(step.tables[-1].values, whole)
+    close(step.tables[-1].values, show_all)
     assert "within 3e-04" in step.why
     assert "36 of 36" in THRONES["Projection"].why
 
@@ -121,16 +121,16 @@ def test_the_second_norm_took_two_rows_for_one():
 def test_what_is_printed_follows_from_what_is_printed_before():
     """Each slip as it was made gives the printed digits: another digit would not follow."""
     placed = PRINTED["embedding"] + PRINTED["printed_position"]
-    assert agree(PRINTED["printed_input"], placed, 2).all()
+    assert equal_when_rounded(PRINTED["printed_input"], placed, 2).all()
     two_rows = torch.stack([PRINTED["printed_sum_2"][i : i + 2].std() for i in range(6)])[:, None]
     slipped = (PRINTED["printed_sum_2"] - PRINTED["printed_sum_2"].mean(dim=1, keepdim=True)) / (
         two_rows + 1e-4
     )
-    assert agree(PRINTED["printed_norm_2"], slipped, 2).all()
-    assert agree(
+    assert equal_when_rounded(PRINTED["printed_norm_2"], slipped, 2).all()
+    assert equal_when_rounded(
         PRINTED["printed_products"], PRINTED["printed_q"] @ PRINTED["printed_k"].T, 4
     ).all()
-    assert agree(
+    assert equal_when_rounded(
         PRINTED["printed_sum_2"], PRINTED["printed_norm_1"] + PRINTED["printed_feedforward"], 2
     ).all()
     assert (
@@ -160,11 +160,11 @@ def test_a_changed_digit_is_seen(name):
 
 
 def test_it_learns():
-    previous_ids, after = next(
+    before, after = next(
         table for table in DECODER["One update"].tables if table.values.shape == (1, 2)
     ).values[0].tolist()  # fmt: skip
-    assert after < previous_ids
-    assert DECODER["After 300 updates"].says.endswith("you win or you die <end>")
+    assert after < before
+    assert DECODER["After 300 updates"].text.endswith("you win or you die <end>")
     masked = DECODER["Masked attention"].tables
     pattern = next(table.values for table in masked if table.name == "pattern, ours")
     assert torch.equal(pattern.triu(1), torch.zeros(6, 6).double())
@@ -253,11 +253,11 @@ def test_places_tell_two_sentences_apart():
 
 def test_layer_norm_needs_no_batch_and_batch_norm_does():
     layer, batch, learnt = load_lesson("norm")
-    *_, whole, alone = (table.values for table in layer.tables)
-    torch.testing.assert_close(whole[:1], alone)
-    torch.testing.assert_close(whole[0], whole[1], atol=1e-4, rtol=0)
-    *_, whole, alone = (table.values for table in batch.tables)
-    assert not torch.allclose(whole[:2], alone, atol=0.1)
+    *_, show_all, alone = (table.values for table in layer.tables)
+    torch.testing.assert_close(show_all[:1], alone)
+    torch.testing.assert_close(show_all[0], show_all[1], atol=1e-4, rtol=0)
+    *_, show_all, alone = (table.values for table in batch.tables)
+    assert not torch.allclose(show_all[:2], alone, atol=0.1)
     scale, shift, moved, flat = (table.values for table in learnt.tables)
     torch.testing.assert_close(moved, layer.tables[3].values * scale + shift)
     assert flat.tolist() == [[0, 0, 0, 0]]
@@ -307,7 +307,7 @@ def test_the_rule_for_the_width_asks_for_more_than_is_used():
 def test_a_query_need_not_meet_its_own_key_best():
     step = next(s for s in load_lesson("attention") if s.title == "Whom a word finds")
     own = step.tables[0].values.argmax(1) == torch.arange(5)
-    assert 0 < int((~own).sum()) == len(step.says.split(" find")[0].split(","))
+    assert 0 < int((~own).sum()) == len(step.text.split(" find")[0].split(","))
 
 
 # --- in two languages and as formulas -------------------------------------------------------------
@@ -330,6 +330,6 @@ def test_a_walk_has_the_same_numbers_in_both_languages(name):
 def test_every_formula_has_braces_in_pairs():
     for name in LESSONS:
         for step in load_lesson(name):
-            found = export.mathematics(step.formula)
+            found = export.to_math(step.formula)
             assert found.count("{") == found.count("}")
             assert not set(found) & set(export.MATH) - {" ", "%", "&", "#", "，", "；"}, found

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassformer.inspection.sheet import agree
+from glassformer.inspection.sheet import equal_when_rounded
 from glassformer.lessons.lesson import Values
 from glassformer.lessons.printed import read_matrices
 from glassformer.lessons.thrones_network import (
@@ -161,7 +161,7 @@ def check_norm_2(printed: dict[str, Tensor]) -> Values:
 
 
 def count_right(printed: Tensor, right: Tensor, decimals: int) -> int:
-    return int(agree(printed, right, decimals).sum())
+    return int(equal_when_rounded(printed, right, decimals).sum())
 
 
 def count_wrong(printed: Tensor, right: Tensor, decimals: int) -> int:
