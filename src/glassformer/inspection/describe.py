@@ -174,8 +174,10 @@ def describe_attention(
             named_weights(module.value, "v", head_columns(module.value, module, head)),
         ),
         "scores": Description(
-            tr("Attention scores"), formula, tr("How well each query (row) matches each key (column)."),
-            needs_more=type(module.position) is not Position or module.score not in (scaled_dot, dot),
+            tr("Attention scores"), formula,
+            tr("How well each query (row) matches each key (column)."),
+            needs_more=type(module.position) is not Position
+            or module.score not in (scaled_dot, dot),
         ),
         "pattern": pattern,
         "head_outputs": Description(
