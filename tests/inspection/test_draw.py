@@ -1,4 +1,4 @@
-"""Pictures show the numbers that they are drawn from."""
+"""Plots show the numbers that they are drawn from."""
 
 import pytest
 import torch
@@ -15,32 +15,32 @@ from glassformer.nn.positions import sinusoid
 from inspection.test_worksheet import TEXT, TOKENIZER
 
 NETWORK = CASES["gpt2"].network
-READING = trace_text(NETWORK, TOKENIZER, TEXT)
+TRACED = trace_text(NETWORK, TOKENIZER, TEXT)
 CROSS = CASES["translator"].network
 
 
-def shown(chart, axes=0):
+def image_values(chart, axes=0):
     return torch.from_numpy(chart.get_axes()[axes].images[0].get_array().data).float()
 
 
 @pytest.mark.parametrize("name", plots_needing(Needs.NOTHING))
-def test_every_sketch_can_be_drawn(name, tmp_path):
+def test_every_diagram_can_be_drawn(name, tmp_path):
     draw.save(diagrams.draw_diagram(name), tmp_path / f"{name}.png")
     assert (tmp_path / f"{name}.png").stat().st_size > 5000
 
 
-def test_waves_are_the_positions_of_the_models():
-    expected = sinusoid(torch.arange(diagrams.PLACES), diagrams.WIDTH).T
-    torch.testing.assert_close(shown(diagrams.waves()), expected)
+def test_waves_shows_the_positional_encoding_of_the_models():
+    expected = sinusoid(torch.arange(diagrams.POSITIONS), diagrams.DIM).T
+    torch.testing.assert_close(image_values(diagrams.waves()), expected)
 
 
-def test_dividing_keeps_shares_even_and_slopes_steep():
+def test_scaling_prevents_a_saturated_softmax():
     largest, slope = diagrams.softmax().get_axes()
-    plain, divided = (line.get_ydata() for line in largest.get_lines())
-    assert plain[-1] > 0.9
+    unscaled, divided = (line.get_ydata() for line in largest.get_lines())
+    assert unscaled[-1] > 0.9
     assert max(divided) < 0.5
-    plain, divided = (line.get_ydata() for line in slope.get_lines())
-    assert plain[-1] < 0.1 * divided[-1]
+    unscaled, divided = (line.get_ydata() for line in slope.get_lines())
+    assert unscaled[-1] < 0.1 * divided[-1]
 
 
 def test_gradients_reach_the_first_layer_only_with_skips():
@@ -50,63 +50,63 @@ def test_gradients_reach_the_first_layer_only_with_skips():
     assert with_skips[0] > 0.1 * with_skips[-1]
 
 
-def test_a_part_that_is_not_there_is_named():
-    with pytest.raises(GlassError, match="the parts are embedding, position"):
+def test_an_unknown_part_of_the_architecture_is_refused():
+    with pytest.raises(GlassError, match="expected one of embedding, position"):
         diagrams.architecture("motor")
 
 
 @pytest.mark.parametrize("name", ["attention", "lines", "heads", "residual", "norm"])
 @pytest.mark.parametrize("model", ["gpt2", "bert", "translator", "llama"])
-def test_every_picture_of_a_text_can_be_drawn(name, model, tmp_path):
+def test_every_plot_of_a_text_can_be_drawn(name, model, tmp_path):
     traced = trace_text(CASES[model].network, TOKENIZER, TEXT)
     draw.save(getattr(draw, name)(traced), tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 3000
 
 
-def test_a_heat_map_is_the_pattern():
-    pattern = READING.trace["blocks.1.attention.pattern"][0, 2]
-    torch.testing.assert_close(shown(draw.attention(READING, 1, 2)), pattern)
-    small = draw.heads(READING)
-    torch.testing.assert_close(shown(small, 4 + 2), pattern)  # the second row's third
+def test_the_attention_plot_shows_the_attention_weights():
+    pattern = TRACED.trace["blocks.1.attention.pattern"][0, 2]
+    torch.testing.assert_close(image_values(draw.attention(TRACED, 1, 2)), pattern)
+    small = draw.heads(TRACED)
+    torch.testing.assert_close(image_values(small, 4 + 2), pattern)  # the second row's third
 
 
 @torch.no_grad()
-def test_the_lens_ends_with_what_the_model_says():
-    probs = shown(draw.lens(READING, NETWORK, TOKENIZER))
+def test_the_last_row_of_the_lens_is_the_output_of_the_model():
+    probs = image_values(draw.lens(TRACED, NETWORK, TOKENIZER))
     assert probs.shape == (2, len(TEXT))
-    torch.testing.assert_close(probs[-1], READING.output.softmax(-1).max(-1).values)
-    normal = NETWORK.norm(READING.trace["blocks.0"])
+    torch.testing.assert_close(probs[-1], TRACED.output.softmax(-1).max(-1).values)
+    normal = NETWORK.norm(TRACED.trace["blocks.0"])
     first = (normal @ NETWORK.token.weight.T).softmax(-1).max(-1).values[0]
     torch.testing.assert_close(probs[0], first.detach())
 
 
-def test_lines_go_from_who_reads_to_who_is_read():
-    pattern = READING.trace["blocks.1.attention.pattern"][0, 2]
+def test_lines_go_from_queries_to_keys():
+    pattern = TRACED.trace["blocks.1.attention.pattern"][0, 2]
     drawn = torch.zeros_like(pattern)
-    for line in draw.lines(READING, 1, 2).get_axes()[0].get_lines():
-        reads, is_read = (round(-y) for y in line.get_ydata())
-        drawn[reads, is_read] = line.get_alpha()
+    for line in draw.lines(TRACED, 1, 2).get_axes()[0].get_lines():
+        query, key = (round(-y) for y in line.get_ydata())
+        drawn[query, key] = line.get_alpha()
     torch.testing.assert_close(drawn, pattern * (pattern > 0.02))
 
 
-def test_sizes_are_those_of_what_blocks_and_layers_say():
-    lines = draw.residual(READING).get_axes()[0].get_lines()
+def test_the_residual_plot_shows_mean_norms():
+    lines = draw.residual(TRACED).get_axes()[0].get_lines()
     for line, part in zip(lines, ("", ".attention", ".feedforward"), strict=True):
-        sizes = [READING.trace[f"blocks.{i}{part}"][0].norm(dim=-1).mean() for i in range(2)]
+        sizes = [TRACED.trace[f"blocks.{i}{part}"][0].norm(dim=-1).mean() for i in range(2)]
         assert list(line.get_ydata()) == pytest.approx([float(size) for size in sizes])
 
 
-def test_a_norm_is_drawn_before_and_after():
-    previous_ids, after = draw.norm(READING, 1).get_axes()
+def test_the_norm_plot_shows_features_before_and_after():
+    before, after = draw.norm(TRACED, 1).get_axes()
     middles = lambda ax: [line.get_ydata()[0] for line in ax.get_lines()[5::7]]
-    first = READING.trace["blocks.1.attention_residual"][0]
-    second = READING.trace["blocks.1.feedforward_norm"][0]
-    for ax, value in ((previous_ids, first), (after, second)):
+    first = TRACED.trace["blocks.1.attention_residual"][0]
+    second = TRACED.trace["blocks.1.feedforward_norm"][0]
+    for ax, value in ((before, first), (after, second)):
         expected = [float(row.quantile(0.5)) for row in value]
         assert middles(ax) == pytest.approx(expected, abs=1e-5)
 
 
-def test_masks_are_the_rules_of_models():
+def test_the_masks_plot_shows_the_masks_of_the_models():
     axes = diagrams.masks().get_axes()
     torch.testing.assert_close(
         torch.from_numpy(axes[1].images[0].get_array().data).float(), torch.ones(16, 16).tril()
@@ -114,57 +114,58 @@ def test_masks_are_the_rules_of_models():
     assert all(ax.images[0].get_array().data.diagonal().all() for ax in axes)
 
 
-def test_a_one_hot_row_picks_a_row():
-    row, table, picked = (shown(diagrams.one_hot(), i) for i in range(3))
+def test_a_one_hot_row_selects_a_row():
+    row, table, picked = (image_values(diagrams.one_hot(), i) for i in range(3))
     torch.testing.assert_close(row @ table, picked)
     assert sorted(picked[0].tolist())[-3:] == pytest.approx([0.2, 0.3, 0.5])
 
 
-def test_only_the_part_that_was_asked_for_is_lit():
+def test_only_the_requested_part_is_highlighted():
     for part in ("cross", "feedforward"):
         texts = diagrams.architecture(part).get_axes()[0].texts
-        lit = [t.get_text() for t in texts
-               if t.get_bbox_patch() and t.get_bbox_patch().get_facecolor()[2] < 0.6]  # fmt: skip
-        assert lit == [diagrams.SAYS[part]] * len(diagrams.BOXES[part])
+        boxes = [(t.get_text(), t.get_bbox_patch()) for t in texts]
+        highlighted = [text for text, box in boxes if box and box.get_facecolor()[2] < 0.6]
+        assert highlighted == [diagrams.LABELS[part]] * len(diagrams.BOXES[part])
 
 
-def test_words_lie_where_their_embeddings_differ_most():
-    axes = draw.words(READING, NETWORK).get_axes()[0]
-    spots = torch.from_numpy(axes.collections[0].get_offsets().data).float()
-    assert len(spots) == len(set(TEXT))
+def test_the_words_plot_is_a_projection_of_the_embeddings():
+    axes = draw.words(TRACED, NETWORK).get_axes()[0]
+    points = torch.from_numpy(axes.collections[0].get_offsets().data).float()
+    assert len(points) == len(set(TEXT))
     rows = NETWORK.token.weight.detach()[[TOKENIZER.encode(c)[0] for c in dict.fromkeys(TEXT)]]
-    far = torch.cdist(rows, rows)
-    assert (torch.cdist(spots, spots) <= far + 1e-4).all()  # a shadow is no longer than the thing
+    distances = torch.cdist(rows, rows)
+    projected = torch.cdist(points, points)
+    assert (projected <= distances + 1e-4).all()  # a projection shortens distances
 
 
-def test_a_translation_unfolds(tmp_path):
-    found = align(CROSS, TOKENIZER, TEXT, "bad")
-    assert isinstance(found, Alignment)
-    torch.testing.assert_close(shown(draw.alignment(found)), found.pattern)
-    moves = draw.unfolding(found)
-    draw.save(moves, tmp_path / "a.gif")
-    last = moves._fig.get_axes()[0].get_lines()  # all that was read, at the end
+def test_alignment_and_unfolding_show_the_cross_attention(tmp_path):
+    aligned = align(CROSS, TOKENIZER, TEXT, "bad")
+    assert isinstance(aligned, Alignment)
+    torch.testing.assert_close(image_values(draw.alignment(aligned)), aligned.pattern)
+    animation = draw.unfolding(aligned)
+    draw.save(animation, tmp_path / "a.gif")
+    last = animation._fig.get_axes()[0].get_lines()  # after the last token
     drawn = {(round(-line.get_ydata()[0]), round(-line.get_ydata()[1])) for line in last}
-    assert drawn == {tuple(at) for at in (found.pattern > 0.02).nonzero().tolist()}
+    assert drawn == {tuple(at) for at in (aligned.pattern > 0.02).nonzero().tolist()}
     assert (tmp_path / "a.gif").read_bytes()[:3] == b"GIF"
     with pytest.raises(GlassError, match=r"written as \.gif"):
         draw.save(object(), tmp_path / "a.png")
 
 
-def test_what_cannot_be_drawn_is_said():
+def test_an_impossible_plot_is_refused():
     recurrent = CASES["recurrent: lstm"].network
     traced = trace_text(recurrent, TOKENIZER, TEXT)
     for make, message in (
         (
-            lambda: draw.attention(READING, 9),
-            "there is no attention 9; there are blocks.0.attention",
+            lambda: draw.attention(TRACED, 9),
+            "there is no attention layer 9; there are blocks.0.attention",
         ),
-        (lambda: draw.lines(READING, 0, 9), "there is no head 9"),
-        (lambda: draw.norm(READING, 5), "norms in blocks.0, blocks.1, not in 5"),
-        (lambda: draw.heads(traced), "no attention to look at"),
+        (lambda: draw.lines(TRACED, 0, 9), "there is no head 9"),
+        (lambda: draw.norm(TRACED, 5), "no norm in block 5; there are blocks.0, blocks.1"),
+        (lambda: draw.heads(traced), "no attention layers"),
         (
             lambda: draw.lens(trace_text(CROSS, TOKENIZER, TEXT), CROSS, TOKENIZER),
-            "a lens needs blocks",
+            "a lens needs a model with one stack of blocks",
         ),
         (lambda: draw.words(trace_text(NETWORK, TOKENIZER, "a"), NETWORK), "three different"),
     ):
@@ -173,9 +174,9 @@ def test_what_cannot_be_drawn_is_said():
 
 
 @pytest.mark.parametrize("name", plots_needing(Needs.TEXT, Needs.TRANSLATION))
-def test_a_model_draws_by_name(name):
+def test_a_model_draws_every_plot_by_name(name):
     model = Model(CROSS if name in ("alignment", "unfolding") else NETWORK, TOKENIZER)
-    if name == "unfolding":  # one picture for each token that it writes
+    if name == "unfolding":  # it has a frame for each generated token
         words = model.translate("the")[:3]
         chart = draw.unfolding(model.align("the", words))
     else:
@@ -190,7 +191,7 @@ def test_a_model_draws_by_name(name):
         model.draw("attentoin", TEXT)
 
 
-def test_a_character_that_no_font_has_is_shown_by_its_number(tmp_path, monkeypatch):
+def test_a_character_without_a_glyph_is_shown_as_its_code_point(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "FONTS", ())
     figures.installed_fonts.cache_clear()
     figures.figure_class.cache_clear()
@@ -211,7 +212,7 @@ def test_a_character_that_no_font_has_is_shown_by_its_number(tmp_path, monkeypat
         assert axes.get_title() == "三 a $x"
         drawn.clear()
         chart.missing.clear()
-        draw.save(chart, tmp_path / "a.svg")  # a text stays a text
+        draw.save(chart, tmp_path / "a.svg")  # text, not paths
         assert "三 a $x" in (tmp_path / "a.svg").read_text()
         assert not any("⟨4e09⟩" in str(text) for text in drawn)
         assert any("mathdefault" in t.get_text() for t in axes.get_yticklabels())

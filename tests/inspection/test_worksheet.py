@@ -1,4 +1,4 @@
-"""The worksheet of any model: its numbers are those of the model."""
+"""The worksheet of any model shows the numbers of the model."""
 
 import copy
 import re
@@ -20,12 +20,12 @@ TOKENIZER = Characters.train([LETTERS], special_tokens=(UNKNOWN, START, END))
 TEXT = "a cat sat"
 
 
-def test_the_tokenizer_is_one_that_the_models_can_read():
+def test_the_tokenizer_has_the_vocabulary_of_the_models():
     assert TOKENIZER.vocab == VOCAB
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_every_model_has_a_worksheet_whose_numbers_are_its_own(case):
+def test_the_worksheet_of_every_model_shows_its_traced_values(case):
     steps = worksheet(case.network, TOKENIZER, TEXT, layer=0, head=0)
     assert steps[0].title == "Tokens and ids"
     assert steps[-1].title == "Probabilities"
@@ -45,16 +45,18 @@ def test_every_model_has_a_worksheet_whose_numbers_are_its_own(case):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "translator", "bert", "llama"])
-def test_all_of_attention_is_shown(name):
+def test_a_worksheet_shows_every_step_of_attention(name):
     steps = worksheet(CASES[name].network, TOKENIZER, TEXT, layer=1, head=2)
-    distinct = {step.title.split(" (")[0].split(",")[0] for step in steps}
-    assert distinct >= {
-        "Embedding", "Queries", "Keys", "Values", "Scores", "Pattern", "Mixture", "Projection",
-        "Residual", "Norm", "Inside the feed-forward layer", "Feed-forward", "Scores in the end",
+    titles = {step.title.split(" (")[0].removesuffix(", source") for step in steps}
+    assert titles >= {
+        "Embedding", "Queries", "Keys", "Values", "Attention scores", "Attention weights",
+        "Attention output", "Output projection", "Residual connection",
+        "RMS normalization" if name == "llama" else "Layer normalization",
+        "Feed-forward network, hidden layer", "Feed-forward network", "Logits",
     }  # fmt: skip
     names = [step.tables[0].name for step in steps[1:-1]]
     assert not [n for n in names if ".0." in n]
-    assert [n for n in names if n.endswith(".0")]  # what goes into the block
+    assert [n for n in names if n.endswith(".0")]  # the input of the block
     if name == "translator":
         assert {"encoder.1.attention.pattern", "decoder.1.cross.pattern"} <= set(names)
         cross = next(s for s in steps if "decoder.1.cross.pattern" in s.title).tables[0]
@@ -62,17 +64,17 @@ def test_all_of_attention_is_shown(name):
         assert cross.rows[0] == START
 
 
-def test_a_formula_is_that_of_the_part():
-    said = lambda name, layer=0: {
+def test_formulas_match_the_modules():
+    formulas = lambda name: {
         s.tables[0].name: s.formula for s in worksheet(CASES[name].network, TOKENIZER, TEXT)[1:-1]
     }
-    llama, gpt2, bert = said("llama"), said("gpt2"), said("bert by distance")
+    llama, gpt2, bert = formulas("llama"), formulas("gpt2"), formulas("bert by distance")
     assert llama["blocks.0.attention.q"] == "Q = X W_q"
     assert gpt2["blocks.0.attention.q"] == "Q = X W_q + b"
     assert llama["blocks.0.attention.scores"] == "Q Kᵀ / √8 of turned Q and K, −∞ where hidden"
     assert bert["body.blocks.0.attention.scores"] == "Q Kᵀ / √8 + bias by distance, −∞ where hidden"
-    assert llama["norm"] == "x / deviation × scale"
-    assert gpt2["norm"] == "(x − mean) / deviation × scale + shift"
+    assert llama["norm"] == "x / RMS × scale"
+    assert gpt2["norm"] == "(x − mean) / std × scale + shift"
     assert llama["blocks.0.feedforward.hidden"] == "SiLU(X W_g) × (X W₁)"
     assert gpt2["blocks.0.feedforward"] == "hidden W₂ + b₂"
     added = (gpt2["blocks.0.feedforward_residual"], bert["body.blocks.0.feedforward_residual"])
@@ -81,28 +83,27 @@ def test_a_formula_is_that_of_the_part():
              if re.fullmatch(r"decoder\.0\.\w+_residual", s.tables[0].name)]  # fmt: skip
     assert added == ["x + attention(x)", "x + cross(x)", "x + feedforward(x)"]
     assert (gpt2["embedded"], bert["body.embedded"]) == ("E[id] + P", "E[id] + S")
-    assert said("bert")["body.embedded"] == "E[id] + S + P"
-    translator = said("translator")
+    assert formulas("bert")["body.embedded"] == "E[id] + S + P"
+    translator = formulas("translator")
     assert translator["embedded"] == "√d × E[id] + P"
     assert translator["decoder.0.cross.q"] == "Q = X W_q + b"
     assert translator["decoder.0.cross.k"] == "K = S W_k + b"
-    assert (gpt2["output"], said("classifier")["output"]) == ("X Eᵀ", "X W + b")
+    assert (gpt2["output"], formulas("classifier")["output"]) == ("X Eᵀ", "X W + b")
     assert translator["position"].startswith("P[p, 2i] = sin(p / 10000^(2i/d)),  P[p, 2i+1] = cos")
-    assert said("bert_classifier")["pooler"] == "tanh(X[0] W + b)"
+    assert formulas("bert_classifier")["pooler"] == "tanh(X[0] W + b)"
     assert gpt2["blocks.0.attention"] == "concat(heads) W_o + b"
-    assert said("decoder: plain, learned")["blocks.0.attention"] == "pattern X"
-    assert said("decoder: unscaled, sinusoidal")["embedded"].endswith(" × P")
+    assert formulas("decoder: plain, learned")["blocks.0.attention"] == "pattern X"
+    assert formulas("decoder: unscaled, sinusoidal")["embedded"].endswith(" × P")
     halved = copy.deepcopy(CASES["gpt2"].network).bfloat16()
     again = {s.tables[0].name: s.formula for s in worksheet(halved, TOKENIZER, TEXT)[1:-1]}
     assert again == gpt2
-    assert said("bert")["output"] == "norm(GELU(X W + b)) Eᵀ + offset"
-    additive = said("recurrent_translator: additive")
+    assert formulas("bert")["output"] == "norm(GELU(X W + b)) Eᵀ + bias"
+    additive = formulas("recurrent_translator: additive")
     assert additive["cross.scores"] == "vᵀ tanh(q + k), −∞ where hidden"
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "translator", "classifier", "generator"])
-def test_weights_and_a_value_above_give_each_linear_step(name):
-    """Whoever has only the sheet can work out every product on it."""
+def test_every_linear_step_follows_from_its_weights_and_an_earlier_table(name):
     steps = worksheet(CASES[name].network, TOKENIZER, TEXT, head=1, weights=True)
     above, checked = [], set()
     for step in steps:
@@ -123,44 +124,46 @@ def test_weights_and_a_value_above_give_each_linear_step(name):
     assert ("output" in checked) == (name != "bert")
 
 
-def test_blocks_that_are_left_out_say_what_goes_in_and_what_comes_out():
+def test_omitted_blocks_show_the_input_and_the_last_output():
     steps = worksheet(CASES["gpt2"].network, TOKENIZER, TEXT, layer=1)
-    previous_ids = next(s for s in steps if s.tables[0].name == "blocks.0")
-    assert previous_ids.says == "Blocks before block 1 are left out: this goes into it."
+    before = next(s for s in steps if s.tables[0].name == "blocks.0")
+    assert before.text == "Blocks before block 1 are omitted; this is its input."
     steps = worksheet(CASES["gpt2"].network, TOKENIZER, TEXT, layer=0)
     after = next(s for s in steps if s.tables[0].name == "blocks.1")
-    assert after.says == "Blocks after block 0 are left out: the last one says this."
+    assert after.text == "Blocks after block 0 are omitted; this is the output of the last one."
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "text"),
     [
-        ("gpt2", "The likeliest after the last token."),
-        ("classifier", "The likeliest classes."),
-        ("gpt2_classifier", "The likeliest classes."),
-        ("bert", "The likeliest in the last place; write [MASK] where a token is to be guessed."),
+        ("gpt2", "The most likely tokens after the last token."),
+        ("classifier", "The most likely classes."),
+        ("gpt2_classifier", "The most likely classes."),
+        ("bert", "The most likely tokens at the last position; write [MASK] to predict a token."),
     ],
 )
-def test_what_is_answered_is_said(name, says):
-    assert worksheet(CASES[name].network, TOKENIZER, TEXT)[-1].says == says
+def test_the_last_step_describes_the_prediction(name, text):
+    assert worksheet(CASES[name].network, TOKENIZER, TEXT)[-1].text == text
 
 
-def test_a_model_is_looked_at_as_it_is_used():
-    """Without dropout, and with the ids that its task gives it."""
+def test_inspection_uses_eval_mode_and_the_inputs_of_the_task():
+    """There is no dropout, and the ids are those of the task."""
     network = copy.deepcopy(CASES["gpt2"].network).train()
     assert not Model(network, TOKENIZER).network.training
-    marks = (UNKNOWN, START, END, "[CLS]", "[SEP]")
-    marked = Characters.train([LETTERS[: VOCAB - len(marks)]], special_tokens=marks)
+    special_tokens = (UNKNOWN, START, END, "[CLS]", "[SEP]")
+    tokenizer = Characters.train(
+        [LETTERS[: VOCAB - len(special_tokens)]], special_tokens=special_tokens
+    )
     for name in ("gpt2", "translator"):
-        inputs = inputs_for(CASES[name].network, marked, "a cat", "a")
-        assert inputs["source" if name == "translator" else "ids"][0].tolist() == marked.encode(
+        inputs = inputs_for(CASES[name].network, tokenizer, "a cat", "a")
+        assert inputs["source" if name == "translator" else "ids"][0].tolist() == tokenizer.encode(
             "a cat"
         )
-    ids = inputs_for(CASES["bert_classifier"].network, marked, "a cat")["ids"][0].tolist()
-    assert ids[0] == marked.special_tokens["[CLS]"]
+    ids = inputs_for(CASES["bert_classifier"].network, tokenizer, "a cat")["ids"][0].tolist()
+    assert ids[0] == tokenizer.special_tokens["[CLS]"]
 
 
-def test_a_sheet_of_a_deep_model_keeps_only_what_it_shows(recwarn):
+def test_a_worksheet_traces_only_the_values_that_it_shows(recwarn):
     network = CASES["gpt2"].network
     names = [t.name for s in worksheet(network, TOKENIZER, TEXT)[1:-1] for t in s.tables]
     assert "blocks.1" in names
@@ -170,13 +173,13 @@ def test_a_sheet_of_a_deep_model_keeps_only_what_it_shows(recwarn):
     assert not recwarn.list
 
 
-def test_unknown_tokens_are_told():
-    says = lambda text: worksheet(CASES["gpt2"].network, TOKENIZER, text)[0].says
-    assert "2 of the tokens are unknown" in says("a 😀 cat 你")
-    assert "unknown" not in says("a cat")
+def test_unknown_tokens_are_counted():
+    text = lambda text: worksheet(CASES["gpt2"].network, TOKENIZER, text)[0].text
+    assert "2 of the tokens are not in the vocabulary" in text("a 😀 cat 你")
+    assert "vocabulary" not in text("a cat")
 
 
-def test_what_is_traced_can_be_computed_with():
+def test_traced_values_can_be_used_in_computations():
     model = Model(CASES["gpt2"].network, TOKENIZER)
     seen = model.trace(TEXT)
     layer = model.network.blocks[0].feedforward.down
@@ -188,15 +191,14 @@ def test_what_is_traced_can_be_computed_with():
         model.trace(TEXT, "*.patern")
 
 
-def test_scores_in_the_end_stand_under_their_tokens():
+def test_columns_of_the_logits_are_tokens():
     steps = worksheet(CASES["gpt2"].network, TOKENIZER, TEXT)
     table = steps[-2].tables[0]
     assert table.name == "output"
     assert list(table.columns) == [TOKENIZER.token(i) for i in range(VOCAB)]
 
 
-def test_what_stands_above_gives_what_stands_below():
-    """Scores from Q and K, the pattern from them, the mixture from that and V."""
+def test_attention_can_be_computed_from_the_tables_above():
     steps = worksheet(CASES["gpt2"].network, TOKENIZER, TEXT)
     of = lambda leaf: next(
         t.values for s in steps for t in s.tables if t.name == f"blocks.0.attention.{leaf}"
@@ -206,31 +208,33 @@ def test_what_stands_above_gives_what_stands_below():
     torch.testing.assert_close(scores, of("scores"))
     torch.testing.assert_close(scores.softmax(-1), of("pattern"))
     torch.testing.assert_close(of("pattern") @ of("v"), of("head_outputs"))
-    distinct = {t.name.split(".")[-1]: t.kind for s in steps for t in s.tables}
-    assert distinct["token"] == distinct["q"] == "given"
-    assert distinct["scores"] == distinct["head_outputs"] == "made"
+    kinds = {t.name.split(".")[-1]: t.kind for s in steps for t in s.tables}
+    assert kinds["token"] == kinds["q"] == "given"
+    assert kinds["scores"] == kinds["head_outputs"] == "computed"
 
 
-def test_a_hidden_word_is_what_a_bert_is_asked_for():
-    marks = (UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
-    tokenizer = Characters.train([LETTERS[: VOCAB - len(marks)]], special_tokens=marks)
+def test_a_masked_model_predicts_at_the_mask():
+    special_tokens = (UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
+    tokenizer = Characters.train(
+        [LETTERS[: VOCAB - len(special_tokens)]], special_tokens=special_tokens
+    )
     steps = worksheet(CASES["bert"].network, tokenizer, "a [MASK]at")
     tokens = list(steps[0].tables[0].columns)
     assert tokens == ["[CLS]", "a", " ", "[MASK]", "a", "t", "[SEP]"]
     output = CASES["bert"].network(torch.tensor([steps[0].tables[0].values[0].long().tolist()]))
     best = output[0, 3].softmax(-1).topk(8).values.detach()
     torch.testing.assert_close(steps[-1].tables[0].values[0], best)
-    assert steps[-1].says == "The likeliest in place of [MASK]."
+    assert steps[-1].text == "The most likely tokens at [MASK]."
 
 
-def test_a_translation_can_be_given():
+def test_a_worksheet_takes_a_translation():
     steps = worksheet(CASES["translator"].network, TOKENIZER, TEXT, target="bad")
     source, ids = steps[0].tables
     assert list(ids.columns) == [START, *"bad"]
     assert list(source.columns) == list(TEXT)
 
 
-def test_patterns_and_next_tokens_are_the_models():
+def test_patterns_and_next_tokens_are_those_of_the_model():
     network = CASES["gpt2"].network
     traced = trace_text(network, TOKENIZER, TEXT)
     head = find_head(traced, 1, 2)
@@ -244,16 +248,16 @@ def test_patterns_and_next_tokens_are_the_models():
     torch.testing.assert_close(pattern.sum(-1), torch.ones(len(TEXT)))
     assert not pattern.triu(1).any()
     best = network(torch.tensor([traced.ids]))[0, -1].softmax(-1).topk(3)
-    said = top_tokens(traced, TOKENIZER, 3)
-    assert [p for _, p in said] == pytest.approx(best.values.tolist(), abs=1e-5)
-    assert [t for t, _ in said] == [TOKENIZER.token(i) for i in best.indices.tolist()]
+    top = top_tokens(traced, TOKENIZER, 3)
+    assert [p for _, p in top] == pytest.approx(best.values.tolist(), abs=1e-5)
+    assert [t for t, _ in top] == [TOKENIZER.token(i) for i in best.indices.tolist()]
 
 
-def test_what_is_not_there_is_said():
+def test_an_unknown_block_or_head_or_text_is_refused():
     network = CASES["gpt2"].network
     for options, message in (
         ({"layer": 7}, "there is no block 7; the last is 1"),
-        ({"head": 9}, "has the heads 0 to 3; there is no head 9"),
+        ({"head": 9}, "has heads 0 to 3; there is no head 9"),
     ):
         with pytest.raises(GlassError, match=message):
             worksheet(network, TOKENIZER, TEXT, **options)
@@ -263,17 +267,17 @@ def test_what_is_not_there_is_said():
         worksheet(network, TOKENIZER, "")
 
 
-# --- a trace that shows itself --------------------------------------------------------------------
+# --- displaying a trace ---------------------------------------------------------------------------
 
 
-def test_a_trace_shows_itself_as_text_and_as_a_page():
+def test_a_trace_is_displayed_as_text_and_as_html():
     seen = TraceView(trace_text(CASES["gpt2"].network, TOKENIZER, TEXT))
     assert seen["blocks.1.attention.pattern"].shape == (1, 4, len(TEXT), len(TEXT))
     lines = repr(seen).splitlines()
     assert lines[0] == "a | · | c | a | t | · | s | a | t"
     assert len(lines) == len(seen) + 1
     pattern = next(line for line in lines if line.startswith("blocks.0.attention.pattern"))
-    assert "1 × 4 × 9 × 9   mean 0.111, from 0 to 1" in pattern
+    assert "1 × 4 × 9 × 9   mean 0.111, min 0, max 1" in pattern
     page = seen._repr_html_()
     assert page.count("<tr>") == len(seen)
     assert page.count("<img") == len(seen) + 3 * sum(v.ndim == 4 for v in seen.values())
@@ -284,7 +288,7 @@ def test_a_trace_shows_itself_as_text_and_as_a_page():
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_every_model_can_be_looked_at(case):
+def test_the_trace_of_every_model_can_be_displayed(case):
     seen = TraceView(trace_text(case.network, TOKENIZER, TEXT))
     page = seen._repr_html_()
     assert page.count("<tr>") == len(seen)

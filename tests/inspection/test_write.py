@@ -1,4 +1,4 @@
-"""Steps written down: pages, LaTeX, tables, exercises."""
+"""Worksheets as HTML, LaTeX, CSV and exercises."""
 
 import math
 
@@ -6,35 +6,35 @@ import pytest
 import torch
 
 from glassformer.inspection import export
-from glassformer.inspection.sheet import BLANK, Step, Table, blank_out, number
+from glassformer.inspection.sheet import BLANK, Step, Table, blank_out, format_number
 from glassformer.lessons import load_lesson
 
 STEP = Step(
     "A & B_1",
     "softmax(Q Kᵀ / √d)",
-    "<says>",
+    "<text>",
     (
         Table("as printed", torch.tensor([[1.0, 2.0]]), ["r<"], ["a", "b"], "printed", 1),
-        Table("right", torch.tensor([[1.0, 3.0]]), ["r<"], ["a", "b"], "right", 1),
+        Table("correct", torch.tensor([[1.0, 3.0]]), ["r<"], ["a", "b"], "correct", 1),
     ),
     "because",
 )
 
 
-def test_a_number_is_written_as_short_as_it_can_be():
-    said = [number(v, 4) for v in (0.5, -0.00001, 12.0, 1 / 3, -math.inf, math.nan)]
-    assert said == ["0.5", "0", "12", "0.3333", "-inf", "nan"]
+def test_numbers_have_no_trailing_zeros():
+    texts = [format_number(v, 4) for v in (0.5, -0.00001, 12.0, 1 / 3, -math.inf, math.nan)]
+    assert texts == ["0.5", "0", "12", "0.3333", "-inf", "nan"]
 
 
-def test_a_page_marks_what_is_wrong_and_escapes_the_rest():
+def test_html_marks_wrong_cells_and_escapes_text():
     page = export.html([[STEP]], "Title <1>")
     assert '<td>1</td><td class="wrong">2</td>' in page
-    assert "&lt;says&gt;" in page
-    assert "<says>" not in page
-    assert "http" not in page  # it needs nothing from elsewhere
+    assert "&lt;text&gt;" in page
+    assert "<text>" not in page
+    assert "http" not in page  # it is self-contained
 
 
-def test_latex_escapes_what_it_must():
+def test_latex_escapes_special_characters():
     text = export.latex([[STEP], [STEP]], "Title")
     assert r"\subsection*{A \& B\_1}" in text
     assert r"$\operatorname{softmax}(Q\ K^T\ /\ \sqrt {d})$" in text
@@ -43,51 +43,51 @@ def test_latex_escapes_what_it_must():
     assert text.count("{") == text.count("}")
 
 
-def test_a_page_shows_the_first_of_many_columns_and_says_so():
+def test_wide_tables_are_cropped_and_labeled_as_cropped():
     step = Step("s", tables=(Table("t", torch.arange(600.0).reshape(2, 300)),))
     page, text = export.html([[step]], "t"), export.latex([[step]], "t")
-    assert "t, the first 256 of 300 columns" in page
+    assert "t, first 256 of 300 columns" in page
     assert page.count("<td>") == 2 * 256
-    assert "the first 16 of 300 columns" in text
+    assert "first 16 of 300 columns" in text
     assert "& 15 " in text
     assert "& 16 " not in text
 
 
-def test_no_row_of_latex_begins_with_a_bracket():
+def test_no_row_of_a_latex_table_begins_with_a_bracket():
     step = Step("s", tables=(Table("t", torch.ones(2, 1), ["[CLS]", "*"], ["[SEP]"]),))
     assert not [line for line in export.latex([[step]], "t").splitlines() if line[:1] in ("[", "*")]
     assert "{article}" in export.latex([[step]], "t")
     assert "{ctexart}" in export.latex([[step]], "机器")
 
 
-def test_no_name_is_a_formula_of_a_spreadsheet(tmp_path):
+def test_csv_names_cannot_be_spreadsheet_formulas(tmp_path):
     step = Step("s", tables=(Table("t", torch.ones(1, 1), ["=1+1"], ["-2"]),))
     (file,) = export.tables([step], tmp_path)
     assert file.read_text() == ",'-2\n'=1+1,1.0\n"
 
 
-def test_tables_are_written_for_a_spreadsheet(tmp_path):
+def test_tables_are_written_as_csv(tmp_path):
     first, second = export.tables([STEP], tmp_path)
     assert first.name == "01-1-a-b_1-as-printed.csv"
     assert second.read_text() == ",a,b\nr<,1.0,3.0\n"
 
 
-def test_blanks_leave_out_only_what_can_be_worked_out():
+def test_only_computed_numbers_are_blanked_out():
     steps = load_lesson("norm")
-    exercise = blank_out(steps, share=0.5)
-    distinct = {
+    exercise = blank_out(steps, fraction=0.5)
+    is_blanked = {
         table.kind: table.hidden is not None and bool(table.hidden.any())
         for step in exercise
         for table in step.tables
     }
-    assert distinct == {"given": False, "made": True}
+    assert is_blanked == {"given": False, "computed": True}
     hidden = sum(row.count(BLANK) for s in exercise for t in s.tables for row in t.cells())
-    total = sum(t.values.numel() for s in steps for t in s.tables if t.kind == "made")
+    total = sum(t.values.numel() for s in steps for t in s.tables if t.kind == "computed")
     assert 0.3 * total < hidden < 0.7 * total
 
 
 @pytest.mark.parametrize(
-    ("formula", "written"),
+    ("formula", "expected"),
     [
         ("Q Kᵀ / √d_k", r"Q\ K^T\ /\ \sqrt {d_k}"),
         ("sin(p / 10000^(2i/d))", r"\operatorname{sin}(p\ /\ 10000^{2i/d})"),
@@ -97,5 +97,5 @@ def test_blanks_leave_out_only_what_can_be_worked_out():
         ("损失 = −log p", r"\text{损失}\ =\ -\operatorname{log}\ p"),
     ],
 )  # fmt: skip
-def test_formulas_are_mathematics_in_latex(formula, written):
-    assert export.mathematics(formula) == written
+def test_formulas_become_latex_math(formula, expected):
+    assert export.to_math(formula) == expected

@@ -1,4 +1,4 @@
-"""The files of the lessons: texts in two languages, and printed matrices."""
+"""The data files of the lessons: texts in two languages, and printed matrices."""
 
 import re
 from string import Formatter
@@ -15,7 +15,7 @@ CHAPTERS = {
     chapter.__name__.split(".")[-1]: chapter for lesson in LESSONS.values() for chapter in lesson
 }
 FIELDS = ("title", "formula", "text", "note")
-# in formulas and names of matrices: not English, and the same in Chinese
+# symbols in formulas and matrix names, which are not translated
 SYMBOLS = set("softmax mask max argmax concat attend sin cos log norm logits head ran".split())
 
 every_chapter = pytest.mark.parametrize("chapter", CHAPTERS.values(), ids=CHAPTERS)
@@ -30,7 +30,7 @@ def has_chinese(text):
 
 
 def placeholders(text):
-    """Each placeholder and how it is written, in alphabetical order."""
+    """The sorted names and formats of the placeholders in a text."""
     return sorted((name, spec) for _, name, spec, _ in Formatter().parse(text) if name is not None)
 
 
@@ -39,7 +39,7 @@ def tables_of(texts):
 
 
 def list_names(texts):
-    """The names of tables, rows and columns that are texts of the file."""
+    """The names of tables, and the labels of rows and columns that are written in the file."""
     for table in tables_of(texts):
         yield table["name"]
         for key in ("rows", "columns"):
@@ -48,7 +48,7 @@ def list_names(texts):
 
 
 def values_in(texts):
-    """The values that are shown, that name rows and columns, and that fill placeholders."""
+    """The values of tables, of the labels of their rows and columns, and of placeholders."""
     for table in tables_of(texts):
         yield table["value"]
         yield from (table[key] for key in ("rows", "columns") if isinstance(table.get(key), str))
@@ -57,7 +57,7 @@ def values_in(texts):
             yield from (name for name, _ in placeholders(step.get(field, "")))
 
 
-def test_every_chapter_has_a_file_in_both_languages_and_no_file_is_left_over():
+def test_every_chapter_has_a_file_in_both_languages_and_there_are_no_others():
     expected = {f"{name}.{code}.toml" for name in CHAPTERS for code in ("en", "zh")}
     assert {path.name for path in TEXTS.iterdir()} == expected
     assert len(expected) == 14
@@ -86,7 +86,7 @@ def test_a_translation_is_chinese_and_has_the_same_placeholders(chapter):
 
 
 @every_chapter
-def test_a_translation_has_every_name_that_is_words(chapter):
+def test_a_translation_has_every_name_that_contains_words(chapter):
     english, chinese = read_text(chapter, "en"), read_text(chapter, "zh")
     names = set(list_names(english))
     assert chinese.get("names", {}).keys() == {name for name in names if has_words(name)}
@@ -96,7 +96,7 @@ def test_a_translation_has_every_name_that_is_words(chapter):
 
 
 @every_chapter
-def test_every_value_is_used_and_every_value_that_is_used_is_computed(chapter):
+def test_the_values_in_use_are_the_values_computed(chapter):
     values, used = chapter.compute_values(), set(values_in(read_text(chapter, "en")))
     assert values.keys() == used
 
@@ -113,10 +113,10 @@ def test_a_lesson_has_a_title_in_both_languages(name):
     assert not has_chinese(english)
 
 
-# --- what a file cannot do ------------------------------------------------------------------------
+# --- text files -----------------------------------------------------------------------------------
 
 
-def test_a_placeholder_is_a_name_and_not_a_path():
+def test_placeholders_are_names_and_not_paths():
     fill = Placeholders().vformat
     assert fill("{x:.2f} of {y}", (), {"x": 1 / 3, "y": "it"}) == "0.33 of it"
     for text in ("{x.__class__}", "{x[0]}", "{}", "{0}", "{missing}"):
@@ -124,32 +124,33 @@ def test_a_placeholder_is_a_name_and_not_a_path():
             fill(text, (), {"x": [1.0]})
 
 
-def test_a_table_takes_the_options_that_it_knows():
+def test_a_table_accepts_only_known_options():
     values = {"a": torch.ones(1, 2), "words": ["p", "q"]}
     entry = {"name": "n", "value": "a", "rows": ["r"], "columns": "words", "decimals": 1}
     table = make_table(entry | {"kind": "given", "shaded": True}, values, {"n": "名", "r": "行"})
     assert (table.name, table.rows, table.columns) == ("名", ["行"], ["p", "q"])
-    assert (table.decimals, table.kind, table.shaded, table.gaps) == (1, "given", True, False)
+    assert (table.decimals, table.kind, table.shaded) == (1, "given", True)
+    assert not table.dash_for_nan
     assert torch.equal(table.values, values["a"])
-    with pytest.raises(TypeError, match="colour"):
-        make_table(entry | {"colour": "red"}, values, {})
+    with pytest.raises(TypeError, match="color"):
+        make_table(entry | {"color": "red"}, values, {})
     with pytest.raises(KeyError, match="b"):
         make_table(entry | {"value": "b"}, values, {})
 
 
-def test_a_step_is_filled_with_values():
-    text = {"title": "{n} words", "note": "{share:.1%}"}
-    step = make_step(text, {"n": 3, "share": 0.25}, {})
-    assert (step.title, step.formula, step.says, step.why) == ("3 words", "", "", "25.0%")
+def test_values_are_filled_into_the_texts_of_a_step():
+    text = {"title": "{n} words", "note": "{fraction:.1%}"}
+    step = make_step(text, {"n": 3, "fraction": 0.25}, {})
+    assert (step.title, step.formula, step.text, step.note) == ("3 words", "", "", "25.0%")
     assert step.tables == ()
 
 
 # --- printed matrices -----------------------------------------------------------------------------
 
 
-def test_printed_matrices_have_the_shape_that_their_file_says():
+def test_printed_matrices_have_the_shape_given_in_their_file():
     names = [path.stem for path in FOLDER.iterdir()]
     assert set(names) <= set(CHAPTERS)
     assert sum(len(read_matrices(name)) for name in names) == 32
-    with pytest.raises(ValueError, match=r"x is \[1, 2\], but its file says \[2, 1\]"):
+    with pytest.raises(ValueError, match=r"x: expected shape \[2, 1\], got \[1, 2\]"):
         make_matrix("x", {"shape": [2, 1], "rows": [[1, 2.5]]})

@@ -1,1 +1,1 @@
-"""Questions asked of a trace."""
+"""Inspect a trace: worksheets, explanations of numbers, heads, patching, plots."""

@@ -1,4 +1,7 @@
-"""What each token of a translation read of its source."""
+"""The alignment of a translation with its source, from cross-attention.
+
+Shapes: t target tokens, s source tokens.
+"""
 
 from dataclasses import dataclass
 
@@ -20,23 +23,22 @@ from glassformer.trace import Trace
 class Alignment(Displayable):
     source: list[str]
     target: list[str]
-    pattern: Tensor  # t s; each row sums to one
+    pattern: Tensor  # t s: attention weights; each row sums to one
 
     def steps(self) -> list[Step]:
         table = Table(
-            tr("pattern"), self.pattern, self.target, self.source, "given", 2, shaded=True
+            tr("attention weights"), self.pattern, self.target, self.source, "given", 2, shaded=True
         )
-        return [
-            Step(tr("What each token of the translation (row) read of the source"), tables=(table,))
-        ]
+        title = tr("Attention of each token of the translation (row) to the source (column)")
+        return [Step(title, tables=(table,))]
 
 
 @torch.inference_mode()
 def align(network: Network, tokenizer: Tokenizer, text: str, translation: str) -> Alignment:
-    """Cross-attention while the translation is written, its end included.
+    """Return the cross-attention weights of a translation, including its end token.
 
-    It is the mean over all heads of the last block but one, which aligns words best (Garg et al.,
-    2019), or of the only block.
+    They are the mean over all heads of the next-to-last block, which aligns words best (Garg et
+    al., 2019), or of the only block.
     """
     codec = TranslateCodec(Artifacts(tokenizer=tokenizer))
     target = [*tokenizer.encode(translation), codec.end]
@@ -45,8 +47,8 @@ def align(network: Network, tokenizer: Tokenizer, text: str, translation: str) -
     with Trace(network, "*cross.pattern", allow_missing=True) as trace:
         network(ids, batch["source"])
     if not trace:
-        raise GlassError("this model looks at no source while it writes: it aligns nothing")
-    names = list(trace)  # one a block, or one in all
+        raise GlassError("this model has no cross-attention, so it cannot align a translation")
+    names = list(trace)  # one for each block, or a single one
     pattern = trace[names[max(len(names) - 2, 0)]][0].mean(dim=0).float().cpu()  # t s
     return Alignment(
         [*map(tokenizer.token, batch["source"][0].tolist())],

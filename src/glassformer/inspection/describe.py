@@ -1,4 +1,4 @@
-"""What a value inside a model is: asked of the part that makes it."""
+"""Describe a value inside a model: its title, formula, meaning and weights."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,187 +18,208 @@ from glassformer.trace import Tap
 class Description:
     title: str = ""
     formula: str = ""
-    says: str = ""
-    weights: tuple[tuple[str, Tensor], ...] = ()  # what it is made with: r c
-    partly: bool = False  # whether it needs more than a sheet shows: angles, slopes
+    text: str = ""
+    weights: tuple[tuple[str, Tensor], ...] = ()  # the formula's matrices by name: r c
+    needs_more: bool = False  # whether the formula uses values that no worksheet shows
 
 
 def describe_value(network: nn.Module, name: str, head: int) -> Description:
-    """The title, formula and meaning of the value of this name, in one head, as it comes by."""
+    """Describe the value of this name; its weights are those of one head."""
     path, _, leaf = name.rpartition(".")
     try:
-        part = network.get_submodule(name)
-        return of_part(part, leaf)
-    except AttributeError:  # it is named inside of a part, not said by one
-        part = network.get_submodule(path)
-    if isinstance(part, LayerNorm | RMSNorm):
-        return replace(in_norm(part, leaf), partly=path.startswith("masked"))
-    if isinstance(part, Attention | PlainAttention):
-        return in_attention(part, leaf, head, crosses=path.endswith("cross"))
-    if isinstance(part, FeedForward | GatedFeedForward):
-        return in_feedforward(part)
+        module = network.get_submodule(name)
+        return describe_module(module, leaf)
+    except AttributeError:  # the name is a tap inside a module, not a module
+        module = network.get_submodule(path)
+    if isinstance(module, LayerNorm | RMSNorm):
+        return replace(describe_norm(module, leaf), needs_more=path.startswith("masked"))
+    if isinstance(module, Attention | PlainAttention):
+        return describe_attention(module, leaf, head, is_cross=path.endswith("cross"))
+    if isinstance(module, FeedForward | GatedFeedForward):
+        return describe_feedforward(module)
+    formula = tap_formula(module, leaf)
     if leaf.endswith("_residual"):
         return Description(
-            tr("Residual"), declared(part, leaf), tr("What was there before is kept.")
-        )
-    if leaf == "order0":
-        return Description(
-            tr("Chances by counting (tokens known: {n})", n=0),
-            declared(part, leaf),
-            tr("How often each token (column) is the answer at all."),
+            tr("Residual connection"), formula, tr("The layer's input is added to its output.")
         )
     if leaf.startswith("order"):
-        return Description(
-            tr("Chances by counting (tokens known: {n})", n=leaf.removeprefix("order")),
-            declared(part, leaf),
-            tr("How often each token (column) is the answer; what is rare trusts knowing less."),
+        text = (
+            tr("How often each token (column) occurs.")
+            if leaf == "order0"
+            else tr(
+                "How often each token (column) follows this context; rare contexts are smoothed "
+                "with shorter ones."
+            )
         )
-    formula = declared(part, leaf)
+        n = leaf.removeprefix("order")
+        return Description(tr("N-gram probabilities (context: {n} tokens)", n=n), formula, text)
     return {
         "embedded": Description(
-            tr("Embedded"), formula, tr("All that is told of a token, together.")
+            tr("Input embedding"), formula, tr("The sum of the embeddings of each token.")
         ),
-        "pooled": Description(tr("Pooled"), tr(formula), tr("One row stands for the whole text.")),
-        "features": Description(tr("Features"), "", tr("What is known of each token in the end.")),
-        "votes": Description(tr("Votes"), formula, tr("What pairs of tokens vote for.")),
-        "output": Description(
-            tr("Scores in the end"), "", tr("One for every token or label there is.")
+        "pooled": Description(
+            tr("Pooled features"), tr(formula), tr("One vector for the whole text.")
         ),
+        "features": Description(tr("Features"), "", tr("The final hidden state of each token.")),
+        "votes": Description(tr("Votes"), formula, tr("The votes of all pairs of tokens.")),
+        "output": Description(tr("Logits"), "", tr("One logit for every token or label.")),
     }.get(leaf, Description())
 
 
-def of_part(part: nn.Module, leaf: str) -> Description:
-    """What a whole part says."""
-    if isinstance(part, LayerNorm | RMSNorm):
-        return in_norm(part, "norm")
-    if isinstance(part, Attention):
-        says = tr("All heads together, brought back to one row for each token.")
-        formula = "concat(heads) W_o" + bias_term(part.out)
-        return Description(tr("Projection"), formula, says, matrix(part.out, "o"))
-    if isinstance(part, PlainAttention):
+def describe_module(module: nn.Module, leaf: str) -> Description:
+    """Describe the output of a module."""
+    if isinstance(module, LayerNorm | RMSNorm):
+        return describe_norm(module, "norm")
+    if isinstance(module, Attention):
+        text = tr("The outputs of all heads, concatenated and projected to the model's features.")
+        formula = "concat(heads) W_o" + bias_term(module.out)
+        return Description(tr("Output projection"), formula, text, named_weights(module.out, "o"))
+    if isinstance(module, PlainAttention):
+        text = tr("Each token becomes a weighted sum of all tokens.")
+        return Description(tr("Attention output"), tr("pattern X"), text)
+    if isinstance(module, FeedForward | GatedFeedForward):
+        formula = f"{tr('hidden')} W₂{bias_term(module.down, '₂')}"
+        text = tr("The hidden layer, projected back to the model's features.")
+        weights = named_weights(module.down, "₂")
+        return Description(tr("Feed-forward network"), formula, text, weights)
+    if isinstance(module, MaskedHead):
+        act = activation_name(module.activation)
+        formula = tr("norm({act}(X W + b)) Eᵀ + bias", act=act)
+        text = tr("A logit for every token of the vocabulary at every position.")
         return Description(
-            tr("Mixture"), tr("pattern X"), tr("Each token becomes a mixture of all.")
+            tr("Masked language model head"), formula, text, named_weights(module.dense, "")
         )
-    if isinstance(part, FeedForward | GatedFeedForward):
-        formula = f"{tr('hidden')} W₂{bias_term(part.down, '₂')}"
-        return Description(
-            tr("Feed-forward"), formula, tr("What the features add."), matrix(part.down, "₂")
-        )
-    if isinstance(part, MaskedHead):
-        act = activation_name(part.activation)
-        formula = tr("norm({act}(X W + b)) Eᵀ + offset", act=act)
-        says = tr("A score for every token in every place.")
-        return Description(tr("Guesses"), formula, says, matrix(part.dense, ""))
-    if isinstance(part, Pooler):
-        says = tr("The first token, made ready to stand for the whole text.")
-        return Description(tr("Pooled"), "tanh(X[0] W + b)", says, matrix(part.dense, ""))
-    if isinstance(part, nn.Linear):
-        title = tr("Head") if leaf == "head" else tr("Layer")
-        says = tr("A score for every class.") if leaf == "head" else ""
-        return Description(title, "X W" + bias_term(part), says, matrix(part, ""))
-    if isinstance(part, Sinusoidal):
+    if isinstance(module, Pooler):
+        text = tr("The first token, transformed to represent the whole text.")
+        weights = named_weights(module.dense, "")
+        return Description(tr("Pooled features"), "tanh(X[0] W + b)", text, weights)
+    if isinstance(module, nn.Linear):
+        title = tr("Output layer") if leaf == "head" else tr("Linear layer")
+        text = tr("A logit for every class.") if leaf == "head" else ""
+        return Description(title, "X W" + bias_term(module), text, named_weights(module, ""))
+    if isinstance(module, Sinusoidal):
         formula = "P[p, 2i] = sin(p / 10000^(2i/d)),  P[p, 2i+1] = cos(p / 10000^(2i/d))"
-        return Description(tr("Position"), formula, tr("Waves tell where each token stands."))
+        text = tr("Sine and cosine waves encode the position of each token.")
+        return Description(tr("Positional encoding"), formula, text)
     return {
         "token": Description(
-            tr("Embedding"), "E[id]", tr("Each token is looked up in a table that was learnt.")
+            tr("Embedding"), "E[id]", tr("Each token is looked up in a learned table.")
         ),
         "source_token": Description(
-            tr("Embedding of the source"), "E[id]", tr("The source has a table of its own.")
+            tr("Source embedding"), "E[id]", tr("The source has its own embedding table.")
         ),
         "segment": Description(
-            tr("Segment"), "S[0] or S[1]", tr("Which of two texts a token belongs to.")
+            tr("Segment embedding"), "S[0] or S[1]", tr("Which of two texts a token belongs to.")
         ),
-        "position": Description(tr("Position"), "P[place]", tr("Where each token stands.")),
+        "position": Description(
+            tr("Positional encoding"), "P[position]", tr("A vector for each position.")
+        ),
     }.get(leaf, Description())
 
 
-def in_norm(part: LayerNorm | RMSNorm, leaf: str) -> Description:
-    root = isinstance(part, RMSNorm)
-    formula = declared(part, leaf)
-    scale: list[tuple[str, Tensor]] = [(tr("scale"), part.weight[None])]
-    if isinstance(part, LayerNorm):
-        scale.append((tr("shift"), part.bias[None]))
+def describe_norm(module: LayerNorm | RMSNorm, leaf: str) -> Description:
+    is_rms = isinstance(module, RMSNorm)
+    formula = tap_formula(module, leaf)
+    weights: list[tuple[str, Tensor]] = [(tr("scale"), module.weight[None])]
+    if isinstance(module, LayerNorm):
+        weights.append((tr("shift"), module.bias[None]))
     return {
-        "mean": Description(tr("Mean"), formula, tr("What the norm takes away.")),
-        "std": Description(tr("Deviation"), formula, tr("What the norm divides by.")),
-        "normalized": Description(tr("Normalised"), formula, tr("Every row is of one size.")),
+        "mean": Description(tr("Mean"), formula, tr("It is subtracted from the row.")),
+        "std": Description(
+            tr("Root mean square") if is_rms else tr("Standard deviation"),
+            formula,
+            tr("The row is divided by it."),
+        ),
+        "normalized": Description(
+            tr("Normalized"),
+            formula,
+            tr("Every row has root mean square 1.")
+            if is_rms
+            else tr("Every row has mean 0 and standard deviation 1."),
+        ),
         "norm": Description(
-            tr("Norm"),
-            tr("x / deviation × scale") if root else tr("(x − mean) / deviation × scale + shift"),
-            tr("Every row is of one size, then scaled as was learnt."),
-            tuple(scale),
+            tr("RMS normalization") if is_rms else tr("Layer normalization"),
+            tr("x / RMS × scale") if is_rms else tr("(x − mean) / std × scale + shift"),
+            tr("Every row is normalized, then scaled by learned weights."),
+            tuple(weights),
         ),
     }[leaf]
 
 
-def in_attention(
-    part: Attention | PlainAttention, leaf: str, head: int, *, crosses: bool
+def describe_attention(
+    module: Attention | PlainAttention, leaf: str, head: int, *, is_cross: bool
 ) -> Description:
-    formula = declared(part, leaf)
-    pattern = Description(tr("Pattern"), formula, tr("Whom each token (row) reads, and how much."))
-    if isinstance(part, PlainAttention):
-        return {"scores": Description(tr("Scores"), formula, tr("How alike tokens are."))}.get(
-            leaf, pattern
-        )
-    if crosses and leaf in ("k", "v"):
+    formula = tap_formula(module, leaf)
+    pattern = Description(
+        tr("Attention weights"), formula,
+        tr("How much each token (row) attends to each token (column); every row sums to 1."),
+    )  # fmt: skip
+    if isinstance(module, PlainAttention):
+        text = tr("The dot product of every pair of tokens.")
+        return {"scores": Description(tr("Attention scores"), formula, text)}.get(leaf, pattern)
+    if is_cross and leaf in ("k", "v"):
         formula = formula.replace("X", "S")
-    offers = tr("What each token offers to be found by.")
-    gives = tr("What each token has to give.")
-    if crosses:
-        source = tr(" S is what the encoder says of the source.")
-        offers, gives = offers + source, gives + source
+    source = tr(" S is the output of the encoder.") if is_cross else ""
     return {
         "q": Description(
-            tr("Queries"), formula, tr("What each token asks for."),
-            matrix(part.query, "q", columns(part.query, part, head)),
+            tr("Queries"), formula, tr("What each token looks for."),
+            named_weights(module.query, "q", head_columns(module.query, module, head)),
         ),
         "k": Description(
-            tr("Keys"), formula, offers,
-            matrix(part.key, "k", columns(part.key, part, head)),
+            tr("Keys"), formula, tr("What each token is matched by.") + source,
+            named_weights(module.key, "k", head_columns(module.key, module, head)),
         ),
         "v": Description(
-            tr("Values"), formula, gives,
-            matrix(part.value, "v", columns(part.value, part, head)),
+            tr("Values"), formula, tr("What each token passes on when attended to.") + source,
+            named_weights(module.value, "v", head_columns(module.value, module, head)),
         ),
         "scores": Description(
-            tr("Scores"), formula, tr("How well questions meet offers."),
-            partly=type(part.position) is not Position or part.score not in (scaled_dot, dot),
+            tr("Attention scores"), formula,
+            tr("How well each query (row) matches each key (column)."),
+            needs_more=type(module.position) is not Position
+            or module.score not in (scaled_dot, dot),
         ),
         "pattern": pattern,
         "head_outputs": Description(
-            tr("Mixture"), formula, tr("Each token becomes a mixture of what it reads.")
+            tr("Attention output"), formula, tr("Each token becomes a weighted sum of the values.")
         ),
     }[leaf]  # fmt: skip
 
 
-def in_feedforward(part: FeedForward | GatedFeedForward) -> Description:
-    weights = matrix(part.up, "₁")
-    if isinstance(part, GatedFeedForward):
-        weights += matrix(part.gate, "g")
-    says = tr("Features of each token, by itself: large where one is found.")
-    return Description(tr("Inside the feed-forward layer"), declared(part, "hidden"), says, weights)
+def describe_feedforward(module: FeedForward | GatedFeedForward) -> Description:
+    weights = named_weights(module.up, "₁")
+    if isinstance(module, GatedFeedForward):
+        weights += named_weights(module.gate, "g")
+    text = tr("The hidden layer, computed for each token separately.")
+    title = tr("Feed-forward network, hidden layer")
+    return Description(title, tap_formula(module, "hidden"), text, weights)
 
 
-def declared(part: nn.Module, leaf: str) -> str:
-    """The formula that a part declares for a value that it names."""
-    taps: Mapping[str, Tap] = getattr(part, "taps", {})
+def tap_formula(module: nn.Module, leaf: str) -> str:
+    """The formula that a module declares for one of its taps, or an empty string."""
+    taps: Mapping[str, Tap] = getattr(module, "taps", {})
     return taps[leaf].formula if leaf in taps else ""
 
 
-def columns(layer: nn.Linear, part: Attention, head: int) -> slice:
-    """Those of a head in a layer that may serve several heads with one."""
-    heads, mine = part.query.out_features // part.head_dim, layer.out_features // part.head_dim
-    at = head * mine // heads
-    return slice(at * part.head_dim, (at + 1) * part.head_dim)
+def head_columns(layer: nn.Linear, module: Attention, head: int) -> slice:
+    """The outputs of a query, key or value layer that belong to a head.
+
+    In grouped-query attention, several heads share keys and values.
+    """
+    heads, groups = (
+        module.query.out_features // module.head_dim,
+        layer.out_features // module.head_dim,
+    )
+    group = head * groups // heads
+    return slice(group * module.head_dim, (group + 1) * module.head_dim)
 
 
-def matrix(
-    layer: nn.Linear, name: str, part: slice = slice(None)
+def named_weights(
+    layer: nn.Linear, name: str, outputs: slice = slice(None)
 ) -> tuple[tuple[str, Tensor], ...]:
-    """Its weights and its bias, by their names in formulas."""
-    mark = f"_{name}" if name.isascii() and name else name
-    found = [(f"W{mark}", layer.weight[part].T)]
+    """The matrix and the bias of a linear layer, by their names in formulas."""
+    suffix = f"_{name}" if name.isascii() and name else name
+    weights = [(f"W{suffix}", layer.weight[outputs].T)]
     if layer.bias is not None:
-        found.append((f"b{mark}" if name in ("₁", "₂") else "b", layer.bias[None, part]))
-    return tuple(found)
+        weights.append((f"b{suffix}" if name in ("₁", "₂") else "b", layer.bias[None, outputs]))
+    return tuple(weights)

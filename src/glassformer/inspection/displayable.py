@@ -1,4 +1,4 @@
-"""An answer that shows itself: as text in a terminal, as a page to unfold in a notebook."""
+"""Results that display themselves: as text in a terminal, as HTML in a notebook."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,20 +8,20 @@ from glassformer.inspection.sheet import Step
 
 
 class Displayable(ABC):
-    """Whatever can be told in steps."""
+    """A result that can be shown as the steps of a worksheet."""
 
     @abstractmethod
     def steps(self) -> Sequence[Step]: ...
 
     def __repr__(self) -> str:
-        return terminal.text(self.steps())
+        return terminal.render_text(self.steps())
 
     def _repr_html_(self) -> str:
-        return export.folded(self.steps())
+        return export.html_fragment(self.steps())
 
 
 class Sheet(Displayable, list[Step]):
-    """A worked example."""
+    """A worksheet: a list of its steps."""
 
     def steps(self) -> Sequence[Step]:
         return self

@@ -1,4 +1,4 @@
-"""A walk as a page, as LaTeX, or as tables for a spreadsheet."""
+"""Export a worksheet as HTML, LaTeX or CSV tables."""
 
 import csv
 import re
@@ -18,7 +18,7 @@ h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
 .glass + .glass { break-before: page; border-top: 2px solid #888; margin-top: 3rem }
 @media (prefers-color-scheme: dark) { body { background: #15181c; color: #e8e8e8 } }
 """
-# tints that do on a light and on a dark ground: a notebook brings its own
+# translucent colors, because a notebook has its own light or dark background
 STYLE = """
 .glass { overflow-wrap: anywhere }
 .glass code { background: rgb(128 128 128 / .14); padding: .1rem .4rem; border-radius: .25rem }
@@ -30,11 +30,11 @@ STYLE = """
                        border: 1px solid rgb(128 128 128 / .3) }
 .glass th { font-weight: 500; background: rgb(128 128 128 / .1) }
 .glass .wrong { background: rgb(220 50 30 / .22) }
-.glass .right td { background: rgb(40 160 70 / .12) }
-.glass .why { border-left: 3px solid #d9a400; padding-left: .8rem }
+.glass .correct td { background: rgb(40 160 70 / .12) }
+.glass .note { border-left: 3px solid #d9a400; padding-left: .8rem }
 .glass summary { cursor: pointer; padding: .15rem 0 }
 """
-TEX = {  # signs of formulas that a plain TeX font lacks
+TEX = {  # characters to escape in text
     "ᵀ": "$^T$", "√": r"$\surd$", "−": "$-$", "∂": r"$\partial$", "Σ": r"$\Sigma$",
     "·": r"$\cdot$", "×": r"$\times$", "←": r"$\leftarrow$", "∞": r"$\infty$", "₁": "$_1$",
     "₂": "$_2$", "²": "$^2$", "ᴵ": "$^I$", "ᴾ": "$^P$", "…": r"\dots{}", "“": "``", "”": "''",
@@ -45,7 +45,7 @@ TEX = {  # signs of formulas that a plain TeX font lacks
     "[": "{[}", "*": "{*}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
 }  # fmt: skip
 
-MATH = {  # the same in mathematics
+MATH = {  # characters to escape in math mode
     "ᵀ": "^T", "√": r"\sqrt ", "−": "-", "∂": r"\partial ", "Σ": r"\sum ", "·": r"\cdot ",
     "×": r"\times ", "←": r"\leftarrow ", "∞": r"\infty ", "₁": "_1", "₂": "_2", "²": "^2",
     "ᴵ": "^I", "ᴾ": "^P", "…": r"\dots ", "–": "--", "ε": r"\varepsilon ", "÷": r"\div ",
@@ -55,7 +55,7 @@ MATH = {  # the same in mathematics
 
 
 def html(sheets: Sequence[Sequence[Step]], title: str) -> str:
-    """A page that needs nothing else; a second sheet starts on a page of its own."""
+    """A self-contained page; when printed, each worksheet starts on a new page."""
     bodies = "".join(
         f'<div class="glass">{"".join(map(html_step, sheet))}</div>\n' for sheet in sheets
     )
@@ -67,8 +67,8 @@ def html(sheets: Sequence[Sequence[Step]], title: str) -> str:
     )
 
 
-def folded(steps: Sequence[Step]) -> str:
-    """A piece of a page, for a notebook: steps to unfold, or the only one."""
+def html_fragment(steps: Sequence[Step]) -> str:
+    """HTML for a notebook: collapsible steps, or the only step."""
     fold = ("<details><summary>", "</summary>", "</details>")
     before, between, after = fold if len(steps) > 1 else ("<p>", "</p>", "")
     bodies = [
@@ -89,146 +89,150 @@ def formula(step: Step) -> str:
 
 def html_body(step: Step) -> str:
     parts = []
-    if step.says:
-        parts.append(f"<p>{escape(step.says)}</p>")
+    if step.text:
+        parts.append(f"<p>{escape(step.text)}</p>")
     tables = "".join(html_table(step, table) for table in step.tables)
     parts.append(f'<div class="tables">{tables}</div>')
-    if step.why:
-        parts.append(f'<p class="why">{escape(step.why)}</p>')
+    if step.note:
+        parts.append(f'<p class="note">{escape(step.note)}</p>')
     return "\n".join(parts)
 
 
 def html_table(step: Step, table: Table) -> str:
-    table = fitting(table, 256)
+    table = crop_table(table, 256)
     head = "".join(f"<th>{escape(show_whitespace(name))}</th>" for name in table.columns)
     corner = "<th></th>" if table.rows else ""
     lines = [f"<tr>{corner}{head}</tr>"] if head else []
-    shades, wrong = table.shades(), step.wrong(table).tolist()
+    shades, wrong = table.shades(), step.wrong_cells(table).tolist()
     for i, row in enumerate(table.cells()):
         name = f"<th>{escape(show_whitespace(table.rows[i]))}</th>" if table.rows else ""
         cells = "".join(map(html_cell, row, shades[i], wrong[i]))
         lines.append(f"<tr>{name}{cells}</tr>")
-    kind = ' class="right"' if table.kind == "right" else ""
+    kind = ' class="correct"' if table.kind == "correct" else ""
     caption = f"<figcaption>{escape(table.name)}</figcaption>"
     return f"<figure{kind}>{caption}<table>{''.join(lines)}</table></figure>"
 
 
-def html_cell(cell: str, shade: float, wrong: bool) -> str:
-    if wrong:
+def html_cell(cell: str, shade: float, is_wrong: bool) -> str:
+    if is_wrong:
         return f'<td class="wrong">{cell}</td>'
     tint = f' style="background: rgb(40 110 210 / {0.6 * shade:.2f})"' if shade else ""
     return f"<td{tint}>{cell}</td>"
 
 
-def fitting(table: Table, columns: int, rows: int = 10**9) -> Table:
-    """A table that fits on a page: of more only the first, which its name then says."""
-    (tall, wide), name = table.values.shape, table.name
-    if wide > columns:
-        name = tr("{name}, the first {most} of {wide} columns", name=name, most=columns, wide=wide)
-    if tall > rows:
-        name = tr("{name}, the first {most} of {tall} rows", name=name, most=rows, tall=tall)
-    return replace(table.first(rows, columns), name=name)
+def crop_table(table: Table, columns: int, rows: int = 10**9) -> Table:
+    """Crop a table to a page; its name then states how many rows and columns are shown."""
+    (n_rows, n_columns), name = table.values.shape, table.name
+    if n_columns > columns:
+        name = tr("{name}, first {n} of {total} columns", name=name, n=columns, total=n_columns)
+    if n_rows > rows:
+        name = tr("{name}, first {n} of {total} rows", name=name, n=rows, total=n_rows)
+    return replace(table.crop(rows, columns), name=name)
 
 
 def latex(sheets: Sequence[Sequence[Step]], title: str) -> str:
-    """An article for any LaTeX; one with 中文 in it needs XeLaTeX."""
+    """A LaTeX article; characters beyond Latin-1 need XeLaTeX, Chinese also the package ctex."""
     body = "\n\\clearpage\n".join("\n".join(map(latex_step, sheet)) for sheet in sheets)
-    strange = {sign for sign in title + body if sign > "\xff"}
-    kind = "ctexart" if any("\u2e80" < sign < "\ua000" for sign in strange) else "article"
-    first = "% for XeLaTeX, with the package ctex\n" if kind == "ctexart" else ""
+    non_latin = {char for char in title + body if char > "\xff"}
+    kind = "ctexart" if any("\u2e80" < char < "\ua000" for char in non_latin) else "article"
+    first = "% compile with XeLaTeX; needs the package ctex\n" if kind == "ctexart" else ""
     fonts = ""
-    if strange and kind == "article":
-        first, fonts = "% for XeLaTeX or LuaLaTeX\n", "\\usepackage{fontspec}\n"
+    if non_latin and kind == "article":
+        first, fonts = "% compile with XeLaTeX or LuaLaTeX\n", "\\usepackage{fontspec}\n"
     head = [
         f"{first}\\documentclass{{{kind}}}",
         "\\usepackage[margin=2cm]{geometry}",
         f"{fonts}\\usepackage{{amsmath,graphicx,xcolor}}",
         "\\setlength{\\parindent}{0pt}",
-        f"\\title{{{tex(title)}}}\\date{{}}",
+        f"\\title{{{escape_tex(title)}}}\\date{{}}",
         "\\begin{document}\n\\maketitle",
     ]
     return "\n".join([*head, body, "\\end{document}\n"])
 
 
 def latex_step(step: Step) -> str:
-    lines = [f"\\subsection*{{{tex(step.title)}}}"]
-    lines += [f"${mathematics(step.formula)}$\\par\\smallskip"] if step.formula else []
-    lines += [tex(step.says) + "\\par"] if step.says else []
-    for table in (fitting(table, 16, rows=48) for table in step.tables):
+    lines = [f"\\subsection*{{{escape_tex(step.title)}}}"]
+    lines += [f"${to_math(step.formula)}$\\par\\smallskip"] if step.formula else []
+    lines += [escape_tex(step.text) + "\\par"] if step.text else []
+    for table in (crop_table(table, 16, rows=48) for table in step.tables):
         rows = table.cells()
-        wrong = step.wrong(table).tolist()
-        names = [tex(show_whitespace(name)) + " & " for name in table.rows] or [""] * len(rows)
+        wrong = step.wrong_cells(table).tolist()
+        names = [escape_tex(show_whitespace(name)) + " & " for name in table.rows] or [""] * len(
+            rows
+        )
         columns = ("l" if table.rows else "") + "r" * len(rows[0])
         head = [
             ("& " if table.rows else "")
-            + " & ".join(tex(show_whitespace(name)) for name in table.columns)
+            + " & ".join(escape_tex(show_whitespace(name)) for name in table.columns)
         ]
         body = [
             name + " & ".join(
-                f"\\textcolor{{red}}{{{tex(cell)}}}" if bad else tex(cell)
-                for cell, bad in zip(row, marks, strict=True)
+                f"\\textcolor{{red}}{{{escape_tex(cell)}}}" if is_wrong else escape_tex(cell)
+                for cell, is_wrong in zip(row, flags, strict=True)
             )
-            for name, row, marks in zip(names, rows, wrong, strict=True)
+            for name, row, flags in zip(names, rows, wrong, strict=True)
         ]  # fmt: skip
         inside = " \\\\\n".join([*(head if table.columns else []), *body])
         lines.append(
-            f"\\medskip\\textit{{{tex(table.name)}}}\\par\\nopagebreak\\smallskip\n"
+            f"\\medskip\\textit{{{escape_tex(table.name)}}}\\par\\nopagebreak\\smallskip\n"
             "\\resizebox{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}{!}{%\n"
             f"\\begin{{tabular}}{{{columns}}}\n{inside}\n\\end{{tabular}}}}\\par"
         )
-    return "\n".join([*lines, *(["\\medskip " + tex(step.why) + "\\par"] if step.why else [])])
+    return "\n".join(
+        [*lines, *(["\\medskip " + escape_tex(step.note) + "\\par"] if step.note else [])]
+    )
 
 
-CALLED = r"[A-Za-z]+(?:_[A-Za-z0-9]{2,})+"  # the name of an operation, of a kernel
-WORD = r"[A-Za-z\u4e00-\u9fff]{2,}(?:[ -][A-Za-z\u4e00-\u9fff]{2,})*"
+IDENTIFIER = r"[A-Za-z]+(?:_[A-Za-z0-9]{2,})+"  # the name of an operation or a kernel
+WORDS = r"[A-Za-z\u4e00-\u9fff]{2,}(?:[ -][A-Za-z\u4e00-\u9fff]{2,})*"
 FUNCTIONS = {"softmax", "log", "tanh", "sin", "cos", "max", "argmax", "concat"}
 
 
-def mathematics(formula: str) -> str:
-    """A formula in the signs of LaTeX: W_q, 10000^(2i/d), √(…), Q Kᵀ."""
+def to_math(formula: str) -> str:
+    """Convert a formula such as W_q, 10000^(2i/d), √(…) or Q Kᵀ to LaTeX math."""
     formula = re.sub(r"√\(((?:[^()]|\([^()]*\))*)\)", r"√{\1}", formula)
     formula = re.sub(r"√([A-Za-z0-9]+(?:_\w)?)", r"√{\1}", formula)
     formula = re.sub(r"\^ ?(\(([^()]*)\)|\d+)", lambda m: f"^{{{m[2] or m[1]}}}", formula)
     formula = re.sub(r"√(?!\{)", "√{}", formula)
     formula = re.sub(r"^\^", "{}^", formula) if formula != "^" else r"\uparrow"
-    return "".join(map(math_part, re.split(f"({CALLED}|{WORD})", formula)))
+    return "".join(map(to_math_part, re.split(f"({IDENTIFIER}|{WORDS})", formula)))
 
 
-def math_part(part: str) -> str:
-    """Functions and words upright, signs by their names."""
+def to_math_part(part: str) -> str:
+    """Set functions and words upright and escape symbols."""
     if part in FUNCTIONS:
         return f"\\operatorname{{{part}}}"
-    if re.fullmatch(f"{CALLED}|{WORD}", part):
-        return f"\\text{{{tex(part)}}}"
-    return "".join(MATH.get(sign, sign) for sign in part)
+    if re.fullmatch(f"{IDENTIFIER}|{WORDS}", part):
+        return f"\\text{{{escape_tex(part)}}}"
+    return "".join(MATH.get(char, char) for char in part)
 
 
-def tex(text: str) -> str:
-    return "".join(TEX.get(sign, sign) for sign in text)
+def escape_tex(text: str) -> str:
+    return "".join(TEX.get(char, char) for char in text)
 
 
 def tables(steps: Sequence[Step], folder: Path) -> list[Path]:
-    """A CSV file for each matrix, numbered as they come."""
+    """Write each table to a numbered CSV file in the folder and return the files."""
     files = []
     for number, step in enumerate(steps, start=1):
-        for place, table in enumerate(step.tables, start=1):
-            both = table.name if table.name in step.title else f"{step.title} {table.name}"
-            name = re.sub(r"\W+", "-", both).strip("-").lower()
-            files.append(folder / f"{number:02}-{place}-{name[:60]}.csv")
-            lines = [["", *map(plain, table.columns)]] if table.columns else []
+        for index, table in enumerate(step.tables, start=1):
+            title = table.name if table.name in step.title else f"{step.title} {table.name}"
+            name = re.sub(r"\W+", "-", title).strip("-").lower()
+            files.append(folder / f"{number:02}-{index}-{name[:60]}.csv")
+            lines = [["", *map(escape_cell, table.columns)]] if table.columns else []
             values = table.values.tolist() if table.hidden is None else table.cells()
-            names = [*map(plain, table.rows)] or [""] * len(values)
+            names = [*map(escape_cell, table.rows)] or [""] * len(values)
             lines += [[name, *row] for name, row in zip(names, values, strict=True)]
-            write_file(files[-1], written(lines))
+            write_file(files[-1], to_csv(lines))
     return files
 
 
-def plain(name: str) -> str:
-    """A name that no spreadsheet takes for a formula."""
+def escape_cell(name: str) -> str:
+    """Quote a name that a spreadsheet would run as a formula."""
     return f"'{name}" if name.lstrip().startswith(("=", "+", "-", "@")) else name
 
 
-def written(lines: Sequence[Sequence[object]]) -> str:
+def to_csv(lines: Sequence[Sequence[object]]) -> str:
     from io import StringIO
 
     text = StringIO()

@@ -1,4 +1,7 @@
-"""What each head does: where it looks, and what it costs to switch it off."""
+"""What each head attends to, and the effect of ablating it.
+
+Shapes: h heads, t tokens, s source tokens.
+"""
 
 from dataclasses import asdict, dataclass
 from math import nan
@@ -17,25 +20,25 @@ from glassformer.models.network import Network, Trait
 from glassformer.trace import Trace, Zero
 
 ATTENTION_TARGETS = ("previous", "first", "same", "duplicate", "induction", "distance")
-LENGTH = 24  # tokens of a text by chance, which is then said twice
+LENGTH = 24  # random tokens, which are then repeated
 
 
 @dataclass(frozen=True)
 class HeadStats:
-    """How much of its attention a head gives to whom, and what is lost without it.
+    """The mean attention weight of a head on each kind of token, and the effect of ablating it.
 
-    None where there is no such token: in attention to a source, or in a text without repetition.
+    None where there is no such token: in cross-attention, or in a text without repetition.
     """
 
     name: str  # of the layer
     head: int
-    previous: float | None  # the token before
+    previous: float | None  # the token before the query
     first: float | None
-    same: float | None  # the token itself
-    duplicate: float | None  # the same token where it stood before
-    induction: float | None  # what followed the same token before
-    distance: float | None  # how far away it looks, in tokens
-    cost: float  # nats: what its silence adds to the loss, or how far it moves the answer
+    same: float | None  # the query's own token
+    duplicate: float | None  # an earlier occurrence of the query's token
+    induction: float | None  # the token after an earlier occurrence
+    distance: float | None  # mean distance between query and key, in tokens
+    cost: float  # nats: how much ablating it increases the loss, or the KL divergence it causes
 
     @property
     def title(self) -> str:
@@ -46,60 +49,65 @@ class HeadStats:
 
 
 class HeadReport(Displayable, list[HeadStats]):
-    """What every head of a model does."""
+    """The statistics of every head of a model."""
 
-    even: dict[str, dict[str, float | None]]  # a head that looks at all alike, by kind of layer
-    writes: bool  # whether a cost is what is added to the loss, or how far the answer moves
+    uniform: dict[str, dict[str, float | None]]  # of a head with equal weights, by type of layer
+    is_loss: bool  # whether `cost` is an increase of the loss, or else a KL divergence
 
     def steps(self) -> list[Step]:
-        """One table: a row for each head, and one for a head that looks at all alike."""
+        """One table: a row for each head, and one for a head with equal weights."""
         columns = (*ATTENTION_TARGETS, "cost")
-        found = [role.row() for role in self] + list(self.even.values())
-        values = [[nan if (v := row.get(name)) is None else v for name in columns] for row in found]
-        alike = [f"{tr('all alike')} {kind}".strip() for kind in self.even]
-        rows = [*(role.title for role in self), *alike]
-        says = tr(
-            "Shares of attention: to the token before, the first, itself, the same token earlier, "
-            "and what followed that (induction); how far it looks, in tokens. “All alike” is a "
-            "head that looks at all it may alike."
+        stats = [head.row() for head in self] + list(self.uniform.values())
+        values = [[nan if (v := row.get(name)) is None else v for name in columns] for row in stats]
+        uniform = [f"{tr('uniform')} {layer}".strip() for layer in self.uniform]
+        rows = [*(head.title for head in self), *uniform]
+        text = tr(
+            "Mean attention weight on the previous token, the first token, the token itself, an "
+            "earlier occurrence of the same token, and the token after that occurrence "
+            "(induction); mean distance in tokens. “uniform” is a head with equal weights on all "
+            "tokens that it can attend to."
         )
-        says += (
-            tr(" The cost of switching a head off: nats added to the loss of the text.")
-            if self.writes
-            else tr(" The cost of switching a head off: how far the answer moves, in nats (KL).")
+        text += (
+            tr(" Cost: the increase of the loss on this text when the head is ablated, in nats.")
+            if self.is_loss
+            else tr(
+                " Cost: the KL divergence of the output distribution when the head is ablated, in "
+                "nats."
+            )
         )
         names = [*map(tr, columns)]
         grid = torch.tensor(values)
-        table = Table(tr("heads"), grid, rows, names, "given", 3, gaps=True, whole=True)
-        return [Step(tr("Where each head looks, and what it is worth"), "", says, (table,))]
+        table = Table(tr("heads"), grid, rows, names, "given", 3, dash_for_nan=True, show_all=True)
+        title = tr("What each head attends to, and the effect of ablating it")
+        return [Step(title, "", text, (table,))]
 
 
 def repeated(vocab: int, context: int | None, seed: int = 0) -> Tensor:
-    """Tokens by chance, said twice: whoever copies them must look back. 1 t"""
+    """Random tokens followed by the same tokens again, 1 t: only induction can predict them."""
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, vocab, (1, min(LENGTH, (context or 2 * LENGTH) // 2)), generator=random)
     return torch.cat((ids, ids), dim=1)
 
 
-def attention_shares(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
-    """Shares of a head's attention, t t, over the tokens of one text, t; the mean over its rows."""
-    place = torch.arange(len(ids), device=pattern.device)
-    back = place[:, None] - place  # how far behind each row its column is
-    same = (ids[:, None] == ids) & (back > 0)
-    after = torch.zeros_like(same)
-    after[:, 1:] = same[:, :-1] & (back[:, 1:] > 0)
-    found: dict[str, float | None] = {}
-    for name, where in (
-        ("previous", back == 1),
-        ("first", (place == 0)[None] & (back > 0)),
-        ("same", (back == 0) & (place > 0)),
-        ("duplicate", same),
-        ("induction", after),
+def attention_fractions(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
+    """The attention targets of a head's weights, t t, over ids, t: means over the queries."""
+    position = torch.arange(len(ids), device=pattern.device)
+    offset = position[:, None] - position  # from key (column) to query (row)
+    duplicate = (ids[:, None] == ids) & (offset > 0)
+    induction = torch.zeros_like(duplicate)
+    induction[:, 1:] = duplicate[:, :-1] & (offset[:, 1:] > 0)
+    fractions: dict[str, float | None] = {}
+    for name, targets in (
+        ("previous", offset == 1),
+        ("first", (position == 0)[None] & (offset > 0)),
+        ("same", (offset == 0) & (position > 0)),
+        ("duplicate", duplicate),
+        ("induction", induction),
     ):
-        rows = where.any(dim=1)
-        share = (pattern * where).sum(dim=1)[rows]
-        found[name] = float(share.mean()) if rows.any() else None
-    return found | {"distance": float((pattern * back.abs()).sum(dim=1).mean())}
+        rows = targets.any(dim=1)
+        weight = (pattern * targets).sum(dim=1)[rows]
+        fractions[name] = float(weight.mean()) if rows.any() else None
+    return fractions | {"distance": float((pattern * offset.abs()).sum(dim=1).mean())}
 
 
 @torch.inference_mode()
@@ -109,55 +117,56 @@ def measure_heads(
     """Measure every head of a network on one text."""
     reporter = reporter or NullReporter()
     with Trace(network, "*pattern", "*scores", allow_missing=True) as trace:
-        whole = network(**inputs)
+        output = network(**inputs)
     if not trace:
-        raise GlassError("this model has no attention, so that there are no heads to look at")
-    found = HeadReport()
-    found.even = {}
+        raise GlassError("this model has no attention, so it has no heads to measure")
+    report = HeadReport()
+    report.uniform = {}
     layers = [name.removesuffix(".pattern") for name in trace if name.endswith("pattern")]
-    found.writes = network.has(Trait.CACHED) and whole.ndim == 3 and whole.shape[1] > 1
+    report.is_loss = network.has(Trait.CACHED) and output.ndim == 3 and output.shape[1] > 1
     bar = ProgressBar(reporter, "heads", sum(len(trace[f"{layer}.pattern"][0]) for layer in layers))
     for layer in layers:
         pattern = trace[f"{layer}.pattern"][0].float()  # h t s
         ids = inputs["source" if layer.startswith("encoder") and "source" in inputs else "ids"][0]
-        kind = layer.split(".")[0] if "source" in inputs else ""
-        if "cross" not in layer and kind not in found.even:
-            seen = trace[f"{layer}.scores"][0, 0].isfinite().float()
-            found.even[kind] = attention_shares(seen / seen.sum(dim=1, keepdim=True), ids)
-        for head, one in enumerate(pattern):
-            shares = (
-                dict.fromkeys(ATTENTION_TARGETS) if "cross" in layer else attention_shares(one, ids)
+        stack = layer.split(".")[0] if "source" in inputs else ""
+        if "cross" not in layer and stack not in report.uniform:
+            visible = trace[f"{layer}.scores"][0, 0].isfinite().float()
+            uniform = visible / visible.sum(dim=1, keepdim=True)
+            report.uniform[stack] = attention_fractions(uniform, ids)
+        value = f"{layer}.head_outputs" if f"{layer}.head_outputs" in trace.names else layer
+        for head, weights in enumerate(pattern):
+            fractions = (
+                dict.fromkeys(ATTENTION_TARGETS)
+                if "cross" in layer
+                else attention_fractions(weights, ids)
             )
-            said = f"{layer}.head_outputs" if f"{layer}.head_outputs" in trace.names else layer
-            lost = cost(network, inputs, whole, said, head, writes=found.writes)
-            found.append(HeadStats(layer, head, **shares, cost=lost))
+            cost = ablation_cost(network, inputs, output, value, head, is_loss=report.is_loss)
+            report.append(HeadStats(layer, head, **fractions, cost=cost))
             bar.add(1)
     reporter.clear()
-    return found
+    return report
 
 
-def cost(
+def ablation_cost(
     network: Network,
     inputs: dict[str, Tensor],
-    whole: Tensor,
+    output: Tensor,
     name: str,
     head: int,
     *,
-    writes: bool,
+    is_loss: bool,
 ) -> float:
-    """What is lost when a head, in the value of this name, says nothing.
+    """The effect of setting a head to zero in the value of this name, in nats.
 
-    Of a model that writes, what is added to the loss of the text's own tokens; of others, and of a
-    single token, how far the answer moves (the Kullback-Leibler divergence).
+    For a language model, the increase of the loss on the text; for others, and for a single token,
+    the Kullback-Leibler divergence from the original output distribution.
     """
-    silent = Zero(
-        head if name.endswith(".head_outputs") else None
-    )  # or all of a layer with one head
-    with Trace(network, edit={name: silent}):
-        without = network(**inputs)
-    if writes:
-        answers = inputs["ids"][0, 1:]
-        loss = [F.cross_entropy(out[0, :-1].float(), answers) for out in (without, whole)]
-        return float(loss[0] - loss[1])
-    old, new = (out.float().log_softmax(dim=-1).flatten(0, -2) for out in (whole, without))
+    has_heads = name.endswith(".head_outputs")  # otherwise the whole layer is one head
+    with Trace(network, edit={name: Zero(head if has_heads else None)}):
+        ablated = network(**inputs)
+    if is_loss:
+        targets = inputs["ids"][0, 1:]
+        losses = [F.cross_entropy(out[0, :-1].float(), targets) for out in (ablated, output)]
+        return float(losses[0] - losses[1])
+    old, new = (out.float().log_softmax(dim=-1).flatten(0, -2) for out in (output, ablated))
     return float(F.kl_div(new, old, log_target=True, reduction="batchmean"))

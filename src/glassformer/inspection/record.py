@@ -1,4 +1,4 @@
-"""A pass recorded operation by operation: how every tensor in it was made."""
+"""Record a forward pass operation by operation: how every tensor in it was computed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,67 +9,71 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-MOVES = set(
+MOVES = set(  # operations that only rearrange, copy or select numbers
     "view _unsafe_view reshape transpose t permute unsqueeze squeeze expand slice select split "
     "split_with_sizes unsafe_split chunk unbind clone contiguous detach alias cat stack repeat "
     "index_select gather index flip roll embedding masked_fill narrow unfold constant_pad_nd "
     "lift_fresh _to_copy copy where".split()
 )
-LOOK_UPS = {"embedding", "index_select", "gather", "index"}  # by what a text says
+LOOKUPS = {"embedding", "index_select", "gather", "index"}  # select by ids of the input
 
 
 @dataclass(frozen=True)
-class Made:
-    """One result of one operation."""
+class OpResult:
+    """A tensor that an operation returned, and the call that returned it."""
 
     operation: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    number: int  # of several results
+    index: int  # among the tensors that the operation returned
 
     @property
     def name(self) -> str:
-        found: str = self.operation._schema.name.removeprefix("aten::")
-        return found.removesuffix("_")  # in place or not
+        name: str = self.operation._schema.name.removeprefix("aten::")
+        return name.removesuffix("_")  # in place or not
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes how every tensor of a pass was made. What is changed in place is kept as it was."""
+    """Records how every tensor is computed; arguments changed in place are copied beforehand.
+
+    Tensors are identified by `id`.
+    """
 
     def __init__(self, weights: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.made: dict[int, Made] = {}
-        self.weights = set(map(id, weights))  # and what are only views of them
-        self.learnt = set(self.weights)  # the tensors that weights have a part in
-        self.kept: list[Any] = []  # so that no tensor's address is given to another
+        self.results: dict[int, OpResult] = {}
+        self.weights = set(map(id, weights))  # including views of weights
+        self.computed_from_weights = set(self.weights)
+        self.references: list[Any] = []  # keeps tensors alive, so that no id is reused
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        kwargs, seen = kwargs or {}, args
+        kwargs, recorded_args = kwargs or {}, args
         if func._schema.is_mutable:
-            seen = tree_map(self.as_it_was, args)
-        given = [id(one) for one in tree_leaves(args) if isinstance(one, Tensor)]
-        learnt = any(one in self.learnt for one in given)
-        moved = func._schema.name.removeprefix("aten::") in MOVES - LOOK_UPS
-        view = moved and bool(given) and all(one in self.weights for one in given)
+            recorded_args = tree_map(self.copy_tensor, args)
+        inputs = [id(arg) for arg in tree_leaves(args) if isinstance(arg, Tensor)]
+        uses_weights = any(tensor in self.computed_from_weights for tensor in inputs)
+        is_move = func._schema.name.removeprefix("aten::") in MOVES - LOOKUPS
+        is_view = is_move and bool(inputs) and all(tensor in self.weights for tensor in inputs)
         result = func(*args, **kwargs)
-        for number, one in enumerate(tree_leaves(result)):
-            if isinstance(one, Tensor):
-                self.made[id(one)] = Made(func, seen, kwargs, number)
-                if learnt:
-                    self.learnt.add(id(one))
-                if view:
-                    self.weights.add(id(one))
-        self.kept += [seen, kwargs, result]
+        for index, tensor in enumerate(tree_leaves(result)):
+            if isinstance(tensor, Tensor):
+                self.results[id(tensor)] = OpResult(func, recorded_args, kwargs, index)
+                if uses_weights:
+                    self.computed_from_weights.add(id(tensor))
+                if is_view:
+                    self.weights.add(id(tensor))
+        self.references += [recorded_args, kwargs, result]
         return result
 
-    def as_it_was(self, value: Any) -> Any:
+    def copy_tensor(self, value: Any) -> Any:
+        """Copy a tensor together with its record; return anything else unchanged."""
         if not isinstance(value, Tensor):
             return value
         copy = torch.empty_like(value).copy_(value)
-        if id(value) in self.made:
-            self.made[id(copy)] = self.made[id(value)]
-        if id(value) in self.learnt:
-            self.learnt.add(id(copy))
+        if id(value) in self.results:
+            self.results[id(copy)] = self.results[id(value)]
+        if id(value) in self.computed_from_weights:
+            self.computed_from_weights.add(id(copy))
         return copy

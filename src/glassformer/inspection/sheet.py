@@ -1,4 +1,7 @@
-"""A worked example: steps, each with a formula, matrices, and a word on why they are so."""
+"""A worksheet: steps, each with a formula, an explanation and tables of numbers.
+
+Shapes: r rows, c columns.
+"""
 
 from __future__ import annotations
 
@@ -11,91 +14,91 @@ import torch
 from torch import Tensor
 
 BLANK = "____"
-Kind = Literal["given", "printed", "right", "made"]
+Kind = Literal["given", "printed", "correct", "computed"]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A matrix with names for its rows and columns.
+    """A matrix with labeled rows and columns.
 
-    It is given, printed in a text that may be wrong, as it should be, or made by us where that
-    text is silent.
+    Its kind: given as input, printed in a tutorial (possibly wrong), the correct version of a
+    printed table, or computed from the tables before it.
     """
 
     name: str
     values: Tensor  # r c
     rows: Sequence[str] = ()
     columns: Sequence[str] = ()
-    kind: Kind = "made"
-    decimals: int = 4  # after the point
-    hidden: Tensor | None = None  # r c: what is left out for someone to work out
-    shaded: bool = False  # shares from 0 to 1, each on a colour
-    gaps: bool = False  # nan stands where there is no number
-    whole: bool = False  # every row and column is shown, however many there are
+    kind: Kind = "computed"
+    decimals: int = 4
+    hidden: Tensor | None = None  # r c: true where a cell is blank, for an exercise
+    shaded: bool = False  # color each cell by its value, from 0 to 1
+    dash_for_nan: bool = False  # nan means that there is no value
+    show_all: bool = False  # never crop rows or columns
 
-    def first(self, rows: int, columns: int) -> Table:
-        """So many rows and columns of it."""
-        hidden = None if self.hidden is None else self.hidden[:rows, :columns]
-        values, names, above = (
-            self.values[:rows, :columns],
-            self.rows[:rows],
-            self.columns[:columns],
+    def crop(self, rows: int, columns: int) -> Table:
+        """Return a table of the first rows and columns."""
+        return replace(
+            self,
+            values=self.values[:rows, :columns],
+            rows=self.rows[:rows],
+            columns=self.columns[:columns],
+            hidden=None if self.hidden is None else self.hidden[:rows, :columns],
         )
-        return replace(self, values=values, rows=names, columns=above, hidden=hidden)
 
     def cells(self) -> list[list[str]]:
-        """The numbers as they are written."""
-        rows = [[number(v, self.decimals) for v in row] for row in self.values.tolist()]
-        if self.gaps:
+        """The formatted text of each cell."""
+        rows = [[format_number(v, self.decimals) for v in row] for row in self.values.tolist()]
+        if self.dash_for_nan:
             rows = [["–" if cell == "nan" else cell for cell in row] for row in rows]
         if self.hidden is None:
             return rows
         return [
-            [BLANK if hidden else cell for cell, hidden in zip(row, out, strict=True)]
-            for row, out in zip(rows, self.hidden.tolist(), strict=True)
+            [BLANK if hidden else cell for cell, hidden in zip(row, flags, strict=True)]
+            for row, flags in zip(rows, self.hidden.tolist(), strict=True)
         ]
 
     def shades(self) -> list[list[float]]:
-        """How dark each cell is, from 0 to 1: nothing that is left out, or that is no share."""
-        shown = self.values.nan_to_num(nan=0.0).clamp(0, 1) * self.shaded
-        return (shown if self.hidden is None else shown.masked_fill(self.hidden, 0)).tolist()
+        """The color intensity of each cell, 0 to 1; 0 for blanks and unshaded tables."""
+        shades = self.values.nan_to_num(nan=0.0).clamp(0, 1) * self.shaded
+        return (shades if self.hidden is None else shades.masked_fill(self.hidden, 0)).tolist()
 
 
 @dataclass(frozen=True)
 class Step:
     title: str
     formula: str = ""
-    says: str = ""
+    text: str = ""
     tables: tuple[Table, ...] = ()
-    why: str = ""  # the printed numbers differ from the right ones
+    note: str = ""  # for example, why printed numbers differ from the correct ones
 
-    def wrong(self, table: Table) -> Tensor:
-        """Where a printed table differs from the right one, r c."""
-        right = next((t for t in self.tables if t.kind == "right"), None)
-        if table.kind != "printed" or right is None or right.values.shape != table.values.shape:
+    def wrong_cells(self, table: Table) -> Tensor:
+        """True where a printed table differs from the step's correct table, r c."""
+        correct = next((t for t in self.tables if t.kind == "correct"), None)
+        if table.kind != "printed" or correct is None or correct.values.shape != table.values.shape:
             return torch.zeros_like(table.values, dtype=torch.bool)
-        return ~agree(table.values, right.values, table.decimals)
+        return ~equal_when_rounded(table.values, correct.values, table.decimals)
 
 
-def blank_out(steps: Sequence[Step], share: float = 0.3, seed: int = 0) -> list[Step]:
-    """The same with some of the numbers left out that can be worked out from those before."""
+def blank_out(steps: Sequence[Step], fraction: float = 0.3, seed: int = 0) -> list[Step]:
+    """Return the steps with a random fraction of the computed numbers left blank."""
     random = torch.Generator().manual_seed(seed)
 
-    def exercise(table: Table) -> Table:
+    def make_exercise(table: Table) -> Table:
         if table.kind in ("given", "printed"):
             return table
-        return replace(table, hidden=torch.rand(table.values.shape, generator=random) < share)
+        return replace(table, hidden=torch.rand(table.values.shape, generator=random) < fraction)
 
-    return [replace(step, tables=tuple(map(exercise, step.tables))) for step in steps]
-
-
-def agree(printed: Tensor, right: Tensor, decimals: int) -> Tensor:
-    """Where a number that was rounded to so many places is what the right one rounds to."""
-    return (printed - right).abs() <= 0.5 * 10.0**-decimals + 1e-9
+    return [replace(step, tables=tuple(map(make_exercise, step.tables))) for step in steps]
 
 
-def number(value: float, decimals: int) -> str:
-    """As short as it can be written with so many places: 0.5, -inf, 12."""
+def equal_when_rounded(printed: Tensor, correct: Tensor, decimals: int) -> Tensor:
+    """True where the correct value rounds to the printed one."""
+    return (printed - correct).abs() <= 0.5 * 10.0**-decimals + 1e-9
+
+
+def format_number(value: float, decimals: int) -> str:
+    """Format a number with at most `decimals` decimals and no trailing zeros: 0.5, -inf, 12."""
     if not isfinite(value):
         return str(value)
     text = f"{value:.{decimals}f}"

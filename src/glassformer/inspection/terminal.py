@@ -1,4 +1,4 @@
-"""A sheet on a terminal: numbers under their names, what is wrong in red, shares on a colour."""
+"""Show a worksheet in a terminal: labeled tables, wrong cells in red, weights shaded."""
 
 from collections.abc import Sequence
 from io import StringIO
@@ -10,12 +10,12 @@ from rich.text import Text
 from glassformer.core.i18n import show_whitespace, tr
 from glassformer.inspection.sheet import Step, Table
 
-STYLES = {"printed": "default", "right": "green", "given": "cyan", "made": "default"}
-MANY = 32  # columns or rows, beyond which a terminal shows only the first
+STYLES = {"printed": "default", "correct": "green", "given": "cyan", "computed": "default"}
+MAX_SIZE = 32  # rows, and columns, that are shown of a table
 
 
-def text(steps: Sequence[Step]) -> str:
-    """The whole sheet without colours, as wide as the terminal is."""
+def render_text(steps: Sequence[Step]) -> str:
+    """The worksheet as text without colors, as wide as the terminal."""
     file = StringIO()
     console = Console(
         file=file, highlight=False, no_color=True, force_terminal=False, force_jupyter=False
@@ -32,67 +32,69 @@ def show(console: Console, steps: Sequence[Step]) -> None:
 def show_step(console: Console, step: Step) -> None:
     if step.title:
         console.print(f"\n{step.title}", style="bold cyan", markup=False)
-    for line, style in ((step.formula, "bold"), (step.says, "default")):
+    for line, style in ((step.formula, "bold"), (step.text, "default")):
         if line:
             console.print(line, style=style, markup=False)
     for table in step.tables:
         show_table(console, step, table)
-    if step.why:
-        console.print(step.why, style="yellow", markup=False)
+    if step.note:
+        console.print(step.note, style="yellow", markup=False)
 
 
 def show_table(console: Console, step: Step, table: Table) -> None:
-    """Named columns that do not fit beside stand below; of others only the first are shown."""
-    most = max(table.values.shape) if table.whole else MANY
-    tall, wide = table.values.shape
-    console.print(f"  {table.name} ({tall} × {wide})", style=STYLES[table.kind], markup=False)
-    wrong, table = step.wrong(table).tolist(), table.first(most, most)
+    """Print a table. Columns with labels wrap below each other; others are cut at the edge."""
+    max_size = max(table.values.shape) if table.show_all else MAX_SIZE
+    n_rows, n_columns = table.values.shape
+    console.print(
+        f"  {table.name} ({n_rows} × {n_columns})", style=STYLES[table.kind], markup=False
+    )
+    wrong, table = step.wrong_cells(table).tolist(), table.crop(max_size, max_size)
     cells = [
-        [f"{cell}*" if bad else cell for cell, bad in zip(row, marks, strict=False)]
-        for row, marks in zip(table.cells(), wrong, strict=False)
+        [f"{cell}*" if is_wrong else cell for cell, is_wrong in zip(row, flags, strict=False)]
+        for row, flags in zip(table.cells(), wrong, strict=False)
     ]
     rows = [show_whitespace(name) for name in table.rows] or [""] * len(cells)
     names = [show_whitespace(name) for name in table.columns] or [""] * table.values.shape[1]
-    space = 1 if table.shaded else 2  # a colour keeps columns apart, too
+    space = 1 if table.shaded else 2  # shading separates columns, too
     widths = [max(map(cell_len, column)) + space for column in zip(names, *cells, strict=True)]
-    left = max(map(cell_len, rows)) + 4
-    groups = fitting(widths, console.width - left)
+    indent = max(map(cell_len, rows)) + 4
+    groups = group_columns(widths, console.width - indent)
     groups = groups if table.columns else groups[:1]
     shades = table.shades()
     for group in groups:
         if table.columns:
-            head = "".join(pad(names[i], widths[i]) for i in group)
-            console.print(Text(" " * left + head), soft_wrap=True)
+            header = "".join(align_right(names[i], widths[i]) for i in group)
+            console.print(Text(" " * indent + header), soft_wrap=True)
         for r, name in enumerate(rows):
-            line = Text("    " + name + " " * (left - 4 - cell_len(name)))
+            line = Text("    " + name + " " * (indent - 4 - cell_len(name)))
             for i in group:
-                plain = on_a_colour(shades[r][i]) if table.shaded else STYLES[table.kind]
+                plain = background(shades[r][i]) if table.shaded else STYLES[table.kind]
                 style = "red" if wrong[r][i] else plain
-                line.append(pad(cells[r][i], widths[i]), style=style)
+                line.append(align_right(cells[r][i], widths[i]), style=style)
             console.print(line, soft_wrap=True)
-    left_out = tall - len(rows), wide - sum(map(len, groups))
+    omitted = n_rows - len(rows), n_columns - sum(map(len, groups))
     more = [
-        tr(told, n=n)
-        for n, told in zip(left_out, ("{n} more rows", "{n} more columns"), strict=True)
+        tr(text, n=n)
+        for n, text in zip(omitted, ("{n} more rows", "{n} more columns"), strict=True)
         if n
     ]
     if more:
         console.print(f"    … {', '.join(more)}", style="dim")
 
 
-def on_a_colour(share: float) -> str:
-    return f"white on rgb(20,{round(20 + share * 120)},{round(40 + share * 160)})"
+def background(shade: float) -> str:
+    return f"white on rgb(20,{round(20 + shade * 120)},{round(40 + shade * 160)})"
 
 
-def fitting(widths: list[int], room: int) -> list[list[int]]:
-    """Columns in groups that each fit into so much room."""
+def group_columns(widths: list[int], max_width: int) -> list[list[int]]:
+    """Split the columns, by index, into groups that each fit into the width."""
     groups: list[list[int]] = [[]]
     for i, width in enumerate(widths):
-        if groups[-1] and sum(widths[j] for j in groups[-1]) + width > room:
+        if groups[-1] and sum(widths[j] for j in groups[-1]) + width > max_width:
             groups.append([])
         groups[-1].append(i)
     return groups
 
 
-def pad(cell: str, width: int) -> str:
+def align_right(cell: str, width: int) -> str:
     return " " * (width - cell_len(cell)) + cell

@@ -1,4 +1,4 @@
-"""What a trace of a text shows of itself: a text in a terminal, a foldable page in a notebook."""
+"""Display a trace: as text in a terminal, as a collapsible tree in a notebook."""
 
 import base64
 from collections import Counter
@@ -12,7 +12,8 @@ from torch import Tensor
 from glassformer.core.i18n import show_whitespace, tr
 from glassformer.inspection.traced_text import TracedText
 
-SIDE, HEADS = 24, 8  # the most rows and columns of a small picture, and of those side by side
+MAX_SIDE = 24  # rows, and columns, of a thumbnail
+MAX_HEADS = 8  # thumbnails of one value
 STYLE = """
 .glass-trace { font: 13px/1.4 monospace } .glass-trace summary { cursor: pointer }
 .glass-trace details { margin-left: 1.2em } .glass-trace table { margin-left: 1.2em }
@@ -24,23 +25,23 @@ STYLE = """
 
 
 class TraceView(Mapping[str, Tensor]):
-    """Every value on a text's way through a model, by its name, in the order in which they came.
+    """Every value of a text's forward pass, by name, in the order of computation.
 
-    A value that comes by several times has its name at the last, and is name#1 at the first.
+    A value that is computed several times has its own name the last time, and name#1 the first.
     """
 
     def __init__(self, traced: TracedText) -> None:
         self.traced, self.tokens = traced, traced.tokens
-        visits, seen, self.values_by_name = traced.trace.visits, Counter[str](), {}
+        visits, counts, self.values_by_name = traced.trace.visits, Counter[str](), {}
         for name in traced.trace.order:
-            seen[name] += 1
-            last = seen[name] == len(visits[name])
-            value = visits[name][seen[name] - 1]
-            self.values_by_name[name if last else f"{name}#{seen[name]}"] = value
+            counts[name] += 1
+            is_last = counts[name] == len(visits[name])
+            value = visits[name][counts[name] - 1]
+            self.values_by_name[name if is_last else f"{name}#{counts[name]}"] = value
 
     def __getitem__(self, name: str) -> Tensor:
-        found = self.values_by_name.get(name)
-        return self.traced.trace[name] if found is None else found
+        value = self.values_by_name.get(name)
+        return self.traced.trace[name] if value is None else value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.values_by_name)
@@ -54,68 +55,64 @@ class TraceView(Mapping[str, Tensor]):
         return " → ".join(" | ".join(map(show_whitespace, text)) for text in texts)
 
     def __repr__(self) -> str:
-        wide = max(map(len, self), default=0)
-        lines = [f"{name:<{wide}}  {'   '.join(facts(value))}" for name, value in self.items()]
+        width = max(map(len, self), default=0)
+        lines = [f"{name:<{width}}  {'   '.join(summarize(v))}" for name, v in self.items()]
         return "\n".join([self.title, *lines])
 
     def _repr_html_(self) -> str:
-        """Parts of the model to unfold, each value with a small picture."""
-        inside = f"<style>{STYLE}</style><p>{escape(self.title)}</p>{part(dict(self))}"
+        inside = f"<style>{STYLE}</style><p>{escape(self.title)}</p>{html_tree(dict(self))}"
         return f'<div class="glass-trace">{inside}</div>'
 
 
-def part(values: dict[str, Tensor]) -> str:
-    """A part of a model: the parts in it to unfold, in the order in which they speak, and what it
-    says itself, under no name."""
-    inside: dict[str, dict[str, Tensor]] = {}
+def html_tree(values: dict[str, Tensor]) -> str:
+    """The submodules of a module, collapsible, and its values; its own output has no name."""
+    children: dict[str, dict[str, Tensor]] = {}
     for name, value in values.items():
         first, _, rest = name.partition(".")
-        inside.setdefault(first, {})[rest] = value
-    pieces = []
-    for name, below in inside.items():
+        children.setdefault(first, {})[rest] = value
+    parts = []
+    for name, below in children.items():
         if list(below) == [""]:
-            pieces.append(f"<table>{row(name or tr('all of it'), below[''])}</table>")
+            parts.append(f"<table>{html_row(name or tr('output'), below[''])}</table>")
         else:
-            pieces.append(f"<details><summary>{escape(name)}</summary>{part(below)}</details>")
-    return "".join(pieces).replace("</table><table>", "")
+            parts.append(f"<details><summary>{escape(name)}</summary>{html_tree(below)}</details>")
+    return "".join(parts).replace("</table><table>", "")
 
 
-def row(name: str, value: Tensor) -> str:
-    cells = (name, *facts(value))
-    told = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-    return f"<tr>{told}<td>{pictures(value)}</td></tr>"
+def html_row(name: str, value: Tensor) -> str:
+    cells = "".join(f"<td>{escape(cell)}</td>" for cell in (name, *summarize(value)))
+    return f"<tr>{cells}<td>{thumbnails(value)}</td></tr>"
 
 
-def facts(value: Tensor) -> tuple[str, ...]:
-    """Its shape, and how large its numbers are."""
+def summarize(value: Tensor) -> tuple[str, ...]:
+    """The shape of a tensor, and the mean and range of its finite numbers."""
     shape, finite = " × ".join(map(str, value.shape)), value[value.isfinite()].float()
     if not finite.numel():
         return (shape,)
-    return shape, f"mean {finite.mean():.3g}, from {finite.min():.3g} to {finite.max():.3g}"
+    return shape, f"mean {finite.mean():.3g}, min {finite.min():.3g}, max {finite.max():.3g}"
 
 
-def pictures(value: Tensor) -> str:
-    """Small heat maps of the first text: one, or one for each of the first heads."""
+def thumbnails(value: Tensor) -> str:
+    """Small heat maps of the first sequence: one, or one for each of the first heads."""
     value = value.detach().float()
     value = value[0] if value.ndim > 2 else value
     if value.ndim <= 2:
-        return picture(value)
-    return "".join(map(picture, value.flatten(0, -3)[:HEADS]))
+        return thumbnail(value)
+    return "".join(map(thumbnail, value.flatten(0, -3)[:MAX_HEADS]))
 
 
-def picture(grid: Tensor) -> str:
-    """A heat map of a grid, r c, or of what is one row of it."""
+def thumbnail(grid: Tensor) -> str:
+    """A small heat map of a matrix, or of a vector as one row."""
     from matplotlib import image
 
     grid = grid.reshape(-1, grid.shape[-1]) if grid.ndim else grid.reshape(1, 1)
     low = grid[grid.isfinite()].min() if grid.isfinite().any() else grid.new_zeros(())
     grid = grid.nan_to_num(nan=0.0, posinf=0.0, neginf=float(low))
-    size = tuple(min(n, SIDE) for n in grid.shape)
+    size = tuple(min(n, MAX_SIDE) for n in grid.shape)
     grid = F.adaptive_avg_pool2d(grid[None, None], size)[0, 0]  # type: ignore[arg-type]
     file = BytesIO()
     image.imsave(file, grid.cpu().numpy(), cmap="viridis", format="png")
     data = base64.b64encode(file.getvalue()).decode()
-    tall, wide = (max(4 * n, 8) for n in size)
-    return (
-        f'<img alt="" style="width: {wide}px; height: {tall}px" src="data:image/png;base64,{data}">'
-    )
+    height, width = (max(4 * n, 8) for n in size)
+    style = f"width: {width}px; height: {height}px"
+    return f'<img alt="" style="{style}" src="data:image/png;base64,{data}">'

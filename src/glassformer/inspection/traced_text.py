@@ -1,4 +1,7 @@
-"""A text on its way through a model, with every value on the way by its name."""
+"""A text's forward pass through a model, with every value by its name.
+
+Shapes: t tokens, s source tokens, v vocabulary, c classes, h heads.
+"""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,41 +20,43 @@ from glassformer.trace import Trace
 
 @dataclass(frozen=True)
 class TracedText:
-    tokens: list[str]  # a row each; of a translator, those that it writes
-    source: list[str]  # those that a translator reads
-    inputs: dict[str, Tensor]  # what the network is called with
+    tokens: list[str]  # of the text; in a translation model, of the target
+    source: list[str]  # tokens of the source, if the model has one
+    inputs: dict[str, Tensor]  # of the network
     trace: Trace
-    output: Tensor  # t v of a writer, or c of a sorter: scores
+    output: Tensor  # logits: t v for each token, or c for the text
 
     def tokens_of(self, name: str) -> list[str]:
-        """The tokens that the rows of a value stand for, by its name."""
-        return self.source if self.source and of_source(name) else self.tokens
+        """The tokens that the rows of the value of this name belong to."""
+        return self.source if self.source and is_source_value(name) else self.tokens
 
     @property
     def ids(self) -> list[int]:
-        found: list[int] = self.inputs["ids"][0].tolist()
-        return found
+        ids: list[int] = self.inputs["ids"][0].tolist()
+        return ids
 
 
-def of_source(name: str) -> bool:
-    """Whether the rows of a value of a translator are tokens of its source; name#1 is the first of
-    several visits, when a table or a wave serves both sides."""
+def is_source_value(name: str) -> bool:
+    """Whether the rows of a translation model's value are source tokens.
+
+    An embedding shared by source and target is computed for the source first, as name#1.
+    """
     name, _, visit = name.partition("#")
-    first = visit == "1" and name in ("token", "position", "embedded", "dropout")
-    read = "cross" in name and name.rsplit(".", 1)[-1] in ("k", "v", "key", "value")
-    return name.startswith(("encoder", "source")) or first or read
+    is_first = visit == "1" and name in ("token", "position", "embedded", "dropout")
+    is_key = "cross" in name and name.rsplit(".", 1)[-1] in ("k", "v", "key", "value")
+    return name.startswith(("encoder", "source")) or is_first or is_key
 
 
-def answer_position(tokenizer: Tokenizer, ids: Tensor) -> int:
-    """The place that is asked for an answer: that of the first [MASK], or else the last. t -> 1"""
+def prediction_position(tokenizer: Tokenizer, ids: Tensor) -> int:
+    """The index of the first [MASK] among the ids, t, or of the last token if there is none."""
     mask = tokenizer.special_tokens.get("[MASK]", -1)
-    there = (ids == mask).nonzero()
-    return int(there[0]) if len(there) else len(ids) - 1
+    positions = (ids == mask).nonzero()
+    return int(positions[0]) if len(positions) else len(ids) - 1
 
 
 @torch.no_grad()
 def list_names(network: Network, inputs: dict[str, Tensor]) -> set[str]:
-    """The names of all values that come by."""
+    """The names of all values of a forward pass."""
     with Trace(network, "-", allow_missing=True) as trace:
         network(**inputs)
     return trace.names
@@ -65,7 +70,7 @@ def trace_text(
     target: str | None = None,
     **options: Any,
 ) -> TracedText:
-    """Run a text through a network and note the values that the patterns name, or all."""
+    """Run a text through a network and keep the values whose names match a pattern, or all."""
     inputs = inputs_for(network, tokenizer, text, target)
     return trace_inputs(network, tokenizer, inputs, *patterns, **options)
 
@@ -79,13 +84,16 @@ def trace_inputs(
     strict: bool = True,
     **options: Any,
 ) -> TracedText:
-    """The same of ids; strict refuses a pattern that no name matches."""
+    """Run inputs through a network and keep the values whose names match a pattern, or all.
+
+    If strict, raise an error for a pattern that matches no name.
+    """
     with Trace(network, *patterns, allow_missing=True, **options) as trace:
         output = network(**inputs)
     for pattern in patterns if strict else ():
         if not any(fnmatchcase(name, pattern) for name in trace):
-            leaves = (sorted({name.rpartition(".")[2] for name in trace.names}),)
-            hint = did_you_mean(pattern.rpartition(".")[2], *leaves)
+            leaves = sorted({name.rpartition(".")[2] for name in trace.names})
+            hint = did_you_mean(pattern.rpartition(".")[2], leaves)
             raise GlassError(f"no value is named {pattern!r}{hint}")
     tokens, source = (
         [tokenizer.token(int(i)) for i in inputs[name][0]] if name in inputs else []
@@ -95,34 +103,34 @@ def trace_inputs(
 
 
 def attention_patterns(traced: TracedText) -> dict[str, Tensor]:
-    """What every layer of attention reads, by its name: h t s."""
-    found = {
+    """The attention weights of every attention layer, by its name: h t s."""
+    patterns = {
         n.removesuffix(".pattern"): v[0] for n, v in traced.trace.items() if n.endswith(".pattern")
     }
-    if not found:
-        raise GlassError("this model has no attention to look at")
-    return found
+    if not patterns:
+        raise GlassError("this model has no attention layers")
+    return patterns
 
 
 @dataclass(frozen=True)
 class Head:
-    """What one head reads."""
+    """The attention weights of one head."""
 
     name: str  # of its layer
     pattern: Tensor  # t s
-    rows: list[str]  # tokens that read
-    columns: list[str]  # tokens that are read
+    rows: list[str]  # query tokens
+    columns: list[str]  # key tokens
 
 
 def find_head(traced: TracedText, layer: int | str | None, head: int) -> Head:
-    """A head of a layer, by its name or by the number of its block: of the first layer there."""
-    found = attention_patterns(traced)
-    here = [n for n in found if layer is None or n == layer or f".{layer}." in f".{n}."]
-    if not here:
-        raise GlassError(f"there is no attention {layer!r}; there are {', '.join(found)}")
-    name = here[0]
-    if not 0 <= head < (many := len(found[name])):
-        raise GlassError(f"{name} has the heads 0 to {many - 1}; there is no head {head}")
+    """Find a head of a layer, given by name or by block number (its first attention layer)."""
+    patterns = attention_patterns(traced)
+    names = [n for n in patterns if layer is None or n == layer or f".{layer}." in f".{n}."]
+    if not names:
+        raise GlassError(f"there is no attention layer {layer!r}; there are {', '.join(patterns)}")
+    name = names[0]
+    if not 0 <= head < (count := len(patterns[name])):
+        raise GlassError(f"{name} has heads 0 to {count - 1}; there is no head {head}")
     rows = traced.tokens_of(name)
     columns = traced.source if name.endswith("cross") and traced.source else rows
-    return Head(name, found[name][head], rows, columns)
+    return Head(name, patterns[name][head], rows, columns)

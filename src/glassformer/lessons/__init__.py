@@ -1,7 +1,7 @@
-"""The tutorials' worked examples: values computed by the parts that train models, texts from files.
+"""Worked examples from tutorials: values computed with Glassformer's own layers, texts from files.
 
-Thrones: Khan's Transformer by hand (AI大模型世界, 2024). Markov: B. Rohrer's Transformers from
-Scratch (e2eml.school). Attention: P. Bloem's Transformers from scratch (peterbloem.nl). Position
+thrones: Khan's Transformer by hand (AI大模型世界, 2024). markov: B. Rohrer's Transformers from
+Scratch (e2eml.school). attention: P. Bloem's Transformers from scratch (peterbloem.nl). position
 and norm: Hung-yi Lee's lectures.
 """
 
@@ -27,7 +27,7 @@ LESSONS: dict[str, tuple[Chapter, ...]] = {  # the first chapter's file has the 
 
 
 def load_lesson(name: str) -> list[Step]:
-    """All steps of a lesson, in the language of the context."""
+    """All steps of a lesson, in the current language."""
     return [step for chapter in LESSONS[name] for step in load_steps(chapter)]
 
 

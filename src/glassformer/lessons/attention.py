@@ -1,4 +1,4 @@
-"""Attention from nothing, after P. Bloem: from a mixture of like words to many heads."""
+"""Attention from scratch, after P. Bloem: from similarity weights to multi-head attention."""
 
 import math
 
@@ -11,27 +11,28 @@ from glassformer.nn.attention import Attention, PlainAttention, scaled_dot
 from glassformer.nn.layout import SequenceLayout
 from glassformer.trace import Trace
 
-DIM = 256  # the tutorial's own size, with 4 heads
+DIM = 256  # as in the tutorial, with 4 heads
 FEATURE_COUNTS = (4, 16, 64, 256)
 
 
 @torch.no_grad()
 def compute_values() -> Values:
-    given, words = read_matrices("attention"), read_words("attention")["words"]
+    matrices, words = read_matrices("attention"), read_words("attention")["words"]
+    x = matrices["x"]
     return {
-        **given,
+        **matrices,
         "words": words,
-        "film_scores": given["people"] @ given["films"].T,
-        **compute_plain(given["x"]),
-        **compute_one_head(given["x"], words),
-        **compute_two_heads(given["x"]),
+        "movie_scores": matrices["viewers"] @ matrices["movies"].T,
+        **compute_plain(x),
+        **compute_one_head(x, words),
+        **compute_two_heads(x),
         **compute_product_std(),
         **count_parameters(),
     }
 
 
 def compute_plain(x: Tensor) -> Values:
-    """Attention without parameters, and its difference where the words are reversed."""
+    """Attention without parameters, and how its output changes if the words are reversed."""
     layer, layout = PlainAttention(), SequenceLayout(len(x), len(x))
     with Trace(layer) as trace:
         output = layer(x[None], layout)[0]
@@ -45,12 +46,12 @@ def compute_plain(x: Tensor) -> Values:
 
 
 def make_attention(heads: int) -> Attention:
-    """A layer 4 wide, with random weights of one decimal."""
+    """Attention over 4 features, with random weights of one decimal."""
     layer, random = Attention(4, heads, bias=False, out_bias=False).double(), torch.Generator()
     random.manual_seed(1)
     for weights in layer.parameters():
-        drawn = torch.randn(weights.shape, dtype=torch.float64, generator=random)
-        weights.copy_(drawn.round(decimals=1))
+        sample = torch.randn(weights.shape, dtype=torch.float64, generator=random)
+        weights.copy_(sample.round(decimals=1))
     return layer
 
 
@@ -60,7 +61,7 @@ def compute_one_head(x: Tensor, words: list[str]) -> Values:
         layer(x[None], SequenceLayout(len(x), len(x)))
     q, k, v = (trace[name] for name in "qkv")
     products = (q @ k.mT)[0, 0]
-    best = [words[int(i)] for i in products.argmax(dim=1)]
+    best_matches = [words[int(i)] for i in products.argmax(dim=1)]
     return {
         "w_q": layer.query.weight.T,
         "w_k": layer.key.weight.T,
@@ -68,11 +69,11 @@ def compute_one_head(x: Tensor, words: list[str]) -> Values:
         "q": q[0, 0],
         "k": k[0, 0],
         "v": v[0, 0],
-        "undivided_pattern": (scaled_dot(q, k) * 2).softmax(dim=-1)[0, 0],
+        "unscaled_pattern": (scaled_dot(q, k) * 2).softmax(dim=-1)[0, 0],
         "pattern": trace["pattern"][0, 0],
         "products": products,
-        "words_finding_others": ", ".join(
-            word for word, found in zip(words, best, strict=True) if word != found
+        "mismatched_words": ", ".join(
+            word for word, match in zip(words, best_matches, strict=True) if word != match
         ),
     }
 
@@ -90,7 +91,7 @@ def compute_two_heads(x: Tensor) -> Values:
 
 
 def compute_product_std() -> Values:
-    """The deviation of products of k random features: measured, and √k."""
+    """The standard deviation of dot products of k random features: measured, and √k."""
     random, std = torch.Generator().manual_seed(0), []
     for k in FEATURE_COUNTS:
         std.append(torch.randn(2, 10_000, k, generator=random).prod(0).sum(1).std())
@@ -102,10 +103,10 @@ def compute_product_std() -> Values:
 
 
 def count_parameters() -> Values:
-    """Those of query, key and value, and of the output, for one head and for four."""
+    """The parameters of query, key and value together, and of the output, for 1 and 4 heads."""
     counts = []
     for heads in (1, 4):
         layer = Attention(DIM, heads, bias=False, out_bias=False)
-        inside = sum(part.weight.numel() for part in (layer.query, layer.key, layer.value))
-        counts.append([inside, layer.out.weight.numel()])
+        n_inputs = sum(part.weight.numel() for part in (layer.query, layer.key, layer.value))
+        counts.append([n_inputs, layer.out.weight.numel()])
     return {"dim": DIM, "parameter_counts": torch.tensor(counts, dtype=torch.float64)}

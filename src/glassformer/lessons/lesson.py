@@ -1,7 +1,7 @@
-"""A chapter of a lesson: a module computes named values, and its text files say how to show them.
+"""A chapter of a lesson: a module that computes named values, and text files that present them.
 
 `text/NAME.en.toml` lists the steps in order, each with its tables and the value that each shows.
-`text/NAME.zh.toml` has what replaces the texts of a step and, under `names`, those of its tables.
+`text/NAME.zh.toml` translates the texts of the steps and, under `names`, the labels of the tables.
 """
 
 import tomllib
@@ -20,24 +20,24 @@ Values = dict[str, Tensor | list[str] | str | float]
 
 
 class Chapter(Protocol):
-    """A module of this package."""
+    """A module of this package with the values of a chapter."""
 
     __name__: str
 
     def compute_values(self) -> Values:
-        """Everything that the chapter's tables and placeholders name."""
+        """All values that the chapter's tables and placeholders refer to, by name."""
         ...
 
 
 class Placeholders(Formatter):
-    """Fills `{name}` and `{name:.3f}` and refuses paths such as `{name.attribute}`."""
+    """Fills in `{name}` and `{name:.3f}`; rejects paths such as `{name.attribute}`."""
 
     def get_field(self, name: str, args: Sequence[Any], values: Mapping[str, Any]) -> Any:
         return values[name], name
 
 
 def load_steps(chapter: Chapter) -> list[Step]:
-    """The steps of a chapter with its values filled in, in the language of the context."""
+    """The steps of a chapter with its values filled in, in the current language."""
     values, translation = chapter.compute_values(), read_translation(chapter)
     steps, names = translation.get("steps", {}), translation.get("names", {})
     return [
@@ -52,7 +52,7 @@ def load_title(chapter: Chapter) -> str:
 
 
 def read_translation(chapter: Chapter) -> dict[str, Any]:
-    """The texts that replace the English ones; none in English."""
+    """The texts that replace the English ones in the current language; empty for English."""
     return read_text(chapter, "zh") if language.get() == "zh" else {}
 
 
@@ -71,14 +71,15 @@ def make_step(step: dict[str, Any], values: Values, names: dict[str, str]) -> St
 
 
 def make_table(table: dict[str, Any], values: Values, names: dict[str, str]) -> Table:
-    """The table that an entry of a text file describes."""
+    """Make a table from its entry in a text file."""
 
-    def labels(given: str | list[str]) -> Any:
-        """The value of that name, or the texts that stand in the entry itself."""
-        return values[given] if isinstance(given, str) else [names.get(x, x) for x in given]
+    def read_labels(entry: str | list[str]) -> Any:
+        """The value of this name, or a list of translated labels."""
+        return values[entry] if isinstance(entry, str) else [names.get(x, x) for x in entry]
 
     fields = {key: table[key] for key in table.keys() - {"value", "decimals"}}  # kind and flags
     fields["name"] = names.get(table["name"], table["name"])
     fields["values"] = values[table["value"]]
-    fields["rows"], fields["columns"] = (labels(table.get(key, [])) for key in ("rows", "columns"))
+    for key in ("rows", "columns"):
+        fields[key] = read_labels(table.get(key, []))
     return Table(decimals=table.get("decimals", 4), **fields)

@@ -1,4 +1,4 @@
-"""From counting to attention, after B. Rohrer: his three corpora, with his numbers."""
+"""From counting to attention, after B. Rohrer, with the three corpora of his tutorial."""
 
 import torch
 from torch import Tensor
@@ -70,7 +70,7 @@ def compute_skips() -> Values:
 
 
 def count_votes(masked: bool) -> tuple[Tensor, Tensor]:
-    """The votes of each pair of the last word and one before it, and of all pairs together."""
+    """The votes of each pair of the last word and an earlier word, and their totals."""
     words = sorted({word for line in LOG for word in line.split()})
     lines = [[words.index(word) for word in line.split()] for line in LOG]
     ids = [words.index(word) for word in PROGRAM.split()]
@@ -78,17 +78,17 @@ def count_votes(masked: bool) -> tuple[Tensor, Tensor]:
     model = Markov(Config(vocab=len(words), skips=len(ids) - 1, masked=masked))
     model.fit(torch.tensor([line + [-1] * (12 - len(line)) for line in lines]))
     last, *earlier = [column[-1:] for column in previous_ids(torch.tensor([ids]), len(ids))]
-    votes = torch.cat([model.counts.shares([last, one]) for one in reversed(earlier)])
+    votes = torch.cat([model.counts.shares([last, word]) for word in reversed(earlier)])
     return votes[:, columns], model.votes([last, *earlier])[:, columns]
 
 
 def compute_attention() -> Values:
-    """Attention as a look-up: which words before “ran” matter, and what their pairs predict."""
+    """Attention as a lookup: which words before “ran” matter, and what their pairs predict."""
     query = torch.tensor([[0.0, 0, 0, 1]])
     keys = torch.zeros(4, 4)
-    keys[3, :2] = 1  # after “ran” look for the battery and the program
-    previous_ids = torch.tensor([[1.0, 0, 1, 1]])
-    attended = previous_ids * (query @ keys) + query
+    keys[3, :2] = 1  # “ran” attends to “battery” and “program”
+    earlier_words = torch.tensor([[1.0, 0, 1, 1]])
+    attended = earlier_words * (query @ keys) + query
     w = torch.tensor([[1.0, 0, 0], [0, 1, 1], [0, 0, 1], [1, 1, 0]])
     w_2 = torch.tensor([[1.0, 0], [0, 1], [0, 0]])
     sums = attended @ w - 1

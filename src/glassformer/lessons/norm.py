@@ -1,4 +1,4 @@
-"""Layer norm against batch norm, as in Hung-yi Lee's lecture."""
+"""Layer normalization and batch normalization, after Hung-yi Lee."""
 
 import torch
 from torch import nn
@@ -12,21 +12,21 @@ from glassformer.trace import Trace
 @torch.no_grad()
 def compute_values() -> Values:
     layer, batch = LayerNorm(4).double(), nn.BatchNorm1d(4).double()
-    given = read_matrices("norm")
-    x = given["x"]
+    matrices = read_matrices("norm")
+    x = matrices["x"]
     with Trace(layer) as trace:
         layer_norm = layer(x)
     return {
-        **given,
+        **matrices,
         "features": ["f0", "f1", "f2", "f3"],
         "row_mean": trace["mean"],
         "row_std": trace["std"],
         "layer_norm": layer_norm,
-        "first_text_alone": layer(x[:1]),
+        "first_text_only": layer(x[:1]),
         "column_mean": x.mean(dim=0)[None],
         "column_std": x.std(dim=0, correction=0)[None],
         "batch_norm": batch(x),
-        "two_texts_alone": batch(x[:2]),
-        "scaled_and_shifted": layer_norm * given["scale"] + given["shift"],
+        "two_texts_only": batch(x[:2]),
+        "scaled_and_shifted": layer_norm * matrices["scale"] + matrices["shift"],
         "equal_numbers": layer(torch.full((1, 4), 5.0, dtype=torch.float64)),
     }

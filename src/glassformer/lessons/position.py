@@ -1,4 +1,4 @@
-"""Why attention needs positions, and why adding them is enough, after Hung-yi Lee."""
+"""Why attention needs positional encoding, and why adding it suffices, after Hung-yi Lee."""
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ def compute_values() -> Values:
     order = [first.index(character) for character in second]
     positions = sinusoid(torch.arange(4), 4).double()
     output_1, output_2, difference = compare(x, x[order], order)
-    placed_1, placed_2, placed_difference = compare(x + positions, x[order] + positions, order)
+    with_positions = compare(x + positions, x[order] + positions, order)
     return {
         **sentences,
         "position_numbers": ["0", "1", "2", "3"],
@@ -26,25 +26,25 @@ def compute_values() -> Values:
         "output_2": output_2,
         "difference": difference,
         "positions": positions,
-        "placed_output_1": placed_1,
-        "placed_output_2": placed_2,
-        "placed_difference": placed_difference,
+        "output_1_with_positions": with_positions[0],
+        "output_2_with_positions": with_positions[1],
+        "difference_with_positions": with_positions[2],
         **compute_adding(x),
     }
 
 
 def compare(x: Tensor, other: Tensor, order: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """What attention makes of two sentences, and how far a character's outputs are apart."""
+    """The outputs of attention for two sentences, and their largest difference for a character."""
     layer, layout = PlainAttention(), SequenceLayout(len(x), len(x))
     output_1, output_2 = layer(x[None], layout)[0], layer(other[None], layout)[0]
     return output_1, output_2, (output_1[order] - output_2).abs().max()[None, None]
 
 
 def compute_adding(x: Tensor) -> Values:
-    """A one-hot position behind each word, times a matrix; and a vector for each, added."""
+    """Concatenating a one-hot position before a linear layer, and adding a vector instead."""
     layer, random = nn.Linear(8, 4, bias=False).double(), torch.Generator().manual_seed(0)
-    drawn = torch.randn(4, 8, dtype=torch.float64, generator=random)
-    layer.weight.copy_(drawn.round(decimals=1))
+    sample = torch.randn(4, 8, dtype=torch.float64, generator=random)
+    layer.weight.copy_(sample.round(decimals=1))
     one_hot = torch.eye(4, dtype=torch.float64)
     concatenated = torch.cat((x, one_hot), dim=1)
     w_word, w_position = layer.weight[:, :4], layer.weight[:, 4:]

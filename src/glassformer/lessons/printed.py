@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent / "printed"
 
 
 def read_matrices(name: str) -> dict[str, Tensor]:
-    """The matrices of a file by name, float64, each of the shape that stands beside it."""
+    """The matrices of a file by name, as float64."""
     return {key: make_matrix(key, entry) for key, entry in read(name)["matrices"].items()}
 
 
@@ -27,5 +27,5 @@ def read(name: str) -> dict[str, Any]:
 def make_matrix(name: str, entry: dict[str, Any]) -> Tensor:
     matrix = torch.tensor(entry["rows"], dtype=torch.float64)
     if list(matrix.shape) != entry["shape"]:
-        raise ValueError(f"{name} is {list(matrix.shape)}, but its file says {entry['shape']}")
+        raise ValueError(f"{name}: expected shape {entry['shape']}, got {list(matrix.shape)}")
     return matrix

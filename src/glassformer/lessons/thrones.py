@@ -1,4 +1,7 @@
-"""From a corpus to what the encoder returns: the tutorial's numbers and the right ones."""
+"""From the corpus to the output of the encoder: the tutorial's numbers and the correct ones.
+
+Shapes: t words, d features.
+"""
 
 import math
 
@@ -6,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassformer.inspection.sheet import agree
+from glassformer.inspection.sheet import equal_when_rounded
 from glassformer.lessons.lesson import Values
 from glassformer.lessons.printed import read_matrices
 from glassformer.lessons.thrones_network import (
@@ -30,7 +33,7 @@ TAPS = {
     "v": "attention.v",
     "scores": "attention.scores",
     "pattern": "attention.pattern",
-    "mixture": "attention.head_outputs",
+    "attention_output": "attention.head_outputs",
     "projection": "attention",
     "norm_1": "attention_norm",
 }
@@ -64,7 +67,7 @@ def compute_vocabulary() -> Values:
     }
 
 
-# --- positions ------------------------------------------------------------------------------------
+# --- positional encoding --------------------------------------------------------------------------
 
 
 def compute_input(printed: dict[str, Tensor]) -> Values:
@@ -79,15 +82,15 @@ def compute_input(printed: dict[str, Tensor]) -> Values:
 
 
 def compute_position() -> Tensor:
-    """The positions of the words as in the paper: t d."""
+    """The positional encoding of the words as in the paper: t d."""
     position: Tensor = Sinusoidal(DIM)(SequenceLayout(len(SOURCE), len(SOURCE)))
     return position.double()
 
 
 def compute_printed_formula() -> Tensor:
-    """The tutorial's formula for positions, whose exponent has the feature's own number: t d."""
-    at, i = torch.arange(len(SOURCE))[:, None].double(), torch.arange(DIM)
-    angles = at / 10_000.0 ** (2 * i / DIM)
+    """The tutorial's positional encoding, with the index of the feature as the exponent: t d."""
+    p, i = torch.arange(len(SOURCE))[:, None].double(), torch.arange(DIM)
+    angles = p / 10_000.0 ** (2 * i / DIM)
     return torch.where(i % 2 == 0, angles.sin(), angles.cos())
 
 
@@ -95,7 +98,7 @@ def compute_printed_formula() -> Tensor:
 
 
 def compute_encoder(printed: dict[str, Tensor]) -> Values:
-    """The encoder on the printed input and, `_corrected`, on the right one."""
+    """Every value of the encoder for the printed input and, `_corrected`, for the correct one."""
     network = ByHand()
     with Trace(network.encoder) as trace:
         network.encode(printed["printed_input"])
@@ -108,44 +111,44 @@ def compute_encoder(printed: dict[str, Tensor]) -> Values:
         "feedforward": grid(corrected["feedforward"]),
         "encoded": grid(corrected["feedforward_norm"]),
         **weights_of(network.encoder.feedforward),
-        "v_cells_right": count_right(printed["printed_q"], grid(trace["attention.v"]), 2),
+        "v_cells_correct": count_correct(printed["printed_q"], grid(trace["attention.v"]), 2),
     }
 
 
-# --- the printed numbers, from those printed before -----------------------------------------------
+# --- how the printed numbers follow from earlier printed numbers ----------------------------------
 
 
 def check_attention(printed: dict[str, Tensor]) -> Values:
-    q, scores, mixture = (printed[f"printed_{name}"] for name in ("q", "scores", "mixture"))
+    q, scores, output = (printed[f"printed_{name}"] for name in ("q", "scores", "attention_output"))
     products = q @ printed["printed_k"].T
     by_root_6 = products / math.sqrt(DIM)
-    projection = mixture.round(decimals=2) @ printed["w_o"]
+    projection = output.round(decimals=2) @ printed["w_o"]
     return {
         "products": products,
         "scores_by_root_6": by_root_6,
-        "root_6_cells": count_right(scores, by_root_6, 2),
-        "mixture_error": float((scores.softmax(dim=-1) @ q - mixture).abs().max()),
-        "projection_cells": count_right(printed["printed_projection"], projection, 2),
+        "root_6_cells": count_correct(scores, by_root_6, 2),
+        "attention_output_error": float((scores.softmax(dim=-1) @ q - output).abs().max()),
+        "projection_cells": count_correct(printed["printed_projection"], projection, 2),
     }
 
 
 def check_norm_1(printed: dict[str, Tensor]) -> Values:
-    """The tutorial's first norm: around the geometric mean, with numbers rounded on the way."""
+    """The tutorial's first normalization, which uses a rounded geometric mean."""
     total = printed["printed_input"] + printed["printed_projection"]
     mean = total.log().mean(dim=1, keepdim=True).exp()
     std = total.std(dim=1, correction=0, keepdim=True).round(decimals=2)
     geometric = (total - mean.round(decimals=2)) / (std + 1e-4)
     arithmetic = F.layer_norm(total, (DIM,))
     return {
-        "arithmetic_cells": count_right(printed["printed_norm_1"], arithmetic, 2),
-        "geometric_cells": count_right(printed["printed_norm_1"], geometric, 2),
+        "arithmetic_cells": count_correct(printed["printed_norm_1"], arithmetic, 2),
+        "geometric_cells": count_correct(printed["printed_norm_1"], geometric, 2),
         "geometric_mean": float(mean[0]),
         "arithmetic_mean": float(total[0].mean()),
     }
 
 
 def check_norm_2(printed: dict[str, Tensor]) -> Values:
-    """The tutorial's second norm: each row divided by the deviation of two rows."""
+    """The tutorial's second normalization, which uses the standard deviation of two rows."""
     total = printed["printed_sum_2"]
     std = total.std(dim=1, correction=0, keepdim=True)
     norm_2 = (total - total.mean(dim=1, keepdim=True)) / std
@@ -160,9 +163,9 @@ def check_norm_2(printed: dict[str, Tensor]) -> Values:
     }
 
 
-def count_right(printed: Tensor, right: Tensor, decimals: int) -> int:
-    return int(agree(printed, right, decimals).sum())
+def count_correct(printed: Tensor, correct: Tensor, decimals: int) -> int:
+    return int(equal_when_rounded(printed, correct, decimals).sum())
 
 
-def count_wrong(printed: Tensor, right: Tensor, decimals: int) -> int:
-    return printed.numel() - count_right(printed, right, decimals)
+def count_wrong(printed: Tensor, correct: Tensor, decimals: int) -> int:
+    return printed.numel() - count_correct(printed, correct, decimals)

@@ -1,4 +1,7 @@
-"""What the tutorial leaves out: the decoder, a predicted word, and how the network is trained."""
+"""The parts that the tutorial omits: the decoder, its predictions, and training.
+
+Shapes: t words, v vocabulary.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +23,8 @@ from glassformer.lessons.thrones_network import (
 from glassformer.trace import Trace
 
 TARGET = [START, "you", "win", "or", "you", "die", END]
-LR, ADAM_LR, UPDATES = 0.5, 0.02, 300  # one plain update, then many by Adam
+LR = 0.5  # of one update by gradient descent
+ADAM_LR, UPDATES = 0.02, 300  # of the further updates
 
 
 def compute_values() -> Values:
@@ -29,9 +33,9 @@ def compute_values() -> Values:
         "words": SOURCE,
         "features": FEATURES,
         "vocabulary": VOCABULARY,
-        "target_words": TARGET[:-1],
-        "target": " ".join(TARGET[:-1]),
-        "answers": " ".join(TARGET[1:]),
+        "decoder_words": TARGET[:-1],
+        "decoder_input": " ".join(TARGET[:-1]),
+        "target": " ".join(TARGET[1:]),
         **compute_decoder(network),
         **compute_printed_probs(),
         **compute_softmax_twice(),
@@ -42,7 +46,7 @@ def compute_values() -> Values:
 
 @torch.no_grad()
 def compute_decoder(network: ByHand) -> Values:
-    """The weights of the decoder, and every value between its input and its logits."""
+    """The weights of the decoder, and its values from the input to the logits."""
     ids, decoder = ids_of(TARGET[:-1]), network.decoder
     with Trace(network) as trace:
         logits = network(ids_of(SOURCE), ids)
@@ -75,8 +79,8 @@ def compute_printed_probs() -> Values:
 
 
 def compute_softmax_twice() -> Values:
-    """A softmax before a loss that has one of its own, for an answer of which it is certain."""
-    certain = torch.eye(4, dtype=torch.float64)[3:]  # of four words the last
+    """A second softmax, as in the loss, on the probabilities of a certain prediction."""
+    certain = torch.eye(4, dtype=torch.float64)[3:]  # the last of four words
     again = certain.softmax(dim=-1)
     return {
         "certain_probs": certain,
@@ -87,28 +91,31 @@ def compute_softmax_twice() -> Values:
 
 
 def compute_loss(network: ByHand) -> tuple[Tensor, Tensor]:
-    """The logits for the target, t v, and their loss."""
+    """The logits, t v, and their loss."""
     logits = network(ids_of(SOURCE), ids_of(TARGET[:-1]))
     return logits, F.cross_entropy(logits, ids_of(TARGET[1:]))
 
 
 def compute_one_update(network: ByHand) -> Values:
-    """The loss, its gradient, and one plain update of every weight, for the words of the answer."""
+    """The loss, its gradient, and one update of every weight by gradient descent.
+
+    Gradients and weights of the head are those of the target words.
+    """
     logits, loss = compute_loss(network)
-    weights, answers = list(network.parameters()), ids_of(TARGET[1:])  # the last is the head's
-    logits_gradient, *gradients = torch.autograd.grad(loss, (logits, *weights))
+    weights, targets = list(network.parameters()), ids_of(TARGET[1:])  # the head's are last
+    logit_gradient, *gradients = torch.autograd.grad(loss, (logits, *weights))
     before = network.head.weight.detach().clone()
     with torch.no_grad():
         for weight, gradient in zip(weights, gradients, strict=True):
             weight.sub_(LR * gradient)
         _, loss_after = compute_loss(network)
-    columns = torch.tensor(sorted(set(answers.tolist())))
-    probs = logits.softmax(dim=-1).gather(1, answers[:, None])
+    columns = torch.tensor(sorted(set(targets.tolist())))
+    probs = logits.softmax(dim=-1).gather(1, targets[:, None])
     return {
-        "answer_words": [VOCABULARY[int(i)] for i in columns],
-        "answer_probs": probs.detach(),
+        "distinct_targets": [VOCABULARY[int(i)] for i in columns],
+        "target_probs": probs.detach(),
         "loss": loss.detach()[None, None],
-        "logits_gradient": logits_gradient[:, columns],
+        "logit_gradient": logit_gradient[:, columns],
         "head_gradient": gradients[-1][columns].T,
         "lr": LR,
         "head_before": before[columns].T,
@@ -118,7 +125,7 @@ def compute_one_update(network: ByHand) -> Values:
 
 
 def compute_many_updates(network: ByHand) -> Values:
-    """Many updates by Adam; then what the network generates, and its loss."""
+    """The text that the network generates after many updates by Adam, and its loss."""
     optimizer = torch.optim.Adam(network.parameters(), lr=ADAM_LR)
     for _ in range(UPDATES):
         _, loss = compute_loss(network)

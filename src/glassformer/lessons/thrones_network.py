@@ -1,4 +1,7 @@
-"""The Transformer of Khan's tutorial: 6 wide, one head of 4, one block a side."""
+"""The Transformer of Khan's tutorial: 6 features, one head of size 4, one block per stack.
+
+Shapes: t words, d features, v vocabulary.
+"""
 
 from functools import partial
 from typing import Any
@@ -26,9 +29,9 @@ MATRICES = {"query": "q", "key": "k", "value": "v", "out": "o", "up": "1", "down
 
 
 class ByHand(nn.Module):
-    """One block a side, one head, from the parts that train models.
+    """One encoder block and one decoder block, built from Glassformer's layers.
 
-    The encoder's attention has the tutorial's weights; the others, which it leaves out, are ours.
+    The attention of the encoder has the tutorial's weights; it omits the others, which are ours.
     """
 
     def __init__(self) -> None:
@@ -46,24 +49,24 @@ class ByHand(nn.Module):
 
     @torch.no_grad()
     def set_weights(self) -> None:
-        """Random weights, small enough to copy by hand; then those that the tutorial prints."""
+        """Set random weights with two decimals, then those that the tutorial prints."""
         random, printed = torch.Generator().manual_seed(2), read_matrices("thrones")
         for name, weights in self.named_parameters():
             if "norm" not in name:
-                drawn = torch.randn(weights.shape, generator=random, dtype=torch.float64)
-                weights.copy_((drawn * 0.5).round(decimals=2))
+                sample = torch.randn(weights.shape, generator=random, dtype=torch.float64)
+                weights.copy_((sample * 0.5).round(decimals=2))
         for name in ("query", "key", "value", "out"):
             layer: Any = self.encoder.attention.get_submodule(name)
-            layer.weight.copy_(printed[f"w_{MATRICES[name]}"].T)  # a layer holds it transposed
+            layer.weight.copy_(printed[f"w_{MATRICES[name]}"].T)  # nn.Linear stores the transpose
         self.token.weight[ids_of(SOURCE)] = printed["embedding"]
 
     def encode(self, x: Tensor) -> Tensor:
-        """The encoder on embedded words with their positions: t d -> 1 t d."""
+        """The output of the encoder for the input embedding: t d -> 1 t d."""
         y: Tensor = self.encoder(x[None], SequenceLayout(len(x), len(x)))
         return y
 
     def embed(self, ids: Tensor) -> Tensor:
-        """Embeddings plus positions: t -> t d."""
+        """Embeddings plus positional encoding: t -> t d."""
         x: Tensor = self.token(ids) + self.position(SequenceLayout(len(ids), len(ids)))
         return x
 
@@ -75,7 +78,7 @@ class ByHand(nn.Module):
 
 
 def weights_of(part: nn.Module, prefix: str = "") -> dict[str, Tensor]:
-    """Copies of a part's matrices, to multiply with on the right, and biases: `w_q`, `b_1` ..."""
+    """Copies of a module's matrices (for multiplication from the right) and biases: `w_q`, `b_1`"""
     weights = {}
     for name, layer in part.named_children():
         if isinstance(layer, nn.Linear):
@@ -90,5 +93,5 @@ def ids_of(words: list[str]) -> Tensor:
 
 
 def grid(value: Tensor) -> Tensor:
-    """The one text, and the one head, of a value."""
+    """The matrix of a value's only sequence and only head."""
     return value.flatten(0, -3)[0]

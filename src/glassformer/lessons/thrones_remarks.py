@@ -1,4 +1,4 @@
-"""Small examples after the Transformer by hand: masks, scaled scores, the width of an embedding."""
+"""Small examples after the Transformer by hand: masks, scaled scores, the size of an embedding."""
 
 import math
 
@@ -12,20 +12,20 @@ from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal
 from glassformer.trace import Trace
 
-PRODUCTS = torch.tensor([[112.0, 96.0]], dtype=torch.float64)  # of a query with two keys, 64 wide
+PRODUCTS = torch.tensor([[112.0, 96.0]], dtype=torch.float64)  # of a query and two keys, d_k = 64
 
 
 @torch.no_grad()
 def compute_values() -> Values:
-    return {**compute_masked(), **compute_scaling(), **compute_widths()}
+    return {**compute_masked(), **compute_scaling(), **compute_embedding_sizes()}
 
 
 def compute_masked() -> Values:
-    """Attention without parameters under the causal mask: queries, keys and values are x."""
+    """Causal attention without parameters: queries, keys and values are x."""
     printed, layer = read_matrices("thrones_remarks"), PlainAttention(mask=causal)
     x = printed["x"]
     with Trace(layer) as trace:
-        mixture = layer(x[None], SequenceLayout(3, 3))[0]
+        output = layer(x[None], SequenceLayout(3, 3))[0]
     softmax_1, softmax_2 = (printed[f"printed_mask_{head}"].softmax(dim=-1) for head in (1, 2))
     return {
         **printed,
@@ -34,24 +34,24 @@ def compute_masked() -> Values:
         "masked_scores": trace["scores"][0, 0],
         "printed_mask_1_softmax": softmax_1,
         "printed_mask_2_softmax": softmax_2,
-        "share_of_itself": float(softmax_1[0, 0]),
-        "share_of_the_future": float(softmax_1[0, 1]),
+        "own_weight": float(softmax_1[0, 0]),
+        "later_weight": float(softmax_1[0, 1]),
         "pattern": trace["pattern"][0, 0],
-        "mixture": torch.cat((mixture, mixture), dim=1),
+        "attention_output": torch.cat((output, output), dim=1),
     }
 
 
 def compute_scaling() -> Values:
-    undivided, divided = PRODUCTS.softmax(-1), (PRODUCTS / math.sqrt(64)).softmax(-1)
+    unscaled, scaled = PRODUCTS.softmax(-1), (PRODUCTS / math.sqrt(64)).softmax(-1)
     return {
-        "undivided_pattern": undivided,
-        "divided_pattern": divided,
-        "slopes": torch.stack((undivided.prod(), divided.prod()))[None],
+        "unscaled_pattern": unscaled,
+        "scaled_pattern": scaled,
+        "slopes": torch.stack((unscaled.prod(), scaled.prod()))[None],
     }
 
 
-def compute_widths() -> Values:
-    """The width of an embedding by the tutorial's rule, for either logarithm, and its own."""
+def compute_embedding_sizes() -> Values:
+    """The embedding size by the tutorial's rule, for either logarithm, and the size it uses."""
     count = len({word.lower() for word in WORDS["corpus"]})
-    widths = torch.tensor([[8.33 * math.log(count), 8.33 * math.log10(count), DIM]])
-    return {"word_count": count, "widths": widths}
+    sizes = torch.tensor([[8.33 * math.log(count), 8.33 * math.log10(count), DIM]])
+    return {"word_count": count, "embedding_sizes": sizes}
