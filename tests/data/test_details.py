@@ -1,0 +1,543 @@
+"""Exact values of the small parts of data: splits, batches, stores, columns, separators."""
+
+import hashlib
+import io
+import json
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from glassformer import GlassError
+from glassformer.core.reporter import NullReporter, ProgressBar
+from glassformer.data import corpus, files, sample
+from glassformer.data.batches import (
+    Buckets,
+    choose_examples,
+    concatenate_texts,
+    group_by_tokens,
+    pad_rows,
+    sample_windows,
+    split_batch,
+)
+from glassformer.data.examples import Example
+from glassformer.data.files import (
+    BadRowPolicy,
+    IgnoreBadRows,
+    Row,
+    file_type,
+    guess_separator,
+    read_rows,
+    save_streams,
+)
+from glassformer.data.labeled import check_labels, guess_columns, peek_rows, read_table_rows
+from glassformer.data.request import DataOptions, DataRequest
+from glassformer.data.split import LeakCounter, is_held_out
+from glassformer.data.store import Store, StoreWriter
+from glassformer.tasks.check import RecordingReporter
+from glassformer.tasks.table_rows import survey
+from glassformer.text.plain import Bytes, Characters, Words
+from glassformer.text.subword import BPE
+
+
+def write(path, content):
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def stored(tmp_path, rows, vocab=100):
+    writer = StoreWriter(tmp_path / "x.ids", vocab)
+    for row in rows:
+        writer.add(row)
+    return writer.close()
+
+
+# --- splits ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seed", "share"), [(0, 0.1), (3, 0.25)])
+def test_a_split_is_decided_by_the_hash_of_seed_and_key(seed, share):
+    """So that it stays the same from version to version."""
+    for i in range(300):
+        key = f"Text {i} ä"
+        digest = hashlib.blake2b(f"{seed}:{key}".encode(), digest_size=8).hexdigest()
+        assert is_held_out(key, seed, share) == (int(digest, 16) / 2**64 < share)
+
+
+def test_a_request_splits_by_its_own_seed_and_share():
+    keys = [f"text {i}" for i in range(200)]
+    for seed, share in ((0, 0.1), (5, 0.1), (5, 0.5)):
+        request = DataRequest(seed=seed, valid_fraction=share)
+        found = [request.assign_part(key) for key in keys]
+        assert found == ["valid" if is_held_out(key, seed, share) else "train" for key in keys]
+    assert {DataRequest(valid_fraction=1.0).assign_part(key) for key in keys} == {"valid"}
+    assert DataRequest().valid_fraction == 0.1
+
+
+def test_files_to_validate_on_leave_the_others_whole():
+    a, b = (SimpleNamespace(), SimpleNamespace())
+    assert DataRequest(files=(a,)).split_files() == (((a,), None),)
+    assert DataRequest(files=(a,), valid=(b,)).split_files() == (((a,), "train"), ((b,), "valid"))
+
+
+def test_a_leak_is_known_by_its_group_or_by_all_of_its_texts():
+    assert Example("", ("a", "b"), "train").key == "a\0b"
+    assert Example("", ("a", "b"), "train", group="a").key == "a"
+    assert Example("", ("a",), "train", group="").key == ""
+    counter = LeakCounter()
+    counter.add("train", "a")
+    assert counter.count() == 0
+    counter.add("valid", "b")
+    assert counter.count() == 0
+
+
+@pytest.mark.parametrize("wrong", [{"valid_fraction": 0.0}, {"valid_fraction": 1.5}, {"vocab": 0},
+                                   {"separator": '"'}, {"separator": ", "}])  # fmt: skip
+def test_options_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(GlassError):
+        DataOptions(**wrong)
+    assert DataOptions(separator="\t").separator == "\t"
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def test_groups_are_as_large_as_they_may_be():
+    lengths = np.array([5, 1, 3, 100, 2])
+    order = np.argsort(lengths)
+    found = [group.tolist() for group in group_by_tokens(order, lengths, 10)]
+    assert found == [[1, 4, 2], [0], [3]]
+    even = np.full(5, 5)
+    assert [len(group) for group in group_by_tokens(np.arange(5), even, 10)] == [2, 2, 1]
+    assert [len(group) for group in group_by_tokens(np.arange(5), even, 9)] == [1] * 5
+    falling = np.array([4, 1, 1, 1])  # the longest counts wherever it stands
+    assert [len(group) for group in group_by_tokens(np.arange(4), falling, 8)] == [2, 2]
+    assert group_by_tokens(np.arange(0), even, 9) == []
+
+
+def test_buckets_depend_on_the_seed_and_go_on_from_epoch_to_epoch():
+    lengths = np.random.default_rng(0).integers(1, 60, 200)
+    one, same, other = (Buckets(lengths, 256, seed) for seed in (3, 3, 4))
+    steps = range(3 * len(one))
+    told = [one.at(step).tolist() for step in steps]
+    assert told == [same.at(step).tolist() for step in reversed(steps)][::-1]
+    assert told != [other.at(step).tolist() for step in steps]
+    sizes = [len(g) for g in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, 256)]
+    assert len(one) == len(sizes)
+    assert sorted(map(len, told[: len(one)])) == sorted(sizes)
+    assert told[0] != told[len(one)]
+
+
+def test_batches_do_not_come_in_the_order_of_their_length():
+    lengths = np.arange(1, 401)
+    buckets = Buckets(lengths, 2000, 0)
+    means = [float(lengths[buckets.at(i)].mean()) for i in range(len(buckets))]
+    assert means != sorted(means)
+    assert means != sorted(means, reverse=True)
+
+
+def test_a_part_of_the_examples_is_in_order():
+    part = choose_examples(100, 10).tolist()
+    assert part == sorted(np.random.default_rng(0).permutation(100)[:10].tolist())
+    assert choose_examples(4, 4).tolist() == [0, 1, 2, 3]
+    assert len(choose_examples(4, 3)) == 3
+
+
+def test_a_batch_is_cut_into_pieces_of_its_rows():
+    batch = {"ids": torch.arange(10).reshape(5, 2), "targets": torch.arange(5)}
+    parts = split_batch(batch, 3)
+    assert [part["targets"].tolist() for part in parts] == [[0, 1], [2, 3], [4]]
+    assert [part["ids"].tolist() for part in parts][2] == [[8, 9]]
+    assert len(split_batch(batch, 99)) == 5
+    assert len(split_batch(batch, 1)) == 1
+
+
+def test_texts_are_joined_with_gaps_between_them(tmp_path):
+    store = stored(tmp_path, [[1, 2], [], [3]])
+    assert concatenate_texts(store, np.array([2, 0])).tolist() == [3, -1, 1, 2]
+    assert concatenate_texts(store, np.array([0, 1, 2])).tolist() == [1, 2, -1, -1, 3]
+    assert concatenate_texts(store, np.array([2])).tolist() == [3]
+
+
+def test_rows_are_filled_with_what_was_asked_for():
+    ids, keep = pad_rows([np.array([5]), np.array([6, 7, 8])], fill=-100)
+    assert ids.tolist() == [[5, -100, -100], [6, 7, 8]]
+    assert ids.dtype == torch.int64
+    assert keep.sum(dim=1).tolist() == [1, 3]
+
+
+def test_a_window_may_be_the_whole_text_but_no_longer(tmp_path):
+    store = stored(tmp_path, [[1, 2], [3, 4]])
+    assert sample_windows(store, 0, 0, 2, 4).tolist() == [[1, 2, 3, 4]] * 2
+    with pytest.raises(GlassError, match="4 tokens are too few for a window of 5"):
+        sample_windows(store, 0, 0, 2, 5)
+    starts = np.random.default_rng((7, 9)).integers(0, 3, size=6)
+    assert sample_windows(store, 7, 9, 6, 2)[:, 0].tolist() == (starts + 1).tolist()
+
+
+# --- stores ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("vocab", "width"), [(2**16, 2), (2**16 + 1, 4)])
+def test_ids_take_two_bytes_as_long_as_they_fit(tmp_path, vocab, width):
+    store = stored(tmp_path, [[0, vocab - 1]], vocab)
+    assert (tmp_path / "x.ids").stat().st_size == 2 * width
+    assert store[0].tolist() == [0, vocab - 1]
+    assert store[0].dtype == np.int64
+    assert store.size == 2
+
+
+def test_a_store_may_be_empty(tmp_path):
+    store = stored(tmp_path, [])
+    assert (len(store), store.size, store.flat.tolist()) == (0, 0, [])
+
+
+def test_a_store_is_looked_at_a_part_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("glassformer.data.store.BLOCK", 3)
+    store = stored(tmp_path, [range(7)])
+    assert [part.tolist() for part in store.blocks()] == [[0, 1, 2], [3, 4, 5], [6]]
+    with pytest.raises(GlassError, match="the id 6 is above 5"):
+        Store(tmp_path / "x.ids", 6)
+    Store(tmp_path / "x.ids", 7)
+
+
+@pytest.mark.parametrize("starts", [[0, 3], [0, 5], [1, 4], [0, 5, 4], []])
+def test_a_store_that_does_not_hold_its_texts_is_damaged(tmp_path, starts):
+    stored(tmp_path, [[1, 2], [3, 4]])
+    np.save(tmp_path / "x.starts.npy", np.array(starts, dtype=np.int64))
+    with pytest.raises(GlassError, match="is damaged"):
+        Store(tmp_path / "x.ids", 100)
+
+
+def test_starts_must_be_whole_numbers(tmp_path):
+    stored(tmp_path, [[1, 2]])
+    np.save(tmp_path / "x.starts.npy", np.array([0.0, 2.0]))
+    with pytest.raises(GlassError, match="it holds float64 of 1 dimensions"):
+        Store(tmp_path / "x.ids", 100)
+
+
+# --- running text ---------------------------------------------------------------------------------
+
+
+def test_a_text_is_cut_at_a_byte_across_its_pieces():
+    found = list(corpus.split_at_byte(["abc", "def", "ghi"], 4))
+    assert found == [("train", "abc"), ("train", "d"), ("valid", "ef"), ("valid", "ghi")]
+    assert list(corpus.split_at_byte(["abc"], 0)) == [("valid", "abc")]
+    assert list(corpus.split_at_byte(["abc"], 3)) == [("train", "abc")]
+    assert list(corpus.split_at_byte(["aä", "b"], 2)) == [("train", "aä"), ("valid", "b")]
+
+
+def test_lines_are_joined_until_they_are_many(monkeypatch):
+    monkeypatch.setattr(corpus, "PIECE", 5)
+    assert list(corpus.pieces(["ab", "cd", "e", "f"])) == ["abcde", "f"]
+    assert list(corpus.pieces(["abcdef", "g"])) == ["abcdef", "g"]
+    assert list(corpus.pieces([])) == []
+
+
+def test_a_tokenizer_learns_from_the_beginning_of_much_text(monkeypatch):
+    monkeypatch.setattr(corpus, "MAX_TOKENIZER_CHARACTERS", 5)
+    found = corpus.summarize_corpus(["äbc", "def", "ghi"])
+    assert (found.bytes, found.sample) == (10, ["äbc", "de"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "vocab"),
+    [
+        ("bpe", 10, 512), ("bpe", 400 * 512, 512), ("bpe", 400 * 1024, 1024),
+        ("bpe", 400 * 1500, 2048), ("wordpiece", 400 * 4096, 4096), ("bpe", 10**10, 8192),
+        ("words", 400 * 1024, 1024), ("characters", 10**6, None), ("bytes", 10**6, None),
+    ],
+)  # fmt: skip
+def test_larger_texts_teach_more_tokens(kind, size, vocab):
+    assert corpus.default_vocab(kind, size) == vocab
+
+
+def test_a_tokenizer_has_its_own_marks_and_those_of_the_task():
+    texts = ["the cat sat on the mat"] * 5
+    made = {
+        kind: corpus.train_tokenizer(kind, texts, vocab=vocab, special_tokens=("<x>",))
+        for kind, vocab in (
+            ("characters", None), ("words", 5), ("bytes", None), ("bpe", 300), ("wordpiece", 40)
+        )
+    }  # fmt: skip
+    bert = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<x>"]
+    assert list(made["characters"].special_tokens) == ["<unk>", "<x>"]
+    assert made["words"].vocab == 5
+    assert made["bytes"].special_tokens == {"<x>": 256}
+    assert list(made["bpe"].special_tokens) == ["<x>"]
+    assert sorted(made["wordpiece"].special_tokens) == sorted(bert)
+    assert made["wordpiece"].vocab <= 40
+    plain = corpus.train_tokenizer("bpe", texts, vocab=300)
+    assert list(plain.special_tokens) == ["<|endoftext|>"]
+    with pytest.raises(GlassError, match="there is no tokenizer 'letters'"):
+        corpus.train_tokenizer("letters", texts, vocab=None)
+
+
+def test_what_a_tokenizer_does_not_know_is_told_or_added():
+    reporter, words = RecordingReporter(), Words.train(["a b"])
+    found = corpus.reuse_tokenizer(words, ["a b a c"], extend=False, reporter=reporter)
+    assert found is words
+    assert reporter.lines == [
+        "25.0% of the tokens are unknown to the model's tokenizer; --extend adds them"
+    ]
+    reporter.lines.clear()
+    longer = corpus.reuse_tokenizer(words, ["a b c c d"], extend=True, reporter=reporter)
+    assert reporter.lines == ["the tokenizer has 2 tokens more"]
+    assert longer.encode("a b c d") == [*words.encode("a b"), 3, 4]
+    reporter.lines.clear()
+    corpus.reuse_tokenizer(words, ["a b " * 999 + "c"], extend=False, reporter=reporter)
+    assert reporter.lines == []  # one in two thousand
+    with pytest.raises(GlassError, match="bytes cannot learn more"):
+        corpus.reuse_tokenizer(Bytes(), ["a"], extend=True, reporter=reporter)
+
+
+def test_bytes_and_tokens_are_counted_for_each_part(tmp_path):
+    content = [("train", "äb"), ("train", "c"), ("valid", "cä")] * 50  # more than one batch of them
+    bar = ProgressBar(NullReporter(), "", 6 * 50)
+    words = Characters.train(["äbc"])
+    facts = corpus.encode_corpus(iter(content), words, tmp_path, bar)
+    assert facts == {
+        "train_bytes": 200, "train_tokens": 150, "valid_bytes": 150, "valid_tokens": 100
+    }  # fmt: skip
+    assert bar.done == 350
+    store = Store(tmp_path / "train.ids", words.vocab)
+    assert words.decode(store.read(0, store.size).tolist()) == "äbc" * 50
+    subwords = BPE.train(["ab ab ab"], vocab=260)
+    assert corpus.encode_batch(subwords, ["ab", "b"]) == [
+        subwords.encode("ab"),
+        subwords.encode("b"),
+    ]
+
+
+def test_the_column_with_most_text_is_read(tmp_path):
+    file = write(tmp_path / "a.csv", "id,title,text\n" + "1,short one,a much longer text\n" * 3)
+    assert corpus.guess_column((file,)) == "text"
+    assert corpus.guess_column((write(tmp_path / "b.txt", "x"),)) is None
+    folder = tmp_path / "f"
+    folder.mkdir()
+    write(folder / "c.jsonl", '{"body": "some text", "id": 3}\n')
+    assert corpus.guess_column((folder,)) == "body"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(GlassError, match="empty is empty"):
+        list(corpus.texts((empty,), BadRowPolicy()))
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def rows(*values):
+    return [Row(f"x:{i}", value) for i, value in enumerate(values)]
+
+
+def test_a_label_is_found_by_the_first_of_the_known_names():
+    found = guess_columns(rows({"topic": "a", "Label": "b", "x": "long text"}), (), None)
+    assert (found.label, found.text) == ("Label", ("x",))
+    found = guess_columns(rows({"tag": "a", "category": "b", "x": "long text"}), (), None)
+    assert found.label == "category"
+    found = guess_columns(rows({"a": "1", "label": "2", "b": "3"}), ("a", "b"), "label")
+    assert found.text == ("a", "b")
+
+
+def test_a_column_of_few_values_is_a_label_and_one_of_many_is_not():
+    values = [{"n": str(i), "few": str(i % 5), "text": f"text {i}"} for i in range(20)]
+    assert guess_columns(rows(*values), (), None).label == "few"  # 5 of 20
+    values = [{"n": str(i), "few": str(i % 6), "text": f"text {i}"} for i in range(20)]
+    with pytest.raises(GlassError, match="no column looks like a label"):
+        guess_columns(rows(*values), (), None)
+    values = [{"one": "same", "text": f"text {i}"} for i in range(20)]
+    with pytest.raises(GlassError, match="no column looks like a label"):
+        guess_columns(rows(*values), (), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "message"),
+    [
+        (("x",), None, "there is no column 'x'"),
+        ((), "x", "there is no column 'x'"),
+        (("label",), "label", "cannot be both the label and the text"),
+    ],
+)
+def test_columns_that_there_are_not_are_named(text, label, message):
+    with pytest.raises(GlassError, match=message):
+        guess_columns(rows({"label": "a", "text": "b"}), text, label)
+    with pytest.raises(GlassError, match="there are no rows"):
+        guess_columns([], (), None)
+    with pytest.raises(GlassError, match="no column of text beside the label"):
+        guess_columns(rows({"label": "a"}), (), None)
+
+
+def test_pairs_are_known_by_their_names_and_other_texts_by_their_length():
+    found = guess_columns(
+        rows({"Question1": "a", "question2": "b", "y": "c", "z": "d" * 9}), (), None
+    )
+    assert (found.text, found.label) == (("Question1", "question2"), "y")
+    found = guess_columns(rows({"short": "aa", "long": "bbb", "label": "c" * 9}), (), None)
+    assert found.text == ("long",)
+
+
+def test_labels_are_at_least_two_and_at_most_a_thousand():
+    from collections import Counter
+
+    assert len(check_labels(Counter(f"{i:04}" for i in range(1000)))) == 1000
+    with pytest.raises(GlassError, match="1001 different labels"):
+        check_labels(Counter(map(str, range(1001))))
+
+
+def test_a_look_at_the_rows_ends_early(tmp_path):
+    file = write(tmp_path / "a.csv", "text,label\n" + "".join(f"t{i},x\n" for i in range(30)))
+    assert len(peek_rows((file,), None, most=7)) == 7
+    assert len(peek_rows((file,), None)) == 30
+    with pytest.raises(GlassError, match=r"a table .* or a folder is needed"):
+        list(read_table_rows((write(tmp_path / "a.txt", "x"),), BadRowPolicy(), None))
+
+
+def test_a_folder_of_labels_holds_folders(tmp_path):
+    (tmp_path / "f" / "b" / "deep").mkdir(parents=True)
+    (tmp_path / "f" / "a").mkdir()
+    write(tmp_path / "f" / "b" / "deep" / "1.txt", "one\ntwo\n")
+    write(tmp_path / "f" / "a" / "2.txt", "three")
+    found = list(read_table_rows((tmp_path / "f",), BadRowPolicy(), None))
+    assert [row.values for row in found] == [
+        {"text": "three", "label": "a"}, {"text": "one\ntwo\n", "label": "b"}
+    ]  # fmt: skip
+    with pytest.raises(GlassError, match="has no folders inside"):
+        list(read_table_rows((tmp_path / "f" / "a",), BadRowPolicy(), None))
+
+
+@pytest.mark.parametrize(
+    ("content", "separator"),
+    [
+        ("a,b;c\nd;e\n", ";"),  # the comma does not stand in every line
+        ("a,b,c;d\ne,f,g;h\n", ","),
+        ("a\tb\nc\td\n", "\t"),
+        ("a|b|c\nd|e|f,g\n", "|"),
+        ("abc\ndef\n", ","),
+    ],
+)
+def test_a_separator_stands_in_every_line(tmp_path, content, separator):
+    assert guess_separator(write(tmp_path / "a.csv", content)) == separator
+    assert guess_separator(write(tmp_path / "a.tsv", content)) == "\t"
+
+
+def test_a_header_without_a_name_is_numbered(tmp_path):
+    file = write(tmp_path / "a.csv", " Text ,,label\none,two,three\n")
+    (row,) = read_rows(file, BadRowPolicy())
+    assert row.values == {"Text": "one", "2": "two", "label": "three"}
+    assert row.location == f"{file}:2"
+    file = write(tmp_path / "b.csv", "one,two\nthree,four\n")
+    first = next(iter(read_rows(file, BadRowPolicy())))
+    assert first.values == {"1": "one", "2": "two"}
+
+
+def test_a_given_separator_wins(tmp_path):
+    file = write(tmp_path / "a.csv", "text,x;label\none,y;two\n")
+    (row,) = read_rows(file, BadRowPolicy(), ";")
+    assert row.values == {"text,x": "one,y", "label": "two"}
+
+
+def test_bad_rows_are_counted_by_reason_and_noted_in_short(tmp_path):
+    policy = BadRowPolicy(tmp_path / "log.jsonl")
+    policy("a:1", "wrong", "ä" * 5000)
+    policy("a:2", "wrong")
+    policy("a:3", "worse", "x")
+    assert (policy.count, policy.reasons) == (3, {"wrong": 2, "worse": 1})
+    noted = [json.loads(line) for line in policy.log.read_text().splitlines()]
+    assert noted[0] == {"location": "a:1", "reason": "wrong", "content": "ä" * 1000}
+    assert [entry["location"] for entry in noted] == ["a:1", "a:2", "a:3"]
+    silent = IgnoreBadRows()
+    silent("a:1", "wrong")
+    assert silent.count == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("a.csv", ".csv"), ("a.csv.gz", ".csv"), ("a.jsonl.xz", ".jsonl"), ("a.gz", ""),
+     ("a.b.txt", ".txt")],
+)  # fmt: skip
+def test_the_kind_of_a_file_is_told_by_its_ending(tmp_path, name, kind):
+    assert file_type(tmp_path / name) == kind
+
+
+@pytest.mark.parametrize(
+    ("content", "ending"),
+    [(b' {"a": 1}\n', ".jsonl"), (b"a\tb,c\n", ".tsv"), (b"a,b\n", ".csv"), (b"", ".csv")],
+)
+def test_a_stream_of_rows_is_known_by_its_first_line(tmp_path, monkeypatch, content, ending):
+    monkeypatch.setattr(files.sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    other = write(tmp_path / "a.csv", "x")
+    found = save_streams((other, type(other)("-")), tmp_path, table=True)
+    assert found[0] == other
+    assert found[1] == tmp_path / f"input-1{ending}"
+    assert found[1].read_bytes() == content
+
+
+def test_a_stream_of_text_is_kept_as_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(files.sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"a": 1}\n')))
+    found = save_streams((type(tmp_path)("-"),), tmp_path, table=False, name="valid")
+    assert found == (tmp_path / "valid-0.txt",)
+
+
+def test_values_that_are_missing_are_nothing(tmp_path):
+    file = write(tmp_path / "a.jsonl", '{"a": null, "b": NaN, "c": 0, "d": 1.5, "e": false}\n')
+    (row,) = read_rows(file, BadRowPolicy())
+    assert row.values == {"a": "", "b": "", "c": "0", "d": "1.5", "e": "False"}
+    file = write(tmp_path / "b.json", '[{"a": 1}, {"a": Infinity}]')
+    found = list(read_rows(file, BadRowPolicy()))
+    assert [row.values["a"] for row in found] == ["1", ""]
+    assert found[1].location == f"{file}, record 2"
+
+
+def test_a_survey_counts_all_and_keeps_a_sample(monkeypatch):
+    monkeypatch.setattr("glassformer.tasks.table_rows.MAX_TOKENIZER_CHARACTERS", 6)
+    found = survey([
+        Example("", ("ab", "c"), "train", "x"), Example("", ("de",), "train", "y"),
+        Example("", ("f",), "valid", "x"), Example("", ("g",), "valid"),
+    ])  # fmt: skip
+    assert (found.count, dict(found.labels)) == (4, {"x": 2, "y": 1})
+    assert found.sample == ["ab", "c", "de"]
+
+
+# --- samples --------------------------------------------------------------------------------------
+
+
+def test_numbers_and_dates_are_paired():
+    pairs = list(sample.numbers(400))
+    dates = [pair for pair in pairs if "年" in pair[0]]
+    assert 100 < len(dates) < 300
+    for chinese, english in dates:
+        month, day, year = english.replace(",", "").split()
+        said = "".join("零一二三四五六七八九"[int(d)] for d in year)
+        number = sample.MONTHS.index(month) + 1
+        assert chinese == f"{said}年{sample.chinese(number)}月{sample.chinese(int(day))}日"
+        assert 1900 <= int(year) <= 2099
+        assert 1 <= int(day) <= 28
+    words = {sample.english(n): sample.chinese(n) for n in range(1000)}
+    small = [(english, chinese) for chinese, english in pairs if english in words]
+    assert len(small) > 50
+    assert all(words[english] == chinese for english, chinese in small)
+    assert list(sample.numbers(20, seed=1)) != list(sample.numbers(20, seed=0))
+
+
+def test_a_passage_stands_in_its_file():
+    from importlib.util import find_spec
+    from pathlib import Path
+
+    for text, package, name in sample.passages(3):
+        folder = Path(find_spec(package).submodule_search_locations[0])
+        assert name.split("/")[0] == package
+        assert text in (folder.parent / name).read_text("utf-8")
+
+
+def test_progress_tells_the_share_and_the_time_left(monkeypatch):
+    told, clock = [], SimpleNamespace(now=0.0)
+    monkeypatch.setattr("glassformer.core.reporter.time.monotonic", lambda: clock.now)
+    bar = ProgressBar(SimpleNamespace(line=told.append), "encoding", 200)
+    clock.now = 10.0
+    bar.add(50)
+    bar.add(1000)
+    assert told[0] == "encoding " + "█" * 6 + "░" * 18 + "  25%  0:30 left"
+    assert told[1] == "encoding " + "█" * 24 + " 100%  0:00 left"
+    assert math.isclose(bar.done, 1050)

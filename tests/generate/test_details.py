@@ -1,0 +1,330 @@
+"""Exact values of sampling, decoding, searching and spelling, on networks whose scores are told."""
+
+import math
+
+import pytest
+import torch
+
+from cases import CASES, ids
+from glassformer import GlassError
+from glassformer.generate.beam import beam_search
+from glassformer.generate.decode import generate_tokens, generate_until
+from glassformer.generate.pieces import IncrementalDecoder, overlap, pieces
+from glassformer.generate.sampling import (
+    GREEDY,
+    Sampling,
+    apply_repetition_penalty,
+    filter_probs,
+    sample_token,
+)
+from glassformer.text.plain import Bytes, Characters, Words
+
+
+class Told:
+    """A network whose chances after a text are told by a function of its ids."""
+
+    def __init__(self, chances, vocab, context=None):
+        self.chances, self.vocab, self.context = chances, vocab, context
+        self.read, self.capacities = [], []
+
+    def cache(self, capacity):
+        self.capacities.append(capacity)
+        return Texts(capacity)
+
+    def __call__(self, ids, *, keep=None, cache=None, **first):
+        self.read.append((ids.tolist(), keep if keep is None else keep.tolist(), first))
+        cache.texts = [
+            [*old, *new]
+            for old, new in zip(cache.texts or [[]] * len(ids), ids.tolist(), strict=True)
+        ]
+        assert cache.capacity is None or cache.length <= cache.capacity
+        rows = [[math.log(p) if p else -math.inf for p in self.chances(t)] for t in cache.texts]
+        return torch.tensor(rows)[:, None].expand(-1, ids.shape[1], -1)
+
+
+class Texts:
+    def __init__(self, capacity):
+        self.texts, self.capacity = [], capacity
+
+    @property
+    def length(self):
+        return len(self.texts[0]) if self.texts else 0
+
+    def select_rows(self, rows):
+        self.texts = [self.texts[i] for i in rows.tolist()]
+
+
+def counting(text):
+    """After n comes n + 1, up to 9."""
+    chances = [0.0] * 10
+    chances[min(text[-1] + 1, 9)] = 1.0
+    return chances
+
+
+def start(*rows):
+    return torch.tensor(rows)
+
+
+# --- sampling -------------------------------------------------------------------------------------
+
+
+def test_without_settings_it_is_sampled_at_eight_tenths():
+    found = Sampling()
+    assert (found.temperature, found.top_k, found.top_p, found.min_p) == (0.8, 0, 1.0, 0.0)
+    assert found.repetition_penalty == 1.0
+    assert Sampling(temperature=0.0) == GREEDY
+
+
+@pytest.mark.parametrize(
+    ("sampling", "kept"),
+    [
+        (Sampling(top_p=0.5), [0.5, 0.0, 0.0, 0.0]),  # the first reaches it
+        (Sampling(top_p=0.51), [0.5, 0.25, 0.0, 0.0]),
+        (Sampling(top_p=0.75), [0.5, 0.25, 0.0, 0.0]),
+        (Sampling(min_p=0.5), [0.5, 0.25, 0.0, 0.0]),  # at least half of the likeliest
+        (Sampling(min_p=0.51), [0.5, 0.0, 0.0, 0.0]),
+        (Sampling(min_p=0.25), [0.5, 0.25, 0.125, 0.125]),
+        (Sampling(top_k=3), [0.5, 0.25, 0.125, 0.0]),  # of equals the first
+        (Sampling(top_k=9), [0.5, 0.25, 0.125, 0.125]),
+        (Sampling(top_k=1, top_p=0.0, min_p=1.0), [0.5, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_bounds_of_what_is_left_out_are_exact(sampling, kept):
+    probs = torch.tensor([[0.5, 0.25, 0.125, 0.125]])
+    assert filter_probs(probs, sampling).tolist() == [kept]
+
+
+def test_each_row_is_filtered_by_itself():
+    probs = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]])
+    found = filter_probs(probs, Sampling(top_k=2))
+    torch.testing.assert_close(found, torch.tensor([[0.5, 0.3, 0.0], [0.0, 0.3, 0.5]]))
+    found = filter_probs(probs, Sampling(min_p=0.7))
+    torch.testing.assert_close(found, torch.tensor([[0.5, 0.0, 0.0], [0.0, 0.0, 0.5]]))
+
+
+def test_a_penalty_below_1_makes_repetition_likelier_and_0_stays():
+    logits, said = torch.tensor([[2.0, -2.0, 0.0, 1.0]]), torch.tensor([[0, 1, 2]])
+    assert apply_repetition_penalty(logits, said, 0.5).tolist() == [[4.0, -1.0, 0.0, 1.0]]
+    assert logits.tolist() == [[2.0, -2.0, 0.0, 1.0]]
+    two = apply_repetition_penalty(logits.expand(2, -1), torch.tensor([[0], [3]]), 2.0)
+    assert two.tolist() == [[1.0, -2.0, 0.0, 1.0], [2.0, -2.0, 0.0, 0.5]]
+
+
+def test_repetition_counts_before_the_temperature():
+    logits = torch.tensor([[4.0, 3.0]]).expand(4000, -1)
+    said = torch.zeros(4000, 1, dtype=torch.long)
+    generator = torch.Generator().manual_seed(0)
+    found = sample_token(logits, said, Sampling(0.5, repetition_penalty=2.0), generator)
+    expected = math.exp(2 / 0.5) / (math.exp(2 / 0.5) + math.exp(3 / 0.5))
+    assert float((found == 0).float().mean()) == pytest.approx(expected, abs=0.02)
+
+
+@pytest.mark.parametrize("wrong", [{"temperature": -0.1}, {"top_k": -1}, {"min_p": 1.1},
+                                   {"repetition_penalty": 0.0}, {"top_k": 1.5}])  # fmt: skip
+def test_sampling_out_of_range_is_refused(wrong):
+    with pytest.raises(GlassError, match=next(iter(wrong))):
+        Sampling(**wrong)
+
+
+# --- decoding -------------------------------------------------------------------------------------
+
+
+def test_the_cache_reads_the_prompt_once_and_then_one_token_at_a_time():
+    network = Told(counting, 10)
+    found = generate_tokens(network, start([1, 2]), 4, sampling=GREEDY, source=start([7]))
+    assert [token.tolist() for token in found] == [[3], [4], [5], [6]]
+    assert [read for read, _, _ in network.read] == [[[1, 2]], [[3]], [[4]], [[5]]]
+    assert [list(first) for _, _, first in network.read] == [["source"], [], [], []]
+    assert network.capacities == [6]
+
+
+def test_a_full_context_goes_on_from_its_later_half():
+    network = Told(counting, 10, context=4)
+    found = [int(t) for t in generate_tokens(network, start([0, 1, 2]), 6, sampling=GREEDY)]
+    assert found == [3, 4, 5, 6, 7, 8]
+    assert [read for read, _, _ in network.read] == [
+        [[0, 1, 2]], [[3]], [[3, 4]], [[5]], [[6]], [[6, 7]]
+    ]  # fmt: skip
+    assert network.capacities == [4, 4, 4]
+
+
+def test_a_prompt_longer_than_the_context_loses_its_beginning():
+    network = Told(counting, 10, context=4)
+    keep = torch.tensor([[False, False, False, True, True, True]])
+    found = generate_tokens(network, start([0, 0, 0, 3, 4, 5]), 1, keep=keep, sampling=GREEDY)
+    assert [int(t) for t in found] == [6]
+    assert network.read[0][:2] == ([[0, 3, 4, 5]], [[False, True, True, True]])
+
+
+@pytest.mark.xfail(strict=True, reason="keep is cut twice: at the prompt, and by the same count")
+def test_padding_is_remembered_when_the_context_is_full_a_second_time():
+    network = Told(counting, 10, context=4)
+    keep = torch.tensor([[False, True, True, True, True, True]])
+    found = generate_tokens(network, start([0, 1, 2, 3, 4, 5]), 2, keep=keep, sampling=GREEDY)
+    assert [int(t) for t in found] == [6, 7]
+    assert network.read[1][:2] == ([[5, 6]], [[True] * 2])
+
+
+def test_padding_is_remembered_when_the_context_is_read_again():
+    network = Told(counting, 10, context=6)
+    keep = torch.tensor([[False, False, False, True, True]])
+    list(generate_tokens(network, start([0, 0, 0, 4, 5]), 4, keep=keep, sampling=GREEDY))
+    assert [(read, keep) for read, keep, _ in network.read] == [
+        ([[0, 0, 0, 4, 5]], [[False, False, False, True, True]]),
+        ([[6]], None),
+        ([[5, 6, 7]], [[True] * 3]),
+        ([[8]], None),
+    ]
+
+
+def test_limits_are_exact_and_each_texts_own():
+    network = Told(counting, 10)
+    texts = start([0], [0], [4], [7])
+    found = generate_until(network, texts, [0, 2, 9, 5], eos=9, sampling=GREEDY)
+    assert found == [[], [1, 2], [5, 6, 7, 8], [8]]
+    assert generate_until(Told(counting, 10), start([7]), [4], sampling=GREEDY) == [[8, 9, 9, 9]]
+
+
+def test_nothing_more_is_read_when_all_texts_are_done():
+    network = Told(counting, 10)
+    generate_until(network, start([7], [6]), [50, 50], eos=9, sampling=GREEDY)
+    assert len(network.read) == 3
+    network = Told(counting, 10)
+    assert generate_until(network, start([1]), [2], eos=9, sampling=GREEDY) == [[2, 3]]
+    assert len(network.read) == 2
+
+
+def test_a_seed_is_that_of_a_generator_of_its_own():
+    network, text = CASES["gpt2"].network, ids(2, 5)
+    state = torch.get_rng_state()
+    first = [t.tolist() for t in generate_tokens(network, text, 6, seed=5)]
+    assert torch.equal(torch.get_rng_state(), state)
+    generator = torch.Generator().manual_seed(5)
+    said = text
+    for step in range(6):
+        with torch.inference_mode():
+            probs = (network(said)[:, -1] / 0.8).softmax(dim=-1)
+            token = torch.multinomial(filter_probs(probs, Sampling()), 1, generator=generator)
+        assert token[:, 0].tolist() == first[step]
+        said = torch.cat((said, token), dim=1)
+
+
+# --- beam search ----------------------------------------------------------------------------------
+
+# After token 0: 1 is likelier than 2 at first, but what follows 2 is sure. 3 ends a text.
+TREE = {
+    (0,): [0.0, 0.6, 0.4, 0.0],
+    (0, 1): [0.4, 0.3, 0.0, 0.3],
+    (0, 2): [0.0, 0.0, 0.0, 1.0],
+}
+
+
+def tree(text):
+    return TREE.get(tuple(text), [0.25, 0.25, 0.25, 0.25])
+
+
+def test_a_beam_of_two_finds_what_greed_misses():
+    (found,) = beam_search(Told(tree, 4), start([0]), [2], eos=3, beam_size=2, length_penalty=0.0)
+    assert found[0] == (pytest.approx(math.log(0.4)), [2])
+    greedy = generate_until(Told(tree, 4), start([0]), [2], eos=3, sampling=GREEDY)
+    assert greedy == [[1, 0]]
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
+def test_scores_are_divided_by_a_power_of_the_length(penalty):
+    (found,) = beam_search(
+        Told(tree, 4), start([0]), [2], eos=3, beam_size=3, length_penalty=penalty
+    )
+    norm = (7 / 6) ** penalty  # of two tokens, the end included
+    expected = sorted(
+        [(math.log(0.4) / norm, [2]), (math.log(0.24) / norm, [1, 0]),
+         (math.log(0.18) / norm, [1, 1])], reverse=True
+    )  # fmt: skip
+    assert [words for _, words in found][:2] == [words for _, words in expected][:2]
+    assert [score for score, _ in found] == pytest.approx([score for score, _ in expected])
+
+
+def test_a_search_has_four_beams_and_favors_longer_answers_a_little():
+    (found,) = beam_search(Told(tree, 4), start([0]), [3], eos=3)
+    assert len(found) == 4
+    assert found == sorted(found, key=lambda pair: -pair[0])
+    assert found[0] == (pytest.approx(math.log(0.4) / (7 / 6) ** 0.6), [2])
+
+
+def test_a_search_ends_when_every_text_has_its_answers():
+    def ends(text):
+        return [0.0, 0.1, 0.0, 0.9]
+
+    network = Told(ends, 4)
+    beam_search(network, start([0], [0]), [50, 50], eos=3, beam_size=1)
+    assert len(network.read) == 1
+    network = Told(lambda text: [0.0, 1.0, 0.0, 0.0], 4)
+    (found,) = beam_search(network, start([0]), [5], eos=3, beam_size=1)
+    assert found == [(0.0, [1] * 5)]
+    assert len(network.read) == 5  # the last token is not read
+    assert network.capacities == [6]
+
+
+def test_beams_that_cannot_be_are_no_answers():
+    """Only one token is possible: no other beam ever begins."""
+    network = Told(lambda text: [0.0, 1.0, 0.0, 0.0], 4)
+    (found,) = beam_search(network, start([0]), [3], eos=3, beam_size=3)
+    assert [words for _, words in found] == [[1, 1, 1]]
+
+
+def test_a_search_gives_what_goes_with_the_prompt_only_once():
+    network = Told(tree, 4)
+    beam_search(network, start([0]), [3], eos=3, beam_size=2, source=start([5]))
+    assert [list(first) for _, _, first in network.read] == [["source"], [], []]
+    assert [len(read) for read, _, _ in network.read] == [1, 2, 2]
+
+
+# --- tokens to text -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "word", "length"),
+    [("abc", "cd", 1), ("abc", "bcd", 2), ("abc", "abc", 0), ("abc", "x", 0), ("aab", "aba", 2),
+     ("aba", "abab", 3), ("", "a", 0)],
+)  # fmt: skip
+def test_the_end_of_a_text_may_be_the_beginning_of_a_stop(text, word, length):
+    assert overlap(text, word) == length
+
+
+def spelled(text, stop=(), before=""):
+    words = Characters.train(["abcdefgh "])
+    return list(pieces(iter(words.encode(text)), words, words.encode(before), stop))
+
+
+def test_a_stop_that_may_be_beginning_is_held_back():
+    assert spelled("abcd", ["cx"]) == ["a", "b", "cd", ""]
+    assert spelled("abcd", ["cd"]) == ["a", "b", ""]
+    assert spelled("abcd", [""]) == ["a", "b", "c", "d", ""]
+    assert spelled("abc", ["cd"]) == ["a", "b", "c"]
+    assert "".join(spelled("abcdef", ["ef", "cde"])) == "ab"
+    assert "".join(spelled("aab", ["ab"])) == "a"
+
+
+def test_a_stop_in_the_prompt_does_not_count():
+    assert "".join(spelled("cd", ["bc"], before="ab")) == "cd"
+
+
+def test_words_are_joined_to_those_before_them():
+    words = Words.train(["the cat sat"])
+    decoder = IncrementalDecoder(words, words.encode("the"))
+    assert [decoder.add(token) for token in words.encode("cat sat")] == [" cat", " sat"]
+    assert IncrementalDecoder(words).add(words.encode("cat")[0]) == "cat"
+
+
+def test_half_a_character_is_told_at_the_end_at_the_latest():
+    whole = list("aä".encode())
+    decoder = IncrementalDecoder(Bytes())
+    assert [decoder.add(token) for token in whole] == ["a", "", "ä"]
+    assert list(pieces(iter(whole[:2]), Bytes(), [])) == ["a", "\ufffd"]
+
+
+def test_a_long_prompt_changes_nothing_of_what_follows():
+    words = Words.train(["the cat sat on a mat"])
+    text = words.encode("the cat sat on a mat the cat sat on a mat")
+    decoder = IncrementalDecoder(words, text)
+    assert "".join(decoder.add(token) for token in text) == " " + words.decode(text)

@@ -1,0 +1,746 @@
+"""Every architecture written out once more with plain matrices, and details of its parts."""
+
+import copy
+import math
+from dataclasses import asdict
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from cases import CASES, VOCAB, ids, source
+from glassformer import MODELS, GlassError
+from glassformer.baselines import markov, nb_svm
+from glassformer.models.network import Trait
+from glassformer.nn.attention import Attention
+from glassformer.nn.cache import Cache, LayerCache, RecurrentState
+from glassformer.nn.convolution import convolutions
+from glassformer.nn.dropout import drop
+from glassformer.nn.feedforward import ACTIVATIONS
+from glassformer.nn.heads import Pooler, mean_pool
+from glassformer.nn.layout import SequenceLayout
+from glassformer.nn.lora import LoRA, add_lora, merge_lora
+from glassformer.nn.masks import causal, full, window
+from glassformer.nn.norms import LayerNorm, RMSNorm
+from glassformer.nn.positions import Alibi, RopeScaling, Rotary, slopes
+
+close = torch.testing.assert_close
+loosely = {"atol": 1e-4, "rtol": 1e-4}
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+DEFAULTS = {
+    "bert": {"vocab": 30_522, "context": 512, "segments": 2, "dim": 768, "depth": 12, "heads": 12,
+             "hidden": None, "activation": "gelu", "position": "learned", "eps": 1e-12,
+             "dropout": 0.1, "next_sentence": True},
+    "bert_classifier": {"classes": 2, "eps": 1e-12, "dropout": 0.1},
+    "bert_encoder": {"pooled": True, "eps": 1e-12},
+    "classifier": {"vocab": 50_000, "classes": 2, "context": 512, "dim": 128, "depth": 6,
+                   "heads": 8, "dropout": 0.0},
+    "convolutional": {"vocab": 256, "context": 256, "dim": 256, "depth": 6, "kernel_size": 3,
+                      "dropout": 0.0},
+    "convolutional_classifier": {"vocab": 50_000, "classes": 2, "context": 512, "dim": 128,
+                                 "depth": 4, "kernel_size": 3, "dropout": 0.0},
+    "decoder": {"vocab": 256, "context": 256, "dim": 256, "depth": 6, "heads": 8,
+                "score": "scaled", "position": "learned", "dropout": 0.0},
+    "generator": {"vocab": 256, "context": 256, "dim": 256, "depth": 12, "heads": 8,
+                  "dropout": 0.0},
+    "gpt2": {"vocab": 50_257, "context": 1024, "dim": 768, "depth": 12, "heads": 12,
+             "hidden": None, "activation": "gelu_tanh", "eps": 1e-5, "dropout": 0.1},
+    "gpt2_classifier": {"classes": 2, "activation": "gelu_tanh", "eps": 1e-5, "dropout": 0.1},
+    "llama": {"vocab": 32_000, "context": 2048, "dim": 512, "depth": 8, "heads": 8,
+              "kv_heads": None, "head_dim": None, "hidden": 1376, "activation": "silu",
+              "rope_theta": 10_000.0, "rope_scaling": None, "eps": 1e-5, "tied": False,
+              "attention_bias": False, "feedforward_bias": False, "dropout": 0.0},
+    "markov": {"vocab": 256, "order": None, "skips": 0, "masked": False},
+    "nb_svm": {"vocab": 50_000, "classes": 2, "order": 3, "min_count": 2, "svm_c": 0.1},
+    "neighbors": {"vocab": 30_522},
+    "phrase_table": {"vocab": 37_000, "eos": 0, "max_source_words": 4, "max_target_words": 7},
+    "recurrent": {"vocab": 256, "context": 256, "dim": 512, "depth": 2, "cell": "lstm",
+                  "dropout": 0.0},
+    "recurrent_classifier": {"vocab": 50_000, "classes": 2, "context": 512, "dim": 128,
+                             "depth": 1, "cell": "lstm", "dropout": 0.0},
+    "recurrent_translator": {"vocab": 37_000, "dim": 512, "depth": 2, "cell": "lstm",
+                             "attention": "dot", "dropout": 0.1},
+    "translator": {"vocab": 37_000, "source_vocab": None, "dim": 512, "depth": 6, "heads": 8,
+                   "hidden": 2048, "dropout": 0.1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_without_settings_is_that_of_its_paper(name):
+    found = asdict(MODELS[name].Config())
+    assert {key: found[key] for key in DEFAULTS[name]} == DEFAULTS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("gpt2", {"dim": 10, "heads": 3}),
+        ("decoder", {"score": "plain", "position": "rotary"}),
+        ("decoder", {"score": "plain", "position": "alibi"}),
+        ("llama", {"heads": 8, "kv_heads": 3}),
+    ],
+)
+def test_settings_that_no_network_can_have_are_refused(name, settings):
+    with pytest.raises(GlassError):
+        MODELS[name].Config(**settings)
+    MODELS["decoder"].Config(score="plain", position="learned")
+
+
+# --- the architectures, written out ---------------------------------------------------------------
+
+
+def norm(x, layer, eps=1e-5):
+    mean = x.mean(dim=-1, keepdim=True)
+    variance = ((x - mean) ** 2).mean(dim=-1, keepdim=True)
+    return (x - mean) / (variance + eps).sqrt() * layer.weight + layer.bias
+
+
+def linear(x, layer):
+    y = x @ layer.weight.T
+    return y if layer.bias is None else y + layer.bias
+
+
+def attend(x, layer, heads, read=None, mask=None, scale=True, score=None, turned=None, bias=0.0):
+    """Attention of one text, t d, a head at a time."""
+    read = x if read is None else read
+    q, k, v = linear(x, layer.query), linear(read, layer.key), linear(read, layer.value)
+    width, found = q.shape[1] // heads, []
+    for head in range(heads):
+        part = slice(head * width, (head + 1) * width)
+        one, other = q[:, part], k[:, part]
+        if turned is not None:
+            one, other = turned(one), turned(other)
+        points = score(one, other) if score else one @ other.T
+        points = points / math.sqrt(width) if scale else points
+        points = points + (bias[head] if isinstance(bias, list) else bias)
+        points = points if mask is None else points.masked_fill(~mask, -math.inf)
+        found.append(points.softmax(dim=-1) @ v[:, part])
+    return linear(torch.cat(found, dim=1), layer.out)
+
+
+def feed(x, layer, activation):
+    return linear(activation(linear(x, layer.up)), layer.down)
+
+
+def lower(length):
+    return torch.ones(length, length).tril().bool()
+
+
+def post(x, block, heads, activation, mask=None, eps=1e-5):
+    x = norm(x + attend(x, block.attention, heads, mask=mask), block.attention_norm, eps)
+    return norm(x + feed(x, block.feedforward, activation), block.feedforward_norm, eps)
+
+
+@torch.no_grad()
+def test_the_generator_is_written_out():
+    network, text = CASES["generator"].network, ids(1)[0]
+    x = network.token.weight[text] + network.position.weight[: len(text)]
+    for block in network.blocks:
+        assert block.attention.query.bias is None
+        x = post(x, block, 4, F.relu, mask=lower(len(text)))
+    close(network.features(text[None])[0], x, **loosely)
+    close(network(text[None])[0], linear(x, network.head), **loosely)
+    assert network.blocks[0].feedforward.up.out_features == 4 * 32
+
+
+@torch.no_grad()
+def test_the_classifier_is_written_out():
+    network, text = CASES["classifier"].network, ids(1)[0]
+    x = network.token.weight[text] + network.position.weight[: len(text)]
+    for block in network.blocks:
+        x = post(x, block, 4, F.relu)
+    close(network(text[None])[0], linear(x.mean(dim=0), network.head), **loosely)
+    assert network.blocks[0].attention.key.bias is None
+    assert network.blocks[0].feedforward.up.out_features == 4 * 32
+
+
+@torch.no_grad()
+def test_bert_is_written_out():
+    network, text = CASES["bert"].network, ids(1)[0]
+    second = (torch.arange(len(text)) > 4).long()
+    body = network.body
+    x = body.token.weight[text] + body.segment.weight[second] + body.position.weight[: len(text)]
+    x = norm(x, body.norm, 1e-12)
+    for block in body.blocks:
+        x = post(x, block, 4, F.gelu, eps=1e-12)
+    close(network.features(text[None], segments=second[None])[0], x, **loosely)
+    hidden = norm(F.gelu(linear(x, network.masked.dense)), network.masked.norm, 1e-12)
+    scores = hidden @ body.token.weight.T + network.masked.offset
+    close(network(text[None], segments=second[None])[0], scores, **loosely)
+    pooled = torch.tanh(linear(x[0], network.pooler.dense))
+    asked = torch.zeros(1, len(text), dtype=torch.bool)
+    asked[0, 3] = True
+    found = network.masked_logits(text[None], asked, second[None])
+    close(found.tokens[0], scores[3], **loosely)
+    close(found.is_next[0], linear(pooled, network.head), **loosely)
+
+
+@torch.no_grad()
+def test_the_classifiers_on_bodies_are_written_out():
+    text = ids(1)[0]
+    network = CASES["bert_classifier"].network
+    second = (torch.arange(len(text)) > 4).long()
+    x = network.features(text[None], segments=second[None])[0]
+    expected = linear(torch.tanh(linear(x[0], network.pooler.dense)), network.head)
+    close(network(text[None], segments=second[None])[0], expected, **loosely)
+    network = CASES["gpt2_classifier"].network
+    x = network.body.features(text[None])[0]
+    close(network(text[None])[0], linear(x.mean(dim=0), network.head), **loosely)
+    assert torch.equal(
+        CASES["bert_encoder"](text[None]), CASES["bert_encoder"].network.features(text[None])
+    )
+
+
+def turns(x, theta=10_000.0):
+    """Each pair of features i, i + e/2 turned by place * theta^(-2i/e)."""
+    half, y = x.shape[1] // 2, x.clone()
+    for place in range(len(x)):
+        for i in range(half):
+            angle = place * theta ** (-2 * i / x.shape[1])
+            a, b = float(x[place, i]), float(x[place, i + half])
+            y[place, i] = a * math.cos(angle) - b * math.sin(angle)
+            y[place, i + half] = b * math.cos(angle) + a * math.sin(angle)
+    return y
+
+
+def waves(length, dim):
+    found = torch.zeros(length, dim)
+    for place in range(length):
+        for i in range(0, dim, 2):
+            angle = place / 10_000 ** (i / dim)
+            found[place, i], found[place, i + 1] = math.sin(angle), math.cos(angle)
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("decoder")])
+@torch.no_grad()
+def test_the_decoder_is_written_out(name):
+    network, text = CASES[name].network, ids(1)[0]
+    config, t = network.config, len(text)
+    x = network.token.weight[text]
+    if config.position == "learned":
+        x = x + network.position.weight[:t]
+    if config.position == "sinusoidal":
+        x = x + 0.03 * waves(t, config.dim)
+    far = torch.arange(t)[:, None] - torch.arange(t)
+    bias = [-(2.0 ** (-2 * (h + 1))) * far for h in range(4)] if config.position == "alibi" else 0.0
+    turned = turns if config.position == "rotary" else None
+    for i, block in enumerate(network.blocks):
+        y = norm(x, block.attention_norm)
+        if config.score == "plain":
+            y = (y @ y.T).masked_fill(~lower(t), -math.inf).softmax(dim=-1) @ y
+        elif config.score == "additive":
+            vectors = iter(block.attention.score.v)
+            score = lambda q, k, v=vectors: (torch.tanh(q[:, None] + k) @ next(v))[..., 0]
+            y = attend(y, block.attention, 4, None, lower(t), False, score, turned, bias)
+        else:
+            y = attend(
+                y, block.attention, 4, None, lower(t), config.score == "scaled", None, turned, bias
+            )
+        x = x + y
+        x = x + feed(norm(x, block.feedforward_norm), block.feedforward, F.gelu)
+        assert block.feedforward.up.out_features == 4 * config.dim, i
+    close(network(text[None])[0], norm(x, network.norm) @ network.token.weight.T, **loosely)
+
+
+@torch.no_grad()
+def test_llama_is_written_out():
+    network, text = CASES["llama"].network, ids(1)[0]
+    x, t = network.token.weight[text], len(text)
+
+    def rms(x, layer):
+        return x / ((x**2).mean(dim=-1, keepdim=True) + 1e-5).sqrt() * layer.weight
+
+    for block in network.blocks:
+        y, layer = rms(x, block.attention_norm), copy.deepcopy(block.attention)
+        for part in (layer.key, layer.value):  # two heads serve two queries each
+            heads = part.weight.reshape(2, 8, 32)
+            part.weight = nn.Parameter(heads[[0, 0, 1, 1]].reshape(32, 32))
+            assert part.bias is None
+        x = x + attend(y, layer, 4, mask=lower(t), turned=turns)
+        y = rms(x, block.feedforward_norm)
+        inner = F.silu(linear(y, block.feedforward.gate)) * linear(y, block.feedforward.up)
+        x = x + linear(inner, block.feedforward.down)
+    x = rms(x, network.norm)
+    close(network(text[None])[0], x @ network.head.weight.T, **loosely)
+    tied = CASES["wide llama"].network
+    assert tied.head is None
+    close(tied(text[None]), tied.features(text[None]) @ tied.token.weight.T, **loosely)
+
+
+def lstm(x, layer, state=None):
+    """One text, t d, through a cell of torch's LSTM."""
+    d = x.shape[1]
+    h, c = state or (torch.zeros(d), torch.zeros(d))
+    found = []
+    for one in x:
+        gates = layer.weight_ih_l0 @ one + layer.bias_ih_l0 + layer.weight_hh_l0 @ h
+        i, f, g, o = (gates + layer.bias_hh_l0).split(d)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        found.append(h)
+    return torch.stack(found), (h, c)
+
+
+@torch.no_grad()
+def test_the_recurrent_networks_are_written_out():
+    network, text = CASES["recurrent: lstm"].network, ids(1)[0]
+    x = network.token.weight[text]
+    for layer in network.layers:
+        x, _ = lstm(x, layer.cell)
+    close(network(text[None])[0], linear(x, network.offset) @ network.token.weight.T, **loosely)
+    network = CASES["recurrent_classifier"].network
+    x = network.token.weight[text]
+    for forth, back in zip(network.forth, network.back, strict=True):
+        ahead, behind = lstm(x, forth.cell)[0], lstm(x.flip(0), back.cell)[0].flip(0)
+        x = ahead + behind
+    close(network(text[None])[0], linear(x.mean(dim=0), network.head), **loosely)
+
+
+@pytest.mark.parametrize("attention", ["none", "dot", "additive"])
+@torch.no_grad()
+def test_the_recurrent_translator_is_written_out(attention):
+    network = CASES[f"recurrent_translator: {attention}"].network
+    text, given = ids(1)[0], source(1)[0]
+    read, states = network.token.weight[given], []
+    for layer in network.encoder:
+        read, state = lstm(read, layer.cell)
+        states.append(state)
+    close(network.features(given[None])[0], read, **loosely)
+    x = network.token.weight[text]
+    for layer, state in zip(network.decoder, states, strict=True):
+        x, _ = lstm(x, layer.cell, state)
+    if attention != "none":
+        score = None
+        if attention == "additive":
+            score = lambda q, k: (torch.tanh(q[:, None] + k) @ network.cross.score.v[0])[..., 0]
+        found = attend(x, network.cross, 1, read=read, scale=False, score=score)
+        x = torch.cat((x, found), dim=1)
+    x = torch.tanh(linear(x, network.together))
+    close(network(text[None], given[None])[0], x @ network.token.weight.T, **loosely)
+
+
+@pytest.mark.parametrize("name", ["convolutional", "convolutional_classifier"])
+@torch.no_grad()
+def test_the_convolutional_networks_are_written_out(name):
+    network, text = CASES[name].network, ids(1)[0]
+    x, t = network.token.weight[text], len(text)
+    for depth, layer in enumerate(network.layers):
+        y, step = norm(x, layer.norm), 2**depth
+        added = []
+        for place in range(t):
+            total = layer.window.bias.clone()
+            for tap in range(3):
+                at = (
+                    place + (tap - 2) * step
+                    if name == "convolutional"
+                    else place + (tap - 1) * step
+                )
+                if 0 <= at < t:
+                    total = total + layer.window.weight[:, :, tap] @ y[at]
+            a, b = total.chunk(2)
+            added.append(a * b.sigmoid())
+        x = x + torch.stack(added)
+    x = norm(x, network.norm)
+    if name == "convolutional":
+        close(network(text[None])[0], x @ network.token.weight.T, **loosely)
+    else:
+        close(network(text[None])[0], linear(x.mean(dim=0), network.head), **loosely)
+
+
+# --- how networks start, and what they drop -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "std"),
+    [("gpt2", 0.02), ("bert", 0.02), ("generator", 0.02), ("classifier", 0.02), ("llama", 0.02),
+     ("decoder", 0.02), ("convolutional", 0.02), ("recurrent", 1 / 8),
+     ("recurrent_translator", 1 / 8), ("translator", 1 / 8)],
+)  # fmt: skip
+def test_embeddings_start_as_large_as_they_should(name, std):
+    kind = MODELS[name]
+    known = kind.Config.__dataclass_fields__
+    sizes = {"vocab": 500, "dim": 64, "depth": 1, "heads": 2, "context": 8, "hidden": 8}
+    network = kind(kind.Config(**{n: v for n, v in sizes.items() if n in known}))
+    token = network.get_submodule(network.embeddings[0]).weight.detach()
+    assert float(token.std()) == pytest.approx(std, rel=0.05)
+    for module in network.modules():
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            assert not module.bias.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [
+        ("gpt2", {"blocks.0": True}),
+        ("bert", {"body.blocks.0": True, "head": False}),
+        ("llama", {"blocks.0": True}),
+        ("generator", {"blocks.0": False}),
+        ("classifier", {"blocks.0": False, "head": False}),
+        ("translator", {"encoder.0": True, "decoder.0": True}),
+        ("recurrent: lstm", {"layers.0": True, "layers.1": True, "offset": True}),
+        ("recurrent_classifier", {"forth.0": True, "back.0": True, "forth.1": True, "head": False}),
+        ("recurrent_translator: none",
+         {"encoder.0": True, "encoder.1": True, "decoder.0": True, "decoder.1": True,
+          "together": True}),
+        ("convolutional", {"layers.0": False, "layers.0.window": False}),
+    ],
+)  # fmt: skip
+def test_half_of_what_reaches_a_part_is_dropped_or_nothing(name, places):
+    case = CASES[name]
+    kind = MODELS[case.name]
+    network = kind(kind.Config(**{**case.settings, "dropout": 0.5})).train()
+    shares, text = {}, ids(4)
+
+    def watch(place):
+        def look(_, inputs):
+            shares[place] = float((inputs[0] == 0).float().mean())
+
+        return look
+
+    for place in places:
+        network.get_submodule(place).register_forward_pre_hook(watch(place))
+    network(text, **({"source": source(4)} if case.has(Trait.SEQ2SEQ) else {}))
+    for place, dropped in places.items():
+        if place in shares:
+            assert (0.4 < shares[place] < 0.6) if dropped else shares[place] < 0.2, place
+
+
+@torch.no_grad()
+def test_what_is_dropped_is_made_up_for():
+    found = drop(torch.ones(100_000), 0.2)
+    assert found.unique().tolist() == pytest.approx([0.0, 1.25])
+    assert float((found == 0).float().mean()) == pytest.approx(0.2, abs=0.01)
+    assert drop(torch.ones(7, 3), 0.5).shape == (7, 3)
+    rows = drop(torch.ones(1000, 8), 0.5)  # each by its own chance
+    assert 0.4 < float((rows[:, 0] == rows[:, 1]).float().mean()) < 0.6
+
+
+# --- LoRA -----------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_an_adapter_adds_twice_its_product():
+    layer = LoRA(nn.Linear(6, 4), rank=3)
+    assert (layer.down.shape, layer.up.shape) == ((3, 6), (4, 3))
+    x = torch.randn(5, 6)
+    assert torch.equal(layer(x), layer.linear(x))  # at first it adds nothing
+    assert layer.down.abs().sum() > 0
+    layer.up.copy_(torch.randn(4, 3))
+    weight = layer.linear.weight + 2 * layer.up @ layer.down
+    expected = x @ weight.T + layer.linear.bias
+    close(layer(x), expected)
+    close(layer.merged()(x), expected)
+
+
+def test_only_linear_layers_inside_the_stacks_get_an_adapter():
+    network = copy.deepcopy(CASES["bert"].network)
+    add_lora(network, network.stacks, 2)
+    names = {name for name, p in network.named_parameters() if p.requires_grad}
+    parts = ("attention.query", "attention.key", "attention.value", "attention.out",
+             "feedforward.up", "feedforward.down")  # fmt: skip
+    assert names == {
+        f"body.blocks.{i}.{part}.{side}" for i in range(2) for part in parts
+        for side in ("up", "down")
+    }  # fmt: skip
+    merge_lora(network)
+    assert all(p.requires_grad for p in network.parameters())
+    assert not any(isinstance(module, LoRA) for module in network.modules())
+    text = ids()
+    assert torch.equal(network(text), CASES["bert"].network(text))
+
+
+# --- caches and layouts ---------------------------------------------------------------------------
+
+
+def room(cache):
+    return cache.keys.shape[2]
+
+
+def test_a_cache_grows_by_doubling_up_to_its_capacity():
+    cache, found = LayerCache(300), []
+    for new in (3, 61, 1, 70, 100):
+        k = torch.randn(1, 2, new, 4)
+        cache.extend(k, k)
+        found.append((cache.length, room(cache)))
+    assert found == [(3, 64), (64, 64), (65, 130), (135, 270), (235, 270)]
+    cache.extend(torch.randn(1, 2, 40, 4), torch.randn(1, 2, 40, 4))
+    assert room(cache) == 300
+    small = LayerCache(10)
+    small.extend(torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 4))
+    assert room(small) == 10
+
+
+def test_keys_and_values_are_not_mixed_up():
+    cache = LayerCache(9)
+    k, v = torch.zeros(1, 1, 2, 3), torch.ones(1, 1, 2, 3)
+    cache.extend(k, v)
+    keys, values = cache.extend(k - 1, v + 1)
+    assert keys[0, 0, :, 0].tolist() == [0, 0, -1, -1]
+    assert values[0, 0, :, 0].tolist() == [1, 1, 2, 2]
+    with pytest.raises(ValueError, match="holds 1 texts; 2 were given"):
+        cache.extend(torch.zeros(2, 1, 1, 3), torch.zeros(2, 1, 1, 3))
+
+
+def test_a_failed_pass_is_forgotten_by_all_layers():
+    cache = Cache(2, 9)
+    k = torch.zeros(1, 1, 2, 3)
+    for layer in cache.layers:
+        layer.extend(k, k)
+    cache.layers[0].extend(k, k)  # and then the second layer fails
+    assert cache.length == 2
+    assert cache.start_pass(None, 1, 1) == (2, None)
+    assert cache.layers[0].length == 2
+
+
+def test_a_state_can_be_begun_chosen_from_and_gone_back_to():
+    carried = RecurrentState(5)
+    assert carried.state is None
+    carried.set_initial((torch.arange(3.0).reshape(1, 3, 1), torch.zeros(1, 3, 1)))
+    carried.advance(2, (torch.arange(3.0, 6.0).reshape(1, 3, 1), torch.ones(1, 3, 1)))
+    carried.select_rows(torch.tensor([2, 0]))
+    assert carried.state[0].flatten().tolist() == [5, 3]
+    carried.length = 0
+    assert carried.state[0].flatten().tolist() == [2, 0]
+    with pytest.raises(ValueError, match="holds 5 tokens; 6 do not fit"):
+        carried.advance(6, None)
+
+
+def test_places_are_counted_in_each_text():
+    assert SequenceLayout(2, 5).positions().tolist() == [3, 4]
+    assert SequenceLayout(2, 5).positions(4).tolist() == [1, 2, 3, 4]
+    keep = torch.tensor([[False, False, True, True], [True, True, True, False]])
+    assert SequenceLayout(4, 4, keep=keep).positions().tolist() == [[0, 0, 0, 1], [0, 1, 2, 2]]
+    assert SequenceLayout(1, 4, keep=keep).positions().tolist() == [[1], [2]]
+
+
+def test_a_mask_is_left_out_only_where_it_hides_nothing():
+    keep = torch.ones(1, 4, dtype=torch.bool)
+    assert SequenceLayout(4, 4).is_unmasked(full)
+    assert SequenceLayout(1, 4).is_unmasked(causal)
+    assert not SequenceLayout(2, 4).is_unmasked(causal)
+    assert not SequenceLayout(1, 4).is_unmasked(window(2))
+    assert not SequenceLayout(4, 4, keep=keep).is_unmasked(full)
+
+
+def test_a_window_counts_from_the_first_real_token():
+    keep = torch.tensor([[False, True, True, True]])
+    found = SequenceLayout(4, 4, keep=keep).mask_matrix(causal & window(2))[0, 0].int().tolist()
+    assert found[1:] == [[0, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+
+
+# --- small parts ----------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+def test_the_first_real_token_stands_for_a_text_and_padding_for_none():
+    x = torch.randn(2, 4, 3)
+    keep = torch.tensor([[False, False, True, True], [True, True, False, False]])
+    pooler = Pooler(3)
+    close(pooler(x, keep)[0], torch.tanh(linear(x[0, 2], pooler.dense)))
+    close(pooler(x, keep)[1], torch.tanh(linear(x[1, 0], pooler.dense)))
+    close(mean_pool(x, keep)[0], x[0, 2:].mean(dim=0))
+    assert mean_pool(x, torch.zeros(2, 4, dtype=torch.bool)).abs().sum() == 0
+
+
+@torch.no_grad()
+def test_norms_have_the_epsilon_of_their_papers():
+    tiny = torch.tensor([[1e-3, -1e-3]])
+    close(LayerNorm(2)(tiny), tiny / math.sqrt(1e-6 + 1e-5))
+    close(RMSNorm(2)(tiny), tiny / math.sqrt(1e-6 + 1e-6))
+    close(LayerNorm(2, eps=1e-12)(tiny), torch.tensor([[1.0, -1.0]]))
+
+
+def test_slopes_fall_from_head_to_head():
+    assert slopes(4) == [2**-2, 2**-4, 2**-6, 2**-8]
+    assert slopes(1) == [2**-8]
+    assert slopes(6) == pytest.approx([2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3])
+    assert slopes(8)[0] == 0.5
+
+
+def test_distance_dulls_both_sides_or_one_side_more():
+    q, layout = torch.zeros(1, 2, 3, 4), SequenceLayout(3, 3)
+    plain = Alibi(2).bias(q, layout)
+    far = torch.tensor([[0.0, 1, 2], [1, 0, 1], [2, 1, 0]])
+    close(plain, torch.stack((-far / 16, -far / 256)))
+    sided = Alibi(2, sided=True).bias(q, SequenceLayout(3, 3))
+    ahead = torch.tensor([[0.0, 8, 16], [1, 0, 8], [2, 1, 0]])  # the first head looks back
+    close(sided, torch.stack((-ahead / 16, -ahead.T / 256)))
+
+
+@torch.no_grad()
+def test_slow_waves_are_slowed_and_fast_ones_kept():
+    assert asdict(RopeScaling()) == {
+        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_context": 8192
+    }  # fmt: skip
+    scaling = RopeScaling(
+        factor=4.0, low_freq_factor=1.0, high_freq_factor=3.0, original_context=100
+    )
+    turns_of = torch.tensor([0.5, 1.0, 2.0, 3.0, 9.0])  # in the context it was trained with
+    rates = turns_of * 2 * math.pi / 100
+    close(scaling(rates) / rates, torch.tensor([0.25, 0.25, 0.625, 1.0, 1.0]))
+    with pytest.raises(GlassError, match="high must be above low"):
+        RopeScaling(low_freq_factor=4.0)
+
+
+@torch.no_grad()
+def test_waves_of_a_cached_text_go_on_where_it_ended():
+    q, k = torch.randn(1, 1, 1, 4), torch.randn(1, 1, 1, 4)
+    rotary = Rotary(4)
+    found, _ = rotary.rotate(q, k, SequenceLayout(1, 6))
+    row = torch.cat((torch.zeros(5, 4), q[0, 0]))
+    close(found[0, 0, 0], turns(row)[5])
+    with pytest.raises(GlassError, match="5 a head are not even"):
+        Rotary(5)
+
+
+def test_attention_has_the_shapes_that_were_asked_for():
+    layer = Attention(12, 4, kv_heads=2, head_dim=5, out_bias=False)
+    shapes = [tuple(p.weight.shape) for p in (layer.query, layer.key, layer.value, layer.out)]
+    assert shapes == [(20, 12), (10, 12), (10, 12), (12, 20)]
+    assert layer.out.bias is None
+    assert layer.key.bias is not None
+    assert layer.mask == full
+    assert Attention(12, 4).head_dim == 3
+
+
+def test_windows_begin_small_again_after_ten_layers():
+    layers = convolutions(2, 12, 3, causal=True, dropout=0.0)
+    far = [layer.window.dilation[0] for layer in layers]
+    assert far == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1, 2]
+    assert [layer.reach for layer in layers][:3] == [2, 4, 8]
+
+
+def test_activations_have_their_names():
+    x = torch.tensor([-1.0, 2.0])
+    normal = 0.5 * (1 + torch.erf(x / math.sqrt(2)))
+    close(ACTIVATIONS["gelu"](x), x * normal)
+    close(ACTIVATIONS["silu"](x), x / (1 + torch.exp(-x)))
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    close(ACTIVATIONS["gelu_tanh"](x), 0.5 * x * (1 + torch.tanh(inner)))
+    assert ACTIVATIONS["relu"](x).tolist() == [0, 2]
+
+
+def test_a_network_tells_its_sizes():
+    assert CASES["two vocabularies"].network.vocab == 50
+    kind = MODELS["translator"]
+    small = {"dim": 8, "depth": 1, "heads": 2, "hidden": 8}
+    assert kind(kind.Config(vocab=50, source_vocab=40, **small)).vocab == 40
+    assert CASES["gpt2"].network.context == 32
+    assert CASES["translator"].network.context is None
+    batch = {"ids": 1, "source": 2, "source_keep": 3, "targets": 4, "keep": 5, "segments": 6}
+    assert CASES["gpt2"].network.select_inputs(batch) == {"ids": 1, "keep": 5}
+    assert CASES["bert"].network.select_inputs(batch) == {"ids": 1, "keep": 5, "segments": 6}
+    reads = {"ids": 1, "source": 2, "source_keep": 3}
+    assert CASES["translator"].network.select_inputs(batch) == reads
+    assert CASES["phrase_table"].network.select_inputs(batch) == reads
+
+
+# --- models that count ----------------------------------------------------------------------------
+
+
+def test_of_many_kinds_of_token_a_chain_looks_less_far_back():
+    kind = MODELS["markov"]
+    orders = {vocab: kind(kind.Config(vocab=vocab)).counts.order for vocab in (50, 1000, 1001)}
+    assert orders == {50: 4, 1000: 4, 1001: 3}
+    assert kind(kind.Config(vocab=5000, order=6)).counts.order == 6
+
+
+@pytest.mark.parametrize("name", ["markov", "markov with skips", "markov with a mask"])
+def test_a_long_text_is_read_in_pieces_that_change_nothing(monkeypatch, name):
+    network, text = CASES[name].network, ids(2)
+    whole, probs = network(text), network.target_probs(text[0])
+    monkeypatch.setattr(markov, "AT_ONCE", 5 * VOCAB)
+    assert torch.equal(network(text), whole)
+    close(network.target_probs(text[0]), probs)
+    close(whole.exp().sum(dim=-1), torch.ones(2, text.shape[1]))
+
+
+def test_a_chain_is_learnt_within_texts_and_not_across_them():
+    kind = MODELS["markov"]
+    network = kind(kind.Config(vocab=4, order=1))
+    network.fit(torch.tensor([[0, 1, 2], [3, 0, -1]]))
+    # after 2 nothing came, after 0 came 1; after 3 came 0
+    found = network(torch.tensor([[0], [2], [3]])).exp()[:, 0]
+    nothing = torch.tensor([1 + 3 / 4, 1 + 3 / 4, 1 + 3 / 4, 3 / 4]) / 6
+    close(found[1], nothing)
+    close(found[0], (torch.tensor([0.0, 1, 0, 0]) + nothing) / 2)
+    close(found[2], (torch.tensor([1.0, 0, 0, 0]) + nothing) / 2)
+
+
+@torch.no_grad()
+def test_neighbours_are_asked_where_something_is_hidden():
+    network, text = CASES["neighbors"].network, ids(2)
+    asked = torch.rand(text.shape) < 0.3
+    asked[0, 0] = asked[1, -1] = True
+    targets = text[asked]
+    every = network(text).exp()[asked]
+    close(network.target_probs(text, asked, targets), every.gather(1, targets[:, None])[:, 0])
+    close(network.masked_logits(text, asked).tokens.exp(), every)
+
+
+def two_kinds(classes=2, **settings):
+    kind = MODELS["nb_svm"]
+    network = kind(kind.Config(vocab=9, classes=classes, **settings))
+    texts = [[1, 2, 3], [1, 2], [4, 5, 6], [4, 5], [7, 8], [7, 8, 1]][: 2 * classes]
+    flat = [i for text in texts for i in (*text, -1)][:-1]
+    network.fit(torch.tensor(flat), torch.arange(2 * classes) // 2)
+    return network
+
+
+@torch.no_grad()
+def test_two_classes_are_each_others_opposite():
+    network = two_kinds()
+    assert torch.equal(network.weight[:, 0], -network.weight[:, 1])
+    assert torch.equal(network.bias[:1], -network.bias[1:])
+    found = network(torch.tensor([[1, 2], [4, 5]]))
+    assert found.argmax(dim=1).tolist() == [0, 1]
+    assert len(network.phrases.keys[2]) == 0  # no phrase of three occurs twice
+    assert len(two_kinds(min_count=1).phrases.keys[2]) == 2
+    padded = network(torch.tensor([[1, 2, 4]]), keep=torch.tensor([[True, True, False]]))
+    close(padded, found[:1])
+
+
+def test_many_classes_are_learnt_a_few_at_a_time(monkeypatch):
+    whole = two_kinds(classes=3)
+    monkeypatch.setattr(nb_svm, "AT_ONCE", 1)
+    few = two_kinds(classes=3)
+    close(few.weight, whole.weight, atol=1e-3, rtol=1e-2)
+    assert few(torch.tensor([[7, 8]])).argmax() == 2
+
+
+def table_of(*pairs, **settings):
+    kind = MODELS["phrase_table"]
+    network = kind(kind.Config(vocab=30, eos=29, **settings))
+    joined = [[i for pair in pairs for i in (*pair[side], -1)][:-1] for side in (0, 1)]
+    network.fit(*map(torch.tensor, joined))
+    return network
+
+
+@torch.no_grad()
+def test_a_word_becomes_what_it_became_most_often():
+    pairs = [([1], [11]), ([1], [12]), ([1], [12]), ([2], [13])]
+    network = table_of(*pairs)
+    assert network.translate(torch.tensor([[1, 2]])).tolist() == [[12, 13, 29]]
+    keep = torch.tensor([[True, False], [True, True]])
+    found = network.translate(torch.tensor([[1, 2], [2, 1]]), keep)
+    assert found.tolist() == [[12, 29, 29], [13, 12, 29]]
+    probs = network(torch.tensor([[0, 12, 13]]), torch.tensor([[1, 2]])).exp()[0]
+    assert probs.argmax(dim=1).tolist() == [12, 13, 29]
+    assert float(probs[0, 12]) == pytest.approx(0.95 + 0.05 / 30)
+    assert float(probs[0, 3]) == pytest.approx(0.05 / 30)
+    assert network.translate(torch.tensor([[5, 12]])).tolist() == [[12, 29]]  # names stay
+
+
+@torch.no_grad()
+def test_phrases_are_no_longer_than_they_may_be():
+    pairs = [([1, 2, 3], [11, 12, 13])] * 3
+    for words in (1, 2, 3):
+        network = table_of(*pairs, max_source_words=words, max_target_words=2)
+        assert [len(keys) > 0 for keys in network.known.keys] == [n < 2 for n in range(words)]
+        assert all(table.shape[1] == 2 for table in network.become if len(table))
+        assert network.translate(torch.tensor([[1, 2, 3]])).tolist() == [[11, 12, 13, 29]]

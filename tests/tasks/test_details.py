@@ -1,0 +1,866 @@
+"""Exact values of the small parts of tasks: batches, marks, metrics, previews, defaults."""
+
+import json
+import math
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cases import CASES
+from glassformer import MODELS, GlassError
+from glassformer.core.reporter import NullReporter
+from glassformer.data.files import BadRowPolicy
+from glassformer.data.request import DataRequest
+from glassformer.data.store import Store, StoreWriter
+from glassformer.models.network import Network, Trait
+from glassformer.tasks import TASKS, check, find_task
+from glassformer.tasks.check import RecordingReporter
+from glassformer.tasks.classify import (
+    ClassifyCodec,
+    LabelOfText,
+    collate,
+    encode_pair,
+    macro_f1,
+    separator,
+)
+from glassformer.tasks.fill_mask import FillMaskCodec, MaskedTokens, Masker
+from glassformer.tasks.generate import GenerateCodec, text_metrics
+from glassformer.tasks.task import Artifacts, Metric, Scores
+from glassformer.tasks.translate import TranslateCodec, bleu
+from glassformer.text.plain import Bytes, Characters, Words
+from glassformer.text.subword import WordPiece
+
+
+def opened(name, request, folder, reporter=None):
+    folder.mkdir(exist_ok=True)
+    spec = TASKS[name]
+    return spec.open(spec.prepare(request, folder, reporter or NullReporter()), folder)
+
+
+def book(tmp_path, text="the cat sat on the mat and the dog sat on the log. " * 60):
+    file = tmp_path / "book.txt"
+    file.write_text(text)
+    return file
+
+
+def table(tmp_path, rows, head="text,label"):
+    file = tmp_path / "rows.csv"
+    file.write_text("\n".join([head, *rows]))
+    return file
+
+
+def labelled(tmp_path, count=60, **more):
+    rows = [f"word {'very ' * (i % 5)}{i},{'ab'[i % 2]}" for i in range(count)]
+    return opened(
+        "classify", DataRequest(files=(table(tmp_path, rows),), **more), tmp_path / "cache"
+    )
+
+
+def paired(tmp_path, count=60, **more):
+    file = tmp_path / "pairs.tsv"
+    file.write_text("\n".join(f"{'a ' * (i % 5)}{i}\t{'x ' * (i % 3)}{i} y" for i in range(count)))
+    request = DataRequest(files=(file,), tokenizer="characters", **more)
+    return opened("translate", request, tmp_path / "cache")
+
+
+class Uniform(Network):
+    """Finds every token equally likely."""
+
+    def __init__(self, vocab, context=None):
+        super().__init__(SimpleNamespace(vocab=vocab, context=context))
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, ids):
+        return torch.zeros(*ids.shape, self.config.vocab)
+
+
+class Noted(Network):
+    """A model that is fitted, and remembers on what."""
+
+    traits = frozenset({Trait.FITTED})
+
+    def __init__(self):
+        super().__init__(SimpleNamespace(vocab=9))
+
+    def fit(self, *data):
+        self.data = data
+
+
+# --- what suits a task ----------------------------------------------------------------------------
+
+
+def test_each_task_has_the_settings_that_suit_it():
+    expected = {
+        "generate": ("gpt2", "bits_per_byte", "markov", 20_000, 400_000, False, "tokens",
+                     {"batch_size": 16, "lr": 1.5e-3},
+                     {"context": 128, "dim": 192, "depth": 4, "heads": 6, "dropout": 0.0}),
+        "fill-mask": ("bert", "loss", "neighbors", 20_000, 400_000, False, "masks",
+                      {"batch_size": 16, "lr": 1e-3},
+                      {"context": 128, "dim": 192, "depth": 4, "heads": 6, "dropout": 0.0,
+                       "position": "alibi"}),
+        "classify": ("classifier", "accuracy", "nb_svm", 1000, None, True, "texts",
+                     {"batch_tokens": 8192, "lr": 1.5e-3, "weight_decay": 0.05},
+                     {"context": 512, "dim": 64, "depth": 1, "heads": 2, "dropout": 0.3}),
+        "translate": ("translator", "chrf", "phrase_table", 64, None, True, "tokens",
+                      {"batch_tokens": 2048, "lr": 1e-3, "beta2": 0.98, "weight_decay": 0.01,
+                       "warmup": 0.1},
+                      {"dim": 192, "depth": 2, "heads": 4, "hidden": 768, "dropout": 0.1}),
+    }  # fmt: skip
+    for name, spec in TASKS.items():
+        found = (spec.models[0], spec.metric.name, spec.baseline_model, spec.eval_limit,
+                 spec.final_eval_limit, spec.is_table, spec.unit, dict(spec.train_settings),
+                 dict(spec.model_settings))  # fmt: skip
+        assert found == expected[name], name
+        assert spec.name == name
+        assert all(model in MODELS for model in spec.models)
+    becomes = {"gpt2": "gpt2_classifier", "bert": "bert_classifier"}
+    assert TASKS["classify"].task_variants == becomes | {"bert_encoder": "bert_classifier"}
+    assert TASKS["fill-mask"].task_variants == {"bert_encoder": "bert"}
+
+
+def test_a_task_that_there_is_not_is_named():
+    assert find_task("translate") is TASKS["translate"]
+    with pytest.raises(GlassError, match="no task 'clasify'; did you mean 'classify'"):
+        find_task("clasify")
+
+
+def test_metrics_know_their_direction_and_their_name():
+    assert Metric("bits_per_byte").label == "bits per byte"
+    assert Metric("loss").is_better(1.0, 2.0)
+    assert not Metric("loss").is_better(2.0, 2.0)
+    assert Metric("f1", higher_is_better=True).is_better(2.0, 1.0)
+    assert not Metric("f1", higher_is_better=True).is_better(1.0, 1.0)
+
+
+def test_scores_add_up_by_name_and_rows_stay_in_order():
+    total = Scores({"a": 1}, [{"n": 1}])
+    total.add(Scores({"a": 2, "b": np.array([1, 2])}, [{"n": 2}]))
+    total.add(Scores({"b": np.array([3, 4])}, [{"n": 3}]))
+    assert total.sums["a"] == 3
+    assert total.sums["b"].tolist() == [4, 6]
+    assert [row["n"] for row in total.rows] == [1, 2, 3]
+
+
+# --- running text ---------------------------------------------------------------------------------
+
+
+def test_every_token_is_judged_once_in_windows_of_the_context(tmp_path):
+    task = opened("generate", DataRequest(files=(book(tmp_path),)), tmp_path / "cache")
+    valid = task.dataset.valid
+    text = valid.read(0, valid.size).tolist()
+    network = Uniform(30, context=6)
+    for limit in (None, 47):
+        first, *rest = task.dataset.eval_batches(network, limit)
+        size = len(text) if limit is None else limit + 1
+        assert first["unpredicted"].tolist() == text[:1]
+        ids = [i for batch in rest for i in batch["ids"].flatten().tolist()]
+        targets = [i for batch in rest for i in batch["targets"].flatten().tolist()]
+        assert ids == text[: size - 1]
+        assert targets == text[1:size]
+        lengths = [len(row) for batch in rest for row in batch["ids"]]
+        assert lengths[:-1] == [6] * (len(lengths) - 1)
+        assert lengths[-1] == (size - 1) % 6 or 6
+    (_, only) = task.dataset.eval_batches(network, 47, context=50)
+    assert only["ids"].shape == (1, 47)
+
+
+def test_several_windows_are_judged_at_once(tmp_path):
+    text = book(tmp_path, "abcdefgh" * 5000)
+    task = opened("generate", DataRequest(files=(text,)), tmp_path / "cache")
+    batches = list(task.dataset.eval_batches(Uniform(30, context=500)))
+    assert [tuple(batch["ids"].shape) for batch in batches[1:3]] == [(4, 500), (3, 500)]
+    batches = list(task.dataset.eval_batches(Uniform(30, context=3000)))
+    assert tuple(batches[1]["ids"].shape) == (1, 3000)
+    batches = list(task.dataset.eval_batches(Uniform(30)))  # it could read any number
+    assert tuple(batches[1]["ids"].shape) == (2, 1024)
+
+
+def test_a_guess_among_all_costs_the_logarithm_of_their_number(tmp_path):
+    task = opened("generate", DataRequest(files=(book(tmp_path),)), tmp_path / "cache")
+    network = Uniform(32, context=6)
+    for limit, tokens in ((None, task.dataset.valid.size), (10, 11)):
+        found, _ = task.evaluate(network, limit)
+        assert found["loss"] == pytest.approx(math.log(32), rel=1e-5)
+        assert found["bits_per_byte"] == pytest.approx(5.0, rel=1e-5)  # a byte is a token here
+        assert (found["tokens"], found["bytes"]) == (tokens, tokens)
+
+
+def test_bits_are_counted_for_each_byte_and_not_each_character(tmp_path):
+    text = book(tmp_path, "äöüß" * 1000)
+    task = opened("generate", DataRequest(files=(text,)), tmp_path / "cache")
+    found, _ = task.evaluate(Uniform(32, context=6), 99)
+    assert (found["tokens"], found["bytes"]) == (100, 200)
+    assert found["bits_per_byte"] == pytest.approx(2.5, rel=1e-5)
+
+
+def test_the_figures_of_a_text_are_their_formulas():
+    found = text_metrics(nats=8 * math.log(2), tokens=4, size=2.0)
+    assert found["loss"] == pytest.approx(2 * math.log(2))
+    assert found["perplexity"] == pytest.approx(4.0)
+    assert found["bits_per_byte"] == pytest.approx(4.0)
+    assert text_metrics(1e6, 1, 1.0)["perplexity"] == pytest.approx(math.exp(50))
+    assert text_metrics(0.0, 0, 0.0)["loss"] == 0
+
+
+def test_an_epoch_reads_as_many_tokens_as_there_are(tmp_path):
+    for name, vocab in (("generate", None), ("fill-mask", 60)):
+        task = opened(name, DataRequest(files=(book(tmp_path),), vocab=vocab), tmp_path / name)
+        size = task.dataset.train.size
+        assert task.dataset.predictions == task.dataset.size == size
+        assert task.dataset.eval_size == task.dataset.valid.size
+        assert task.dataset.train_batches(4, 16, 0).per_epoch == size // 64
+        assert task.dataset.train_batches(4000, 16, 0).per_epoch == 1
+        assert task.dataset.train_batches(4, 16, 0).truncated == 0
+        assert task.dataset.train_batches(3, 16, 0).at(1)["ids"].shape == (3, 16)
+        assert task.dataset.sizes() == {"vocab": task.artifacts.tokenizer.vocab}
+
+
+def test_a_network_that_reads_any_number_learns_from_long_windows(tmp_path):
+    task = opened("generate", DataRequest(files=(book(tmp_path),)), tmp_path / "g")
+    assert task.dataset.train_batches(1, None, 0).at(0)["ids"].shape == (1, 1024)
+    file = book(tmp_path, "the cat sat on a mat and ran. " * 400)
+    task = opened("fill-mask", DataRequest(files=(file,), vocab=60), tmp_path / "f")
+    assert task.dataset.train_batches(2, None, 0).at(0)["ids"].shape == (2, 128)
+
+
+def test_a_share_of_a_text_is_its_beginning(tmp_path):
+    task = opened("generate", DataRequest(files=(book(tmp_path),)), tmp_path / "cache")
+    network, size = Noted(), task.dataset.train.size
+    assert task.dataset.fit(network, 0.25) == 0.25
+    (ids,) = network.data
+    assert ids.tolist() == [task.dataset.train.read(0, round(size / 4)).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("the cat sat. " * 200, "characters"), ("".join(map(chr, range(0x4E00, 0x4F40))) * 20, "bpe")],
+)
+def test_a_large_alphabet_is_read_in_pieces(tmp_path, text, kind):
+    task = opened("generate", DataRequest(files=(book(tmp_path, text),)), tmp_path / "cache")
+    assert task.artifacts.tokenizer.kind == kind
+
+
+def test_an_alphabet_of_256_signs_is_read_by_characters(tmp_path):
+    text = "".join(map(chr, range(0x4E00, 0x4E00 + 256))) * 20
+    task = opened("generate", DataRequest(files=(book(tmp_path, text),)), tmp_path / "cache")
+    assert task.artifacts.tokenizer.vocab == 257  # and what is unknown
+    assert isinstance(task.artifacts.tokenizer, Characters)
+
+
+def test_other_files_validate_all_of_a_text_that_trains(tmp_path):
+    other = tmp_path / "other.txt"
+    other.write_text("a cat and a dog sat. " * 10)
+    reporter = RecordingReporter()
+    request = DataRequest(files=(book(tmp_path),), valid=(other,))
+    task = opened("generate", request, tmp_path / "cache", reporter)
+    decode = task.artifacts.tokenizer.decode
+    sides = [decode(s.read(0, s.size).tolist()) for s in (task.dataset.train, task.dataset.valid)]
+    assert sides == [(tmp_path / "book.txt").read_text(), other.read_text()]
+    assert task.artifacts.metadata["valid_bytes"] == 210
+    assert reporter.lines[-1].endswith("210 (from other files) to validate on")
+
+
+def test_how_much_is_kept_is_told(tmp_path):
+    reporter = RecordingReporter()
+    request = DataRequest(files=(book(tmp_path, "abcd" * 250),), valid_fraction=0.2)
+    opened("generate", request, tmp_path / "cache", reporter)
+    assert reporter.lines == [
+        "1,000 bytes of text",
+        "5 kinds of token; 800 tokens to learn from, 200 (the last 20%) to validate on",
+    ]
+
+
+def test_lines_are_looked_at_with_the_part_they_are_for(tmp_path):
+    file = book(tmp_path, "one\n" * 10)
+    spec = TASKS["generate"]
+    request = DataRequest(files=(file,), valid_fraction=0.3)
+    found = list(spec.examples(request, BadRowPolicy(), NullReporter()))
+    assert [example.part for example in found] == ["train"] * 7 + ["valid"] * 3
+    assert {example.texts for example in found} == {("one\n",)}
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def test_a_prompt_stands_behind_the_token_that_is_expected_first():
+    words = Characters.train(["ab\n"])
+    codec = GenerateCodec(Artifacts(tokenizer=words))
+    assert codec.encode(["ab"])["ids"].tolist() == [words.encode("ab")]
+    assert codec.encode([""])["ids"].tolist() == [words.encode("\n")]
+    words.prefix = [2]
+    assert codec.encode(["ab"])["ids"].tolist() == [[2, *words.encode("ab")]]
+    assert codec.encode([""])["ids"].tolist() == [[2]]
+    blank = Words.train(["a b"])  # which has no line ends
+    assert GenerateCodec(Artifacts(tokenizer=blank)).encode([""])["ids"].tolist() == [[0]]
+
+
+def test_a_text_ends_at_marks_of_its_tokenizer_or_of_its_model():
+    words = Words.train(["a b"], special_tokens=("<unk>", "</s>", "<s>", "<sep>"))
+    assert GenerateCodec(Artifacts(tokenizer=words)).eos == {1, 2}
+    assert GenerateCodec(Artifacts({"eos": [4]}, words)).eos == {4}
+    assert GenerateCodec(Artifacts({"eos": []}, words)).eos == {1, 2}
+
+
+def test_a_preview_goes_on_from_the_text_in_the_same_way_each_time(tmp_path):
+    task = opened("generate", DataRequest(files=(book(tmp_path),)), tmp_path / "cache")
+    vocab = task.artifacts.tokenizer.vocab
+    kind = MODELS["gpt2"]
+    network = kind(kind.Config(vocab=vocab, context=16, dim=8, depth=1, heads=1)).eval()
+    found = task.preview(network)
+    torch.rand(3)
+    assert task.preview(network) == found
+    decode = task.artifacts.tokenizer.decode
+    assert found.startswith(decode(task.dataset.valid.read(0, 8).tolist()))
+    assert len(found.replace("<unk>", "?")) == 8 + 80
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+
+def test_batches_are_cut_to_the_context_and_texts_that_lose_something_counted(tmp_path):
+    rows = [f"{'word ' * (9 if i % 3 == 0 else 2)}{i},{'ab'[i % 2]}" for i in range(90)]
+    task = opened("classify", DataRequest(files=(table(tmp_path, rows),)), tmp_path / "cache")
+    lengths = task.dataset.texts["train"].lengths
+    batches = task.dataset.train_batches(40, 5, 0)
+    assert batches.truncated == int((lengths > 5).sum()) > 5
+    found = [batches.at(step) for step in range(batches.per_epoch)]
+    assert max(batch["ids"].shape[1] for batch in found) == 5
+    assert sum(len(batch["targets"]) for batch in found) == len(lengths)
+    whole = task.dataset.train_batches(40, None, 0)
+    assert whole.truncated == 0
+    longest = max(whole.at(step)["ids"].shape[1] for step in range(whole.per_epoch))
+    assert longest == 10
+    assert task.dataset.train_batches(40, 10, 0).truncated == 0  # as long as the context
+
+
+def test_every_text_to_validate_on_is_judged_once_with_its_own_label(tmp_path):
+    task = labelled(tmp_path, 300)
+    data = task.dataset
+    right = {
+        tuple(data.texts["valid"][i]): int(data.targets["valid"][i]) for i in range(data.eval_size)
+    }
+    network = Uniform(9, context=100)
+    found = Counter()
+    for batch in data.eval_batches(network, context=2):  # which is only for running text
+        for row, keep, target in zip(batch["ids"], batch["keep"], batch["targets"], strict=True):
+            text = tuple(row[keep].tolist())
+            assert right[text] == int(target)
+            found[text] += 1
+    assert found == Counter(right.keys())
+    some = [len(batch["targets"]) for batch in data.eval_batches(network, 7)]
+    assert sum(some) == 7
+    assert data.preview_batch(100)["ids"].shape[0] == 3
+    assert data.sizes() == {"vocab": task.artifacts.tokenizer.vocab, "classes": 2}
+    assert data.predictions == len(data.texts["train"]) == 300 - data.eval_size
+
+
+def test_a_share_of_the_texts_is_fitted_with_their_own_labels(tmp_path):
+    task = labelled(tmp_path, 100)
+    network, data = Noted(), task.dataset
+    share = data.fit(network, 0.5)
+    ids, labels = network.data
+    rows = [[int(i) for i in row.split()] for row in " ".join(map(str, ids.tolist())).split("-1")]
+    assert share == len(rows) / len(data.texts["train"]) == pytest.approx(0.5, abs=0.02)
+    right = {
+        tuple(data.texts["train"][i]): int(data.targets["train"][i])
+        for i in range(data.predictions)
+    }
+    assert [right[tuple(row)] for row in rows] == labels.tolist()
+    assert data.fit(network, 0.0) == 1 / data.predictions
+
+
+def test_an_empty_text_is_one_unknown_token():
+    words = Words.train(["a b"], special_tokens=("<unk>", "<sep>"))
+    batch = ClassifyCodec(Artifacts({"labels": ["x", "y"]}, words)).encode(["", "a b"])
+    assert batch["ids"].tolist() == [[0, 0], words.encode("a b")]
+    assert batch["keep"].tolist() == [[True, False], [True, True]]
+    assert "segments" not in batch
+
+
+def test_segments_are_0_up_to_the_first_mark_and_1_behind_it():
+    pieces = WordPiece.train(["a b c"] * 3, vocab=30)
+    first, last = pieces.special_tokens["[CLS]"], pieces.special_tokens["[SEP]"]
+    rows = [np.array([first, 9, last, 8, last, 7, last]), np.array([first, 9, last])]
+    batch = collate(pieces, rows, None)
+    assert batch["segments"].tolist() == [[0, 0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1]]
+    assert collate(pieces, rows, 5)["ids"].shape == (2, 5)
+
+
+def test_a_mark_between_texts_is_that_which_the_tokenizer_has():
+    assert separator(Words.train(["a"], special_tokens=("<unk>", "<sep>"))) == 1
+    assert separator(Bytes(("<|endoftext|>",))) == 256
+    assert separator(Bytes(("<|endoftext|>", "<sep>", "[SEP]"))) == 258
+    assert separator(Bytes()) == -1
+    with pytest.raises(GlassError, match="no mark to put between two texts"):
+        encode_pair(Bytes(), ("a", "b"))
+    assert encode_pair(Bytes(), ("a",)) == [97]
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "marks", "vocab"),
+    [
+        ({}, "words", ["<unk>", "<sep>"], 7),
+        ({"vocab": 5}, "words", ["<unk>", "<sep>"], 5),
+        ({"tokenizer": "characters", "vocab": 4}, "characters", ["<unk>", "<sep>"], 8),
+        ({"tokenizer": "bytes"}, "bytes", ["<sep>"], 257),
+        ({"model": "bert_classifier"}, "wordpiece",
+         ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], None),
+        ({"model": "bert_classifier", "tokenizer": "words"}, "words",
+         ["<unk>", "[CLS]", "[SEP]"], 8),
+    ],
+)  # fmt: skip
+def test_a_tokenizer_has_the_marks_that_its_model_needs(tmp_path, options, kind, marks, vocab):
+    rows = [f"{'aa bb' if i % 2 else 'cc dd'},{'xy'[i % 2]}" for i in range(4)]
+    rows += [f"{'ee' if i % 2 else 'aa dd'},{'xy'[i % 2]}" for i in range(30)]
+    file = table(tmp_path, rows)
+    task = opened(
+        "classify", DataRequest(files=(file,), valid=(file,), **options), tmp_path / "cache"
+    )
+    tokenizer = task.artifacts.tokenizer
+    assert tokenizer.kind == kind
+    assert sorted(tokenizer.special_tokens) == sorted(marks)
+    if vocab:
+        assert tokenizer.vocab == vocab
+
+
+def test_labels_and_columns_are_remembered(tmp_path):
+    rows = [f"n{i % 7},{'pos ' if i % 3 else 'neg'},text {i}" for i in range(60)]
+    reporter = RecordingReporter()
+    request = DataRequest(files=(table(tmp_path, rows, "who,label,text"),), group="who")
+    task = opened("classify", request, tmp_path / "cache", reporter)
+    assert task.metadata == {
+        "name": "classify", "text": ["text"], "label": "label", "labels": ["neg", "pos"]
+    }  # fmt: skip
+    assert reporter.lines[0] == "text: text; label: label"
+    assert reporter.lines[1] == "2 labels (pos 40, neg 20)"
+
+
+def test_a_model_that_is_measured_keeps_the_order_of_its_labels(tmp_path):
+    task = labelled(tmp_path, labels=("b", "z", "a"))
+    assert task.artifacts.metadata["labels"] == ["b", "z", "a"]
+    data = task.dataset
+    numbers = [
+        int(task.artifacts.tokenizer.decode(data.texts["train"][i]).split()[-1]) for i in range(9)
+    ]
+    assert data.targets["train"][:9].tolist() == [0 if n % 2 else 2 for n in numbers]
+    with pytest.raises(GlassError, match="the model does not know the label 'b'"):
+        labelled(tmp_path, labels=("a", "z"))
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [("text 9, ", "the label is empty"), (" ,a", "the text is empty")],
+)
+def test_rows_without_text_or_label_are_bad(tmp_path, row, reason):
+    rows = [f"text {i},{'ab'[i % 2]}" for i in range(50)]
+    file = table(tmp_path, [*rows, row])
+    with pytest.raises(GlassError, match=rf"rows\.csv:52: {reason}"):
+        opened("classify", DataRequest(files=(file,)), tmp_path / "cache")
+    policy = BadRowPolicy(tmp_path / "skipped.jsonl")
+    task = opened("classify", DataRequest(files=(file,), on_bad_row=policy), tmp_path / "cache")
+    assert policy.reasons == {reason: 1}
+    assert sum(map(len, task.dataset.texts.values())) == 50
+
+
+def test_scores_of_labels_are_by_true_then_predicted():
+    objective = LabelOfText(Artifacts({"labels": ["x", "y", "z"]}))
+    logits = torch.tensor([[0.0, 5.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.0, 5.0]])
+
+    class Says(Uniform):
+        def forward(self):
+            return logits
+
+    scores = objective.scores(Says(9), {"targets": torch.tensor([0, 1, 2])})
+    assert scores.sums["confusion"].tolist() == [[0, 1, 0], [0, 1, 0], [0, 0, 1]]
+    found = objective.metrics(scores)
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert found["f1"] == pytest.approx((0 + 2 / 3 + 1) / 3)
+    assert found["examples"] == 3
+    assert found["loss"] == pytest.approx(float(scores.sums["nats"]) / 3)
+    assert macro_f1(np.array([[2, 0, 0], [1, 1, 0], [0, 0, 0]])) == pytest.approx(
+        (4 / 5 + 2 / 3) / 2
+    )
+
+
+def test_answers_are_sorted_and_named():
+    codec = ClassifyCodec(Artifacts({"labels": ["x", "y", "z"]}, Bytes()))
+    (found,) = codec.decode(torch.tensor([[0.2, 0.5, 0.3]]))
+    assert list(found) == ["y", "z", "x"]
+    assert found["y"] == pytest.approx(0.5)
+    nameless = ClassifyCodec(Artifacts({}, Bytes()))
+    assert list(nameless.decode(torch.tensor([[0.2, 0.8]]))[0]) == ["1", "0"]
+
+
+def test_a_preview_of_labels_shows_what_was_said_and_what_is_true():
+    codec = ClassifyCodec(Artifacts({"labels": ["no", "yes"]}, Bytes()))
+
+    class Says(Uniform):
+        def forward(self, ids, keep=None):
+            return torch.tensor([[0.25, 0.75]]).log()
+
+    batch = {"ids": torch.tensor([list(b"abcdefghijklmnop")]), "targets": torch.tensor([0])}
+    expected = f"{'yes (75%)':<24} is {'no':<16} abcdefghijkl ..."
+    assert codec.preview(Says(9), batch) == expected
+
+
+# --- masks ----------------------------------------------------------------------------------------
+
+
+def test_a_text_of_which_nothing_is_hidden_is_asked_for_its_first_token():
+    masker = Masker(first=1, last=2, mask=3, vocab=50)
+
+    class Never:
+        """Chances that hide nothing."""
+
+        def random(self, shape):
+            return np.full(shape, 0.95)
+
+        def integers(self, low, high, shape):
+            return np.full(shape, 40)
+
+    ids = torch.tensor([[1, 10, 11, 2, 12, 2]])
+    batch = masker.hide(ids, torch.zeros_like(ids), torch.ones(1), Never())
+    assert batch["targets"].tolist() == [[-100, 10, -100, -100, -100, -100]]
+    assert batch["ids"].tolist() == [[1, 40, 11, 2, 12, 2]]  # one of ten is any other token
+
+
+@pytest.mark.parametrize(
+    ("fate", "shown"), [(0.0, 3), (0.79, 3), (0.81, 10), (0.89, 10), (0.91, 40)]
+)
+def test_what_is_hidden_is_a_mask_or_itself_or_another(fate, shown):
+    masker = Masker(first=1, last=2, mask=3, vocab=50)
+    draws = iter([0.1, fate])
+
+    class Told:
+        def random(self, shape):
+            return np.full(shape, next(draws))
+
+        def integers(self, low, high, shape):
+            assert (low, high) == (0, 50)
+            return np.full(shape, 40)
+
+    ids = torch.tensor([[1, 10, 2, 10, 2]])
+    batch = masker.hide(ids, torch.zeros_like(ids), torch.ones(1), Told())
+    assert batch["ids"].tolist() == [[1, shown, 2, shown, 2]]
+    assert batch["targets"].tolist() == [[-100, 10, -100, 10, -100]]
+
+
+@pytest.mark.parametrize(("fixed", "cut"), [("low", 4), ("high", 12)])
+def test_texts_are_cut_between_a_quarter_and_three_quarters(fixed, cut):
+    masker = Masker(first=1, last=2, mask=3, vocab=50)
+
+    class Extreme:
+        def random(self, shape):
+            return np.full(shape, 0.5)  # not below a half: from elsewhere
+
+        def integers(self, low, high, shape):
+            return np.full(shape, low if fixed == "low" else high - 1)
+
+    ids = torch.arange(10, 26)[None]
+    text, segments, is_next = masker.pair(ids, ids + 20, Extreme())
+    assert text[0].tolist() == [1, *range(10, 10 + cut), 2, *range(30 + cut, 46), 2]
+    assert segments[0].tolist() == [0] * (cut + 2) + [1] * (17 - cut)
+    assert is_next.tolist() == [0]
+
+
+def test_windows_with_masks_depend_on_seed_and_step_alone(tmp_path):
+    task = opened("fill-mask", DataRequest(files=(book(tmp_path),), vocab=60), tmp_path / "cache")
+    batches = task.dataset.train_batches(4, 16, 3)
+    for name, value in batches.at(5).items():
+        assert torch.equal(value, batches.at(5)[name])
+        assert value.shape[0] == 4
+    assert not torch.equal(batches.at(5)["ids"], batches.at(6)["ids"])
+    other = task.dataset.train_batches(4, 16, 4).at(5)["ids"]
+    assert not torch.equal(batches.at(5)["ids"], other)
+
+
+def test_masks_need_room_and_text(tmp_path):
+    task = opened("fill-mask", DataRequest(files=(book(tmp_path),), vocab=60), tmp_path / "cache")
+    task.dataset.train_batches(1, 8, 0).at(0)
+    with pytest.raises(GlassError, match="a context of 7 has no room"):
+        task.dataset.train_batches(1, 7, 0)
+    size = task.dataset.valid.size
+    task.dataset.train_batches(1, size + 3, 0)
+    with pytest.raises(GlassError, match="too few to validate on"):
+        task.dataset.train_batches(1, size + 4, 0)
+    network = SimpleNamespace(context=13)
+    batches = list(task.dataset.eval_batches(network, 25))
+    assert sum(len(batch["ids"]) for batch in batches) == 2  # windows of ten tokens
+    assert len(list(task.dataset.eval_batches(network, 10))) == 1
+    with pytest.raises(GlassError, match="9 tokens are too few"):
+        list(task.dataset.eval_batches(network, 9))
+
+
+def test_whether_texts_follow_weighs_as_much_as_the_hidden_tokens():
+    objective = MaskedTokens(Artifacts())
+    network = CASES["bert"].network
+    ids = torch.randint(5, 50, (2, 13))
+    targets = torch.full_like(ids, -100)
+    targets[0, 3], targets[1, 4] = 7, 8
+    segments = (torch.arange(13) > 6).long().expand(2, -1)
+    batch = {"ids": ids, "targets": targets, "segments": segments, "is_next": torch.tensor([0, 1])}
+    with torch.no_grad():
+        (loss,) = objective.losses(network, batch)
+        found = network.masked_logits(ids, targets >= 0, segments)
+        tokens = F.cross_entropy(found.tokens, torch.tensor([7, 8]), reduction="sum")
+        follow = F.cross_entropy(found.is_next, batch["is_next"], reduction="sum")
+    assert float(loss) == pytest.approx(float(tokens + 0.15 * 10 * follow), rel=1e-5)
+    assert objective.count(batch) == 2
+
+
+def test_metrics_of_masks_are_shares():
+    objective = MaskedTokens(Artifacts())
+    sums = {"nats": 6.0, "tokens": 4, "right": 3, "is_next": 1, "pairs": 2}
+    assert objective.metrics(Scores(sums)) == {
+        "loss": 1.5, "tokens": 4, "accuracy": 0.75, "next_accuracy": 0.5
+    }  # fmt: skip
+    assert objective.metrics(Scores({"nats": 6.0, "tokens": 4})) == {"loss": 1.5, "tokens": 4}
+
+
+def test_each_mask_has_its_likeliest_tokens_with_their_probabilities():
+    pieces = WordPiece.train(["the cat sat on the mat"] * 3, vocab=40)
+    codec = FillMaskCodec(Artifacts(tokenizer=pieces))
+    vocab = pieces.vocab
+    probs = torch.arange(1.0, vocab + 1) / sum(range(1, vocab + 1))
+
+    class Says(Uniform):
+        def forward(self, ids, keep=None):
+            return probs.log().expand(*ids.shape, vocab)
+
+    batch = codec.encode(["the [MASK] sat [MASK]", "the cat"])
+    found = codec.run(Says(vocab), batch, top=2)
+    assert [len(text) for text in found] == [2, 0]
+    for mask in found[0]:
+        assert [i for i, _ in mask] == [vocab - 1, vocab - 2]
+        assert [p for _, p in mask] == pytest.approx(probs[[-1, -2]].tolist())
+    assert len(codec.run(Says(vocab), batch)[0][0]) == 5
+    assert len(codec.run(Says(vocab), batch, top=999)[0][0]) == vocab
+    named = codec.decode(found)
+    assert named[0][0][0][0] == pieces.token(vocab - 1)
+
+
+# --- translations ---------------------------------------------------------------------------------
+
+
+def test_the_sizes_of_pairs_count_both_sides_and_the_ends(tmp_path):
+    task = paired(tmp_path)
+    data = task.dataset
+    source, target = data.pairs["train"]
+    assert data.size == source.size + target.size
+    assert data.predictions == target.size + len(target)
+    assert data.eval_size == len(data.pairs["valid"][0])
+    assert data.eval_size + len(target) == 60
+    sizes = [len(source[i]) + len(target[i]) + 2 for i in range(len(target))]
+    assert data.lengths("train").tolist() == sizes
+    assert data.sizes() == {"vocab": task.artifacts.tokenizer.vocab, "eos": data.end}
+    marks = task.artifacts.tokenizer.special_tokens
+    assert (data.begin, data.end) == (marks["<start>"], marks["<end>"])
+
+
+def test_every_pair_to_validate_on_is_judged_once(tmp_path):
+    task = paired(tmp_path, 200)
+    data = task.dataset
+    source, target = data.pairs["valid"]
+    right = {tuple(source[i]): target[i].tolist() for i in range(data.eval_size)}
+    seen = []
+    for batch in data.eval_batches(CASES["translator"].network):
+        for row, keep, answer in zip(
+            batch["source"], batch["source_keep"], batch["targets"], strict=True
+        ):
+            text = tuple(row[keep].tolist())
+            assert answer[answer >= 0].tolist() == [*right[text], data.end]
+            seen.append(text)
+    assert sorted(seen) == sorted(right)
+    some = [len(batch["ids"]) for batch in data.eval_batches(CASES["translator"].network, 5)]
+    assert sum(some) == 5
+    assert len(data.preview_batch(None)["ids"]) == 4
+
+
+def test_a_phrase_table_is_fitted_on_as_many_links_as_memory_allows(tmp_path, monkeypatch):
+    task = paired(tmp_path)
+    network, data = Noted(), task.dataset
+    source, target = data.pairs["train"]
+    assert data.fit(network, 1.0) == 1
+    joined = [-1]
+    for i in range(len(source)):
+        joined += [*source[i].tolist(), -1]
+    assert network.data[0].tolist() == joined[1:-1]
+    assert int((network.data[1] == -1).sum()) == len(target) - 1
+    links = sum(len(source[i]) * len(target[i]) for i in range(len(source)))
+    monkeypatch.setattr("glassformer.tasks.translate.LINKS", links / 4)
+    assert data.fit(network, 1.0) == pytest.approx(0.25, abs=0.02)
+    assert data.fit(network, 0.1) == pytest.approx(0.1, abs=0.02)
+
+
+def test_a_source_that_is_too_long_to_translate_is_refused():
+    words = Characters.train(["ab"], special_tokens=("<unk>", "<start>", "<end>"))
+    codec = TranslateCodec(Artifacts(tokenizer=words))
+    assert len(codec.encode_source("a" * 256)) == 256
+    with pytest.raises(GlassError, match=r"reads at most 256 tokens, and 'a+' \.\.\. has 257"):
+        codec.encode_source("a" * 257)
+    batch = codec.encode(["", "ab"])
+    assert batch["source"].tolist() == [[2, 0], words.encode("ab")]
+    assert batch["source_keep"].tolist() == [[True, False], [True, True]]
+    with pytest.raises(GlassError, match="needs the marks <start> and <end>"):
+        TranslateCodec(Artifacts(tokenizer=Characters.train(["ab"])))
+
+
+@pytest.mark.parametrize(
+    ("beam", "called"), [({}, (4, 0.6)), ({"beam": 2, "length_penalty": 1.5}, (2, 1.5))]
+)
+def test_a_search_gets_its_beam_its_penalty_and_its_limits(monkeypatch, beam, called):
+    words = Characters.train(["ab"], special_tokens=("<unk>", "<start>", "<end>"))
+    codec, seen = TranslateCodec(Artifacts(tokenizer=words)), {}
+
+    def search(network, ids, limits, **options):
+        seen.update(options, ids=ids.tolist(), limits=limits)
+        return [[(-1.0, [3]), (-2.0, [4])]] * len(ids)
+
+    monkeypatch.setattr("glassformer.tasks.translate.beam_search", search)
+    batch = codec.encode(["ab", "a"])
+    assert codec.run(None, batch, **beam) == [[3], [3]]
+    assert (seen["beam_size"], seen["length_penalty"]) == called
+    assert (seen["ids"], seen["eos"], seen["limits"]) == ([[1], [1]], 2, [38, 34])
+    assert torch.equal(seen["source"], batch["source"])
+    assert torch.equal(seen["source_keep"], batch["source_keep"])
+
+
+def test_a_preview_shows_source_and_translation(monkeypatch):
+    words = Characters.train(["ab"], special_tokens=("<unk>", "<start>", "<end>"))
+    codec = TranslateCodec(Artifacts(tokenizer=words))
+    monkeypatch.setattr(
+        "glassformer.tasks.translate.generate_until",
+        lambda network, ids, limits, **options: [words.encode("b"), words.encode("ba")],
+    )
+    assert codec.preview(None, codec.encode(["ab", "a"])) == "ab  ->  b\na  ->  ba"
+
+
+def test_chinese_is_scored_by_characters():
+    assert "tok:zh" in bleu(["你好吗"], ["你好吗"])["bleu_signature"]
+    assert "tok:13a" in bleu(["how are you"], ["how are you"])["bleu_signature"]
+    assert "tok:13a" in bleu(["the sign 好 is good"], ["the sign 好 is good"])["bleu_signature"]
+    found = bleu(["the cat sat on the mat"], ["the cat sat on the mat"])
+    assert (found["bleu"], found["chrf"]) == (pytest.approx(100), pytest.approx(100))
+    assert bleu(["a b c d e f"], ["a b c d x f"])["bleu"] < 70
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [((), ("1 x", "1 y")), (("de", "en"), ("1 z", "1 x"))],
+)
+def test_two_columns_are_a_source_and_a_target(tmp_path, text, first):
+    rows = [f"{i} x,{i} y, {i} z " for i in range(1, 40)]
+    file = table(tmp_path, rows, "en,zh,de")
+    request = DataRequest(files=(file,), text=text)
+    reporter = RecordingReporter()
+    found = list(TASKS["translate"].examples(request, BadRowPolicy(), reporter))
+    assert found[0].texts == first
+    assert found[0].key == first[0]
+    wanted = text or ("en", "zh")
+    assert reporter.lines == [f"source: {wanted[0]}; target: {wanted[1]}"]
+
+
+def test_two_files_of_lines_are_pairs_and_empty_sides_are_bad(tmp_path):
+    one, other = tmp_path / "a.txt", tmp_path / "b.txt"
+    one.write_text("one\ntwo\n\n")
+    other.write_text("eins\nzwei\ndrei\n")
+    request = DataRequest(files=(one, other))
+    policy = BadRowPolicy(tmp_path / "skipped.jsonl")
+    found = list(TASKS["translate"].examples(request, policy, NullReporter()))
+    assert [example.texts for example in found] == [("one", "eins"), ("two", "zwei")]
+    assert policy.reasons == {"one side is empty": 1}
+    assert json.loads(policy.log.read_text())["location"] == f"{one}:3"
+    with pytest.raises(GlassError, match="is no table: name two files"):
+        list(TASKS["translate"].examples(DataRequest(files=(one,)), policy, NullReporter()))
+
+
+# --- a look at data -------------------------------------------------------------------------------
+
+
+def test_a_look_counts_duplicates_conflicts_labels_and_leaks(tmp_path):
+    rows = [f"text number {i},{'xy'[i % 2]}" for i in range(40)]
+    rows += ["text number 0,x", "text number 1,x", "text number 3,y"]
+    file = table(tmp_path, rows)
+    found = check.check("classify", DataRequest(files=(file,)))
+    assert (found["examples"], found["duplicates"], found["same_text_other_label"]) == (43, 3, 1)
+    assert found["labels"] == {"x": 22, "y": 21}
+    assert sum(found["split"].values()) == 43
+    assert (found["leaks"], found["empty"], found["bad_rows"]) == (0, 0, 0)
+    assert found["bytes"] == sum(len(row) - 2 for row in rows)
+    assert found["samples"][0] == {"text": "text number 0", "label": "x"}
+    assert len(found["samples"]) == 2
+    assert (found["model"], found["refused"]) == ("classifier", None)
+    both = check.check("classify", DataRequest(files=(file,), valid=(file,)))
+    assert both["split"] == {"train": 43, "valid": 43}
+    assert both["leaks"] == 43
+
+
+def test_a_look_remembers_the_first_bad_rows(tmp_path):
+    rows = [f"text {i},{'xy'[i % 2]}" for i in range(20)] + [f"text {i}," for i in range(12)]
+    found = check.check("classify", DataRequest(files=(table(tmp_path, rows),)))
+    assert found["bad_rows"] == 12
+    assert found["bad_reasons"] == {"the label is empty": 12}
+    assert len(found["first_bad"]) == 10
+    assert found["first_bad"][0].endswith("rows.csv:22: the label is empty")
+    assert found["examples"] == 20
+
+
+def test_a_look_tells_why_training_would_refuse(tmp_path):
+    rows = [f"text {i},x" for i in range(20)]
+    found = check.check("classify", DataRequest(files=(table(tmp_path, rows),), label="label"))
+    assert found["refused"] == "every text has the label 'x': at least two are needed"
+
+
+def test_lengths_are_described_by_their_spread():
+    assert check.describe([]) == {}
+    found = check.describe([1, 2, 3, 10], bins=5)
+    assert (found["least"], found["middle"], found["of 99 %"], found["most"]) == (1, 2.5, 10, 10)
+    assert found["spread"] == "█▄  ▄"  # 1, 2 in the first of five; 3 in the second; 10 in the last
+    outlier = check.describe([5] * 200 + [1000])
+    assert (outlier["of 99 %"], outlier["most"]) == (5, 1000)
+
+
+# --- rows of tables -------------------------------------------------------------------------------
+
+
+def test_texts_in_both_parts_are_told(tmp_path):
+    rows = [f"text {i},{'xy'[i % 2]}" for i in range(30)]
+    train = table(tmp_path, rows)
+    valid = tmp_path / "valid.csv"
+    valid.write_text("\n".join(["text,label", *rows[:4], "new text,x"]))
+    reporter = RecordingReporter()
+    opened("classify", DataRequest(files=(train,), valid=(valid,)), tmp_path / "cache", reporter)
+    assert reporter.lines[-2:] == [
+        "30 texts to learn from, 5 to validate on",
+        "4 of the validation texts are among those to learn from: too easy",
+    ]
+
+
+def test_a_label_for_each_text_or_the_data_is_damaged(tmp_path):
+    task = labelled(tmp_path)
+    file = tmp_path / "cache" / "train.labels.npy"
+    good = np.load(file)
+    for wrong in (good[:-1], np.where(np.arange(len(good)) == 3, 2, good), good - 1):
+        np.save(file, wrong)
+        with pytest.raises(GlassError, match="does not hold a label for each text"):
+            TASKS["classify"].open(task.artifacts, tmp_path / "cache")
+    np.save(file, good)
+    TASKS["classify"].open(task.artifacts, tmp_path / "cache")
+
+
+def test_stores_of_both_parts_hold_what_they_should(tmp_path):
+    task = labelled(tmp_path)
+    vocab = task.artifacts.tokenizer.vocab
+    for part in ("train", "valid"):
+        store = Store(tmp_path / "cache" / f"{part}.ids", vocab)
+        assert [row.tolist() for row in map(store.__getitem__, range(len(store)))] == [
+            task.dataset.texts[part][i].tolist() for i in range(len(store))
+        ]
+    writer = StoreWriter(tmp_path / "x.ids", vocab)
+    writer.add([vocab])
+    with pytest.raises(GlassError, match=f"the id {vocab} is above {vocab - 1}"):
+        writer.close()
