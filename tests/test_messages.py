@@ -5,10 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import glassformer
-from glassformer.core.i18n import language, load_catalog, localize
+from glassformer.core.i18n import load_catalog
 
 PACKAGE = Path(glassformer.__file__).parent
 SHOWN_BY = {  # functions and classes whose text arguments are shown to a user
