@@ -69,8 +69,8 @@ def test_a_formula_is_that_of_the_part():
     llama, gpt2, bert = said("llama"), said("gpt2"), said("bert by distance")
     assert llama["blocks.0.attention.q"] == "Q = X W_q"
     assert gpt2["blocks.0.attention.q"] == "Q = X W_q + b"
-    assert llama["blocks.0.attention.scores"] == "Q Kᵀ / √8 of turned Q and K, −∞ where hidden"
-    assert bert["body.blocks.0.attention.scores"] == "Q Kᵀ / √8 + bias by distance, −∞ where hidden"
+    assert llama["blocks.0.attention.scores"] == "Q Kᵀ / √8 of rotated Q and K, −∞ where masked"
+    assert bert["body.blocks.0.attention.scores"] == "Q Kᵀ / √8 + bias by distance, −∞ where masked"
     assert llama["norm"] == "x / deviation × scale"
     assert gpt2["norm"] == "(x − mean) / deviation × scale + shift"
     assert llama["blocks.0.feedforward.hidden"] == "SiLU(X W_g) × (X W₁)"
@@ -97,7 +97,7 @@ def test_a_formula_is_that_of_the_part():
     assert again == gpt2
     assert said("bert")["output"] == "norm(GELU(X W + b)) Eᵀ + offset"
     additive = said("recurrent_translator: additive")
-    assert additive["cross.scores"] == "vᵀ tanh(q + k), −∞ where hidden"
+    assert additive["cross.scores"] == "vᵀ tanh(q + k), −∞ where masked"
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "translator", "classifier", "generator"])
