@@ -90,7 +90,7 @@ def test_misspelled_and_missing_keys_are_named_in_the_error():
         config.from_dict(Run, {"name": "x", "model": {"dept": 3}})
     with pytest.raises(GlassError, match="'name' is missing"):
         config.from_dict(Run, {})
-    with pytest.raises(GlassError, match="no model 'gtp2'; did you mean 'gpt2'"):
+    with pytest.raises(GlassError, match="unknown model 'gtp2'; did you mean 'gpt2'"):
         build_model("gtp2", {})
 
 

@@ -71,8 +71,8 @@ def test_formulas_match_the_modules():
     llama, gpt2, bert = formulas("llama"), formulas("gpt2"), formulas("bert by distance")
     assert llama["blocks.0.attention.q"] == "Q = X W_q"
     assert gpt2["blocks.0.attention.q"] == "Q = X W_q + b"
-    assert llama["blocks.0.attention.scores"] == "Q Kᵀ / √8 of turned Q and K, −∞ where hidden"
-    assert bert["body.blocks.0.attention.scores"] == "Q Kᵀ / √8 + bias by distance, −∞ where hidden"
+    assert llama["blocks.0.attention.scores"] == "Q Kᵀ / √8 of rotated Q and K, −∞ where masked"
+    assert bert["body.blocks.0.attention.scores"] == "Q Kᵀ / √8 + bias by distance, −∞ where masked"
     assert llama["norm"] == "x / RMS × scale"
     assert gpt2["norm"] == "(x − mean) / std × scale + shift"
     assert llama["blocks.0.feedforward.hidden"] == "SiLU(X W_g) × (X W₁)"
@@ -99,7 +99,7 @@ def test_formulas_match_the_modules():
     assert again == gpt2
     assert formulas("bert")["output"] == "norm(GELU(X W + b)) Eᵀ + bias"
     additive = formulas("recurrent_translator: additive")
-    assert additive["cross.scores"] == "vᵀ tanh(q + k), −∞ where hidden"
+    assert additive["cross.scores"] == "vᵀ tanh(q + k), −∞ where masked"
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "translator", "classifier", "generator"])

@@ -187,11 +187,11 @@ def test_positions_work_the_same_with_a_cached_source(position):
 @positions
 def test_padding_on_either_side_does_not_change_the_output(mask, position):
     layer, x = Attention(32, 4, mask=mask, position=position).eval(), torch.randn(1, 6, 32)
-    alone, junk = layer(x, SequenceLayout(6, 6)), torch.randn(1, 3, 32)
+    expected, padding = layer(x, SequenceLayout(6, 6)), torch.randn(1, 3, 32)
     left, right = torch.ones(1, 9).bool(), torch.ones(1, 9).bool()
     left[:, :3] = right[:, 6:] = False
-    close(layer(torch.cat((junk, x), 1), SequenceLayout(9, 9, keep=left))[:, 3:], alone)
-    close(layer(torch.cat((x, junk), 1), SequenceLayout(9, 9, keep=right))[:, :6], alone)
+    close(layer(torch.cat((padding, x), 1), SequenceLayout(9, 9, keep=left))[:, 3:], expected)
+    close(layer(torch.cat((x, padding), 1), SequenceLayout(9, 9, keep=right))[:, :6], expected)
 
 
 def test_dropout_is_applied_to_the_pattern():

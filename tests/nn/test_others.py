@@ -7,7 +7,7 @@ from glassformer.nn.cache import RecurrentState
 from glassformer.nn.convolution import Convolution, convolutions
 from glassformer.nn.dropout import Dropout, drop
 from glassformer.nn.layout import SequenceLayout
-from glassformer.nn.recurrence import Recurrence
+from glassformer.nn.recurrence import Recurrence, state_tensors
 
 close = torch.testing.assert_close
 
@@ -46,6 +46,13 @@ def test_a_recurrent_layer_equals_a_loop_over_tokens(name, loop):
     close(layer(x, layout), loop(layer.cell, x))
     reverse = Recurrence(5, cell=name, reverse=True)
     close(reverse(x, layout), loop(reverse.cell, x.flip(1)).flip(1))
+
+
+def test_an_lstm_state_has_two_tensors_and_a_gru_state_one():
+    h, c = torch.zeros(2, 1, 3, 5)
+    assert state_tensors((h, c)) == (h, c)
+    assert state_tensors(h) == (h,)
+    assert state_tensors(None) == ()
 
 
 @torch.no_grad()

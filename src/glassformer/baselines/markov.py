@@ -24,7 +24,7 @@ MAX_ELEMENTS = 2**25  # numbers of a table n v that is in memory at once
 class Config(ModelConfig):
     vocab: int = 256
     order: int | None = None  # length of the context; by default 4, or 3 for a large vocab
-    skips: int = 0  # if set, use pairs of the last token and each of so many tokens before it
+    skips: int = 0  # if set: pair the last token with each of the `skips` tokens before it
     masked: bool = False  # whether only pairs vote that one token follows in most cases
 
 
