@@ -108,13 +108,13 @@ def test_every_linear_step_follows_from_its_weights_and_an_earlier_table(name):
     above, checked = [], set()
     for step in steps:
         *weights, table = step.tables
-        found = {w.name: w.values for w in weights}
-        matrix = next((w for n, w in found.items() if n[:1] == "W" and n != "W_g"), None)
+        by_name = {w.name: w.values for w in weights}
+        matrix = next((w for n, w in by_name.items() if n[:1] == "W" and n != "W_g"), None)
         leaf = table.name.rsplit(".", 1)[-1]
         linear = re.match(r"([QKV] = )?[XS] W|hidden W|X Eᵀ", step.formula)
-        matrix = found.get("Eᵀ", matrix)
+        matrix = by_name.get("Eᵀ", matrix)
         if matrix is not None and linear:
-            shift = next((w for n, w in found.items() if n.startswith("b")), torch.zeros(1))
+            shift = next((w for n, w in by_name.items() if n.startswith("b")), torch.zeros(1))
             tries = [x @ matrix + shift for x in above if x.shape[1] == len(matrix)]
             assert any(t.shape == table.values.shape and torch.allclose(t, table.values, atol=1e-4)
                        for t in tries), step.title  # fmt: skip

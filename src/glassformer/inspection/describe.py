@@ -166,7 +166,7 @@ def describe_attention(
             named_weights(module.query, "q", head_columns(module.query, module, head)),
         ),
         "k": Description(
-            tr("Keys"), formula, tr("What each token is matched by.") + source,
+            tr("Keys"), formula, tr("What the queries are compared with.") + source,
             named_weights(module.key, "k", head_columns(module.key, module, head)),
         ),
         "v": Description(
