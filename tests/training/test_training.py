@@ -669,7 +669,7 @@ def test_requests_that_cannot_be_trained_are_refused(tmp_path):
         file.write_text(content)
         with pytest.raises(GlassError, match=message):
             train("generate", file, run=tmp_path / f"run{len(content)}")
-    with pytest.raises(GlassError, match="no task 'generat'; did you mean 'generate'"):
+    with pytest.raises(GlassError, match="unknown task 'generat'; did you mean 'generate'"):
         train("generat", run=tmp_path / "x")
     file.write_text("some text " * 500)
     assert not list(tmp_path.glob("run*"))  # a run that could not start leaves no folder
@@ -710,7 +710,7 @@ def test_validation_files_are_used_and_leaks_are_reported(tmp_path):
     )  # fmt: skip
     assert result["examples"] == 40
     assert "200 texts for training, 40 for validation" in reporter.lines
-    assert any(line.startswith("10 of the validation texts are among") for line in reporter.lines)
+    assert any(line.startswith("data leak: 10 of the validation texts") for line in reporter.lines)
     pairs = tmp_path / "p.tsv"
     pairs.write_text(write_pairs(tmp_path).read_text())
     small = ["model.dim=8", "model.heads=1", "model.depth=1", "model.hidden=8"]
@@ -718,7 +718,7 @@ def test_validation_files_are_used_and_leaks_are_reported(tmp_path):
                    device="cpu", reporter=reporter)  # fmt: skip
     assert result["examples"] == 625
     assert any(
-        line.startswith("625 of the validation sources are among") for line in reporter.lines
+        line.startswith("data leak: 625 of the validation sources") for line in reporter.lines
     )
     text = tmp_path / "b.txt"
     text.write_text("other words are here to be read\n" * 9)

@@ -68,7 +68,8 @@ def prepare_corpus(
     metadata: dict[str, Any] = corpus.encode_corpus(chunks, tokenizer, folder, bar)
     origin = "from other files" if request.valid else f"the last {request.valid_fraction:.0%}"
     reporter(
-        f"vocabulary of {tokenizer.vocab:,}; {metadata['train_tokens']:,} tokens for training, "
+        f"vocabulary of {tokenizer.vocab:,} tokens; "
+        f"{metadata['train_tokens']:,} tokens for training, "
         f"{metadata['valid_tokens']:,} for validation ({origin})"
     )
     return Artifacts(metadata, tokenizer)
@@ -95,9 +96,9 @@ def read_examples(
     for files, part in request.split_files():
         for chunk in read(files, on_bad_row if part == "valid" else IgnoreBadRows()):
             for line in chunk.splitlines(keepends=True):
-                side = "train" if position < total * (1 - request.valid_fraction) else "valid"
+                default = "train" if position < total * (1 - request.valid_fraction) else "valid"
                 position += len(line.encode("utf-8", "replace"))
-                yield Example("", (line,), part or side)
+                yield Example("", (line,), part or default)
 
 
 def split_text(
