@@ -1,8 +1,8 @@
 """Check that a `tokenizer.json` has only components whose cost is linear in the text's length.
 
-The library `tokenizers` runs whatever such a file describes. A regular expression can take forever
-on a short text, and forty replacements that double the text exhaust any memory. Therefore only the
-components listed here are accepted.
+The library `tokenizers` runs everything that such a file describes. A regular expression can take
+forever on a short text, and forty replacements that double the text exhaust any memory. Therefore
+only the components listed here are accepted.
 """
 
 import re
@@ -110,7 +110,7 @@ def max_growth(component: dict[str, Any]) -> float:
 
 
 def is_linear(regex: str) -> bool:
-    """Whether a regular expression surely never backtracks, whatever the text.
+    """Whether a regular expression certainly never backtracks on any text.
 
     True only for alternatives without groups in which nothing follows an unbounded repetition.
     """
