@@ -184,9 +184,7 @@ def test_a_model_draws_by_name(name):
         assert chart._repr_html_().startswith("<img")
     else:
         assert chart._repr_png_().startswith(b"\x89PNG")
-    with pytest.raises(
-        GlassError, match="unknown plot 'attentoin'; did you mean 'attention"
-    ):
+    with pytest.raises(GlassError, match="unknown plot 'attentoin'; did you mean 'attention"):
         model.draw("attentoin", TEXT)
 
 
