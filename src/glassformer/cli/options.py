@@ -129,12 +129,13 @@ def budget(what: str) -> Callable[[F], F]:
 
 
 # Output
-JSON_LINES = "Print one JSON object per line."
 run_folder = partial(click.option, "--run", type=click.Path())
 out = partial(click.option, "--out", type=click.Path(path_type=Path))
 plot = partial(click.option, "--plot", type=click.Path(path_type=Path))
 overwrite = partial(click.option, "--overwrite", is_flag=True)
-json = partial(click.option, "--json", "as_json", is_flag=True, help=JSON_LINES)
+json = partial(
+    click.option, "--json", "as_json", is_flag=True, help="Print one JSON object per line."
+)
 lang = click.option(
     "--lang",
     type=click.Choice(["en", "zh"]),
