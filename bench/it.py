@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from glassformer import Trace
 from glassformer.core.figures import subplots
-from glassformer.inspection.draw import between, save
+from glassformer.inspection.draw import draw_lines, save
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block
 from glassformer.nn.feedforward import FeedForward
@@ -200,7 +200,7 @@ def plot_attention(network: Encoder, name: str, head: int, file: Path) -> None:
             network(torch.tensor([[WORDS.index(word) for word in text]]))
         pattern = torch.zeros(len(text), len(text))
         pattern[IT] = trace[f"{name}.pattern"][0, head, IT]
-        between(ax, pattern, text, text)
+        draw_lines(ax, pattern, text, text)
         ax.set_title(f"… because it was too {reason}", fontsize=10)
     save(figure, file)
 

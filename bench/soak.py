@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from glassformer.core.reporter import NullReporter
-from glassformer.data.sample import documentation
+from glassformer.data.sample import python_documentation
 from glassformer.training.train import train
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -31,7 +31,7 @@ GLASS = [sys.executable, "-c", "from glassformer.cli import main; main()"]
 
 
 def write_large_text(path: Path, size: int) -> None:
-    paragraphs = [p for topic in documentation() for p in topic.split("\n\n") if p]
+    paragraphs = [p for topic in python_documentation() for p in topic.split("\n\n") if p]
     generator, written = random.Random(0), 0
     with path.open("w", encoding="utf-8") as file:
         while written < size:

@@ -21,7 +21,7 @@ from glassformer.checkpoint import BEST, LAST
 from glassformer.core import folder
 from glassformer.core.reporter import NullReporter
 from glassformer.training import train as training
-from glassformer.training.run import Run, damage
+from glassformer.training.run import Run, find_damage
 
 COMMAND = [sys.executable, "-c", "from glassformer.cli import main; main()"]
 OPTIONS = [
@@ -169,7 +169,7 @@ def fill_disk_at_every_write(home: Path, train: Callable, every: int = 1) -> int
             load(run / BEST)
         training.resume(run, NullReporter())
         assert hash_weights(run) == hash_weights(home / "reference"), n
-        assert damage(run) == []
+        assert find_damage(run) == []
         shutil.rmtree(run)
         if not disks[0].has_failed:
             return failures

@@ -92,7 +92,7 @@ ARROWS = [arrow for title in TITLES for arrow in arrows(title)]
 def test_both_diagrams_are_complete_from_first_to_last_file():
     for title, first, last in (
         (TITLES[0], "cli/train.py", "weights.py"),
-        (TITLES[1], "cli/use.py", "generate/pieces.py"),
+        (TITLES[1], "cli/use.py", "generate/stream.py"),
     ):
         files = [file for _, file, _ in diagram(title)]
         assert files[0] == first

@@ -16,7 +16,7 @@ from glassformer.text.plain import Bytes, Characters
 from glassformer.text.scored import ScoredTokenizer
 from glassformer.text.subword import BERT_SPECIAL_TOKENS, BPE, WordPiece
 from glassformer.text.tokenizer import REPLACEMENT
-from glassformer.training.run import damage
+from glassformer.training.run import find_damage
 
 SAMPLE = ["the cat sat on the mat and the dog sat on the log"] * 3
 
@@ -72,7 +72,7 @@ def test_a_link_to_itself_is_refused(model_folder):
 
 def find_damage(path):
     try:
-        return damage(path)
+        return find_damage(path)
     except GlassError as error:
         return str(error)
 
@@ -112,7 +112,7 @@ def test_a_best_checkpoint_outside_its_run_is_refused(model_folder, tmp_path):
     (run / "best").symlink_to(model_folder)
     assert_refused(run, "best is a link that leads out of")
     with pytest.raises(GlassError, match="leads out of"):
-        damage(run)
+        find_damage(run)
     (run / "best").unlink()
     shutil.copytree(model_folder, run / "best")
     assert load(run).name == "generator"

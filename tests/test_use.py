@@ -16,8 +16,8 @@ import torch
 import glassformer.api
 from glassformer import MODELS, GlassError, Model, Trace, load
 from glassformer.generate.decode import generate_until
-from glassformer.generate.pieces import overlap, pieces
 from glassformer.generate.sampling import GREEDY
+from glassformer.generate.stream import decode_stream, overlap
 from glassformer.models.network import Network, Trait
 from glassformer.tasks import TASKS
 from glassformer.text.plain import Characters
@@ -100,7 +100,7 @@ def test_of_several_stop_strings_the_first_to_start_counts():
     tokenizer = Characters.train(["say User:"])
     ids = tokenizer.encode("say User: no")
     for stop in (["User:", " User:"], [" User:", "User:"]):
-        assert "".join(pieces(ids, tokenizer, [], stop)) == "say"
+        assert "".join(decode_stream(ids, tokenizer, [], stop)) == "say"
 
 
 def test_eos_ids_of_the_model_override_those_of_the_tokenizer(home):

@@ -17,7 +17,7 @@ from glassformer.export import find_exporter
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection.alignment import Alignment, align
 from glassformer.inspection.displayable import Sheet
-from glassformer.inspection.heads import HeadReport, measure_heads, repeated
+from glassformer.inspection.heads import HeadReport, make_repeated_ids, measure_heads
 from glassformer.inspection.patch import PatchResult, patch
 from glassformer.inspection.plots import PLOTS, Needs, plots_needing
 from glassformer.inspection.trace_view import TraceView
@@ -28,7 +28,7 @@ from glassformer.models.network import Network, Trait
 from glassformer.predict import codec_for, embed_texts, inputs_for, predict, stream_text
 from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.task import Artifacts, Codec
-from glassformer.tasks.translate import BEAM, LENGTH_PENALTY
+from glassformer.tasks.translate import BEAM_SIZE, LENGTH_PENALTY
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.training import train as training
 
@@ -132,7 +132,7 @@ class Model:
         self,
         texts: str | Sequence[str],
         *,
-        beam: int = BEAM,
+        beam: int = BEAM_SIZE,
         length_penalty: float = LENGTH_PENALTY,
     ) -> Any:
         """Return the best translation of each text, found by beam search.
@@ -262,7 +262,7 @@ class Model:
             )
         if self.network.has(Trait.SEQ2SEQ):
             raise GlassError("a translator needs a text: it cannot read random tokens")
-        ids = repeated(self.config.vocab, self.network.context)
+        ids = make_repeated_ids(self.config.vocab, self.network.context)
         return measure_heads(self.network, {"ids": ids.to(self.network.device)}, reporter)
 
     def patch(self, clean: str, corrupt: str, *, reporter: Reporter | None = None) -> PatchResult:

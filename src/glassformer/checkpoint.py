@@ -52,13 +52,13 @@ def save(
     *,
     task: dict[str, Any] | None = None,
     adapter: tuple[Adapter, Sequence[str]] | None = None,
-    more: Callable[[Path], None] = lambda _: None,
+    write_extra: Callable[[Path], None] = lambda _: None,
     overwrite: bool = False,
 ) -> None:
     """Write a model folder atomically.
 
     `task` is the metadata of the model's task. With `adapter`, only the tensors that it names are
-    written. `more` may write further files; they are included in the manifest. An existing folder
+    written. `write_extra` may write further files; they are included in the manifest. An existing folder
     is replaced only with `overwrite`, and only if it is a model folder.
     """
     settings = {"name": registry.model_name(network), **config.to_dict(network.config)}
@@ -72,7 +72,7 @@ def save(
         if tokenizer is not None:
             (folder / TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
         weights.write(state, folder / file)
-        more(folder)
+        write_extra(folder)
         write_manifest(folder)
 
 
@@ -208,8 +208,10 @@ def hash_weights(path: Path) -> str:
 
 
 @torch.no_grad()
-def load_matching(network: Network, state: weights.State, *, but: Sequence[str] = ()) -> list[str]:
-    """Copy every tensor that fits, except those of the modules `but`.
+def load_matching(
+    network: Network, state: weights.State, *, exclude: Sequence[str] = ()
+) -> list[str]:
+    """Copy every tensor that fits, except those of the modules `exclude`.
 
     Returns the names of the tensors that were not copied. A classifier copies its body from a
     language model. In embeddings and heads the common rows are copied, and further rows are set to
@@ -219,7 +221,7 @@ def load_matching(network: Network, state: weights.State, *, but: Sequence[str] 
     tables = tuple(f"{name}." for name in (*network.embeddings, *network.heads))
     for name, value in network.state_dict().items():
         old = state.get(name, state.get(name.removeprefix("body.")))
-        if name.startswith(tuple(f"{module}." for module in but)):
+        if name.startswith(tuple(f"{module}." for module in exclude)):
             old = None
         if old is not None and old.shape == value.shape:
             value.copy_(old)

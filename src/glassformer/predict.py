@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.generate.pieces import pieces
+from glassformer.generate.stream import decode_stream
 from glassformer.models.network import Network, Trait
 from glassformer.nn.heads import mean_pool
 from glassformer.registry import model_name
@@ -20,7 +20,7 @@ from glassformer.tasks import TASKS
 from glassformer.tasks.classify import ClassifyCodec
 from glassformer.tasks.fill_mask import FillMaskCodec
 from glassformer.tasks.generate import GenerateCodec
-from glassformer.tasks.task import Artifacts, Codec, on_device
+from glassformer.tasks.task import Artifacts, Codec, move_to_device
 from glassformer.tasks.translate import TranslateCodec
 from glassformer.text.tokenizer import Tokenizer
 
@@ -51,7 +51,7 @@ def predict(
     """Yield one prediction per example; `options` are those of the codec's `run`."""
     for start in range(0, len(examples), codec.batch_size):
         batch = codec.encode(examples[start : start + codec.batch_size], network.context)
-        yield from codec.decode(codec.run(network, on_device(batch, network), **options))
+        yield from codec.decode(codec.run(network, move_to_device(batch, network), **options))
 
 
 def stream_text(
@@ -63,8 +63,8 @@ def stream_text(
     **options: Any,
 ) -> Iterator[str]:
     """Yield the continuation of a prompt in chunks, up to the first text in `stop`."""
-    tokens = codec.stream(network, on_device(codec.encode([prompt]), network), **options)
-    return pieces(tokens, codec.tokenizer, codec.tokenizer.encode(prompt), stop)
+    tokens = codec.stream(network, move_to_device(codec.encode([prompt]), network), **options)
+    return decode_stream(tokens, codec.tokenizer, codec.tokenizer.encode(prompt), stop)
 
 
 def inputs_for(
@@ -77,11 +77,11 @@ def inputs_for(
     codec = codec_for(network, Artifacts(tokenizer=tokenizer))
     if not tokenizer.encode(text) and "[CLS]" not in tokenizer.special_tokens:
         raise GlassError("the text is empty: expected at least one token")
-    batch = on_device(codec.encode([text]), network)
+    batch = move_to_device(codec.encode([text]), network)
     if not isinstance(codec, TranslateCodec):
         return {"ids": batch["ids"]}
     ids = codec.run(network, batch)[0] if target is None else tokenizer.encode(target)
-    decoder_ids = torch.tensor([[codec.begin, *ids]], device=network.device)
+    decoder_ids = torch.tensor([[codec.bos, *ids]], device=network.device)
     return {"ids": decoder_ids, "source": batch["source"]}
 
 
@@ -94,7 +94,9 @@ def embed_texts(
         raise GlassError(f"cannot embed texts with {model_name(network)}: it has no token features")
     codec, vectors = ClassifyCodec(Artifacts(tokenizer=tokenizer)), list[NDArray[np.float32]]()
     for start in range(0, len(texts), batch_size):
-        batch = on_device(codec.encode(texts[start : start + batch_size], network.context), network)
+        batch = move_to_device(
+            codec.encode(texts[start : start + batch_size], network.context), network
+        )
         features: Tensor = network.features(batch["ids"], batch["keep"])  # type: ignore[operator]
         vectors.append(mean_pool(features, batch["keep"]).float().cpu().numpy())
     return np.concatenate(vectors) if vectors else np.empty((0, network.config.dim), np.float32)

@@ -270,7 +270,7 @@ def test_the_split_depends_only_on_text_and_seed():
 def test_the_last_tenth_is_held_out_and_no_character_is_split(tmp_path):
     text = "机器学习 and 😀 more\n" * 400
     file = write(tmp_path / "a.txt", text)
-    read = lambda: corpus.texts((file,), BadRowPolicy())
+    read = lambda: corpus.read_texts((file,), BadRowPolicy())
     summary = corpus.summarize_corpus(read())
     assert summary.bytes == len(text.encode())
     tokenizer = Bytes()
@@ -290,14 +290,14 @@ def test_text_is_read_from_folders_and_columns(tmp_path):
     folder.mkdir()
     write(folder / "b.txt", "second\n")
     write(folder / "a.txt", "first\n")
-    assert "".join(corpus.texts((folder,), BadRowPolicy())) == "first\nsecond\n"
+    assert "".join(corpus.read_texts((folder,), BadRowPolicy())) == "first\nsecond\n"
     table = write(tmp_path / "t.jsonl", '{"id": "1", "text": "a long text"}\n')
     assert corpus.guess_column((folder, table)) == "text"
-    assert "".join(corpus.texts((table,), BadRowPolicy(), "text")) == "a long text\n"
+    assert "".join(corpus.read_texts((table,), BadRowPolicy(), "text")) == "a long text\n"
     with pytest.raises(GlassError, match="unknown column 'x'; the columns are id, text"):
-        list(corpus.texts((table,), BadRowPolicy(), "x"))
+        list(corpus.read_texts((table,), BadRowPolicy(), "x"))
     with pytest.raises(GlassError, match="the files are empty"):
-        corpus.summarize_corpus(corpus.texts((write(tmp_path / "e.txt", ""),), BadRowPolicy()))
+        corpus.summarize_corpus(corpus.read_texts((write(tmp_path / "e.txt", ""),), BadRowPolicy()))
 
 
 # --- samples --------------------------------------------------------------------------------------
@@ -340,15 +340,15 @@ def test_samples_are_deterministic_and_pairs_are_distinct():
     pairs = list(sample.numbers(500))
     assert len(set(pairs)) == 500
     assert pairs == list(sample.numbers(500))
-    passages = list(sample.passages(20))
-    assert passages == list(sample.passages(20))
-    labels = [label for _, label, _ in passages]
+    code_passages = list(sample.code_passages(20))
+    assert code_passages == list(sample.code_passages(20))
+    labels = [label for _, label, _ in code_passages]
     assert all(labels.count(package) == 20 for package in sample.PACKAGES)
-    assert all(3 <= text.count("\n") + 1 <= 8 for text, _, _ in passages)
+    assert all(3 <= text.count("\n") + 1 <= 8 for text, _, _ in code_passages)
 
 
 def test_no_paragraph_of_the_documentation_is_repeated():
-    text = "".join(sample.documentation())
+    text = "".join(sample.python_documentation())
     paragraphs = [p for p in text.split("\n\n") if p]
     assert len(paragraphs) == len(set(paragraphs))
     assert 300_000 < len(text) < 600_000

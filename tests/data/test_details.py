@@ -322,7 +322,7 @@ def test_the_column_with_most_text_is_read(tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(GlassError, match="empty is empty"):
-        list(corpus.texts((empty,), BadRowPolicy()))
+        list(corpus.read_texts((empty,), BadRowPolicy()))
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -525,7 +525,7 @@ def test_a_passage_stands_in_its_file():
     from importlib.util import find_spec
     from pathlib import Path
 
-    for text, package, name in sample.passages(3):
+    for text, package, name in sample.code_passages(3):
         folder = Path(find_spec(package).submodule_search_locations[0])
         assert name.split("/")[0] == package
         assert text in (folder.parent / name).read_text("utf-8")

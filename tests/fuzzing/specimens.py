@@ -23,7 +23,7 @@ from glassformer.data.request import DataRequest
 from glassformer.tasks.check import check
 from glassformer.text.plain import Characters
 from glassformer.training.request import Request
-from glassformer.training.run import damage
+from glassformer.training.run import find_damage
 from glassformer.training.setup import Start
 from glassformer.training.train import resume, train
 
@@ -180,7 +180,7 @@ def write_llama2c(home: Path) -> Path:
 
 def use_model(path: Path) -> None:
     with contextlib.suppress(GlassError):
-        damage(path)
+        find_damage(path)
     run_model(load(path))
 
 

@@ -9,7 +9,6 @@ from cases import CASES, ids
 from glassformer import GlassError
 from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import generate_tokens, generate_until
-from glassformer.generate.pieces import IncrementalDecoder, overlap, pieces
 from glassformer.generate.sampling import (
     GREEDY,
     Sampling,
@@ -17,6 +16,7 @@ from glassformer.generate.sampling import (
     filter_probs,
     sample_token,
 )
+from glassformer.generate.stream import IncrementalDecoder, decode_stream, overlap
 from glassformer.text.plain import Bytes, Characters, Words
 
 
@@ -293,7 +293,7 @@ def test_the_end_of_a_text_may_be_the_beginning_of_a_stop(text, word, length):
 
 def spelled(text, stop=(), before=""):
     words = Characters.train(["abcdefgh "])
-    return list(pieces(iter(words.encode(text)), words, words.encode(before), stop))
+    return list(decode_stream(iter(words.encode(text)), words, words.encode(before), stop))
 
 
 def test_a_stop_that_may_be_beginning_is_held_back():
@@ -320,7 +320,7 @@ def test_half_a_character_is_told_at_the_end_at_the_latest():
     whole = list("aä".encode())
     decoder = IncrementalDecoder(Bytes())
     assert [decoder.add(token) for token in whole] == ["a", "", "ä"]
-    assert list(pieces(iter(whole[:2]), Bytes(), [])) == ["a", "\ufffd"]
+    assert list(decode_stream(iter(whole[:2]), Bytes(), [])) == ["a", "\ufffd"]
 
 
 def test_a_long_prompt_changes_nothing_of_what_follows():

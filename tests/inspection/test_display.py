@@ -9,7 +9,7 @@ from matplotlib import pyplot
 
 from cases import CASES
 from glassformer import Model
-from glassformer.core.figures import moving, subplots
+from glassformer.core.figures import animate, subplots
 from glassformer.core.i18n import show_whitespace
 from glassformer.inspection import export, terminal
 from glassformer.inspection.alignment import Alignment
@@ -100,7 +100,7 @@ def test_plots_do_not_change_the_state_of_matplotlib():
 
 def test_an_animation_is_displayed_in_a_notebook():
     chart, axes = subplots(figsize=(1, 1))
-    shown = moving(chart, lambda step: axes.set_title(str(step)), 2)._repr_html_()
+    shown = animate(chart, lambda step: axes.set_title(str(step)), 2)._repr_html_()
     assert shown.startswith('<img alt="" src="data:image/gif;base64,R0lGOD')
 
 

@@ -62,12 +62,12 @@ def test_no_row_of_a_latex_table_begins_with_a_bracket():
 
 def test_csv_names_cannot_be_spreadsheet_formulas(tmp_path):
     step = Step("s", tables=(Table("t", torch.ones(1, 1), ["=1+1"], ["-2"]),))
-    (file,) = export.tables([step], tmp_path)
+    (file,) = export.write_tables([step], tmp_path)
     assert file.read_text() == ",'-2\n'=1+1,1.0\n"
 
 
 def test_tables_are_written_as_csv(tmp_path):
-    first, second = export.tables([STEP], tmp_path)
+    first, second = export.write_tables([STEP], tmp_path)
     assert first.name == "01-1-a-b_1-as-printed.csv"
     assert second.read_text() == ",a,b\nr<,1.0,3.0\n"
 

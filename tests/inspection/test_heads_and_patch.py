@@ -9,7 +9,12 @@ import torch.nn.functional as F
 from cases import CASES, ids
 from glassformer import GlassError
 from glassformer.inspection import draw
-from glassformer.inspection.heads import LENGTH, attention_fractions, measure_heads, repeated
+from glassformer.inspection.heads import (
+    LENGTH,
+    attention_fractions,
+    make_repeated_ids,
+    measure_heads,
+)
 from glassformer.inspection.patch import patch
 from glassformer.models.network import Trait
 from inspection.test_worksheet import TOKENIZER
@@ -38,7 +43,7 @@ def test_fractions_of_a_head_that_attends_to_one_position_per_row(positions, exp
 
 
 def test_repeated_is_random_tokens_twice():
-    text = repeated(50, 100)
+    text = make_repeated_ids(50, 100)
     assert torch.equal(text[:, :LENGTH], text[:, LENGTH:])
 
 
@@ -65,7 +70,7 @@ def test_ablating_a_head_equals_zeroing_its_output_weights(name):
         old, new = (o.softmax(-1).flatten(0, -2) for o in (output, ablated))
         expected = float((old * (old.log() - new.log())).sum(-1).mean())
     assert head.cost == pytest.approx(expected, abs=1e-5)
-    *_, distances, costs = (a for a in draw.role_map(report).get_axes() if a.patches)
+    *_, distances, costs = (a for a in draw.heads_figure(report).get_axes() if a.patches)
     assert [bar.get_width() for bar in costs.patches] == pytest.approx([h.cost for h in report])
     assert [bar.get_width() for bar in distances.patches] == pytest.approx(
         [h.distance or 0 for h in report]
@@ -130,7 +135,7 @@ def test_tokens_before_the_change_recover_nothing_and_the_last_token_everything(
     assert list(result.positions) == [
         f"blocks.{i}{part}" for i in range(2) for part in ("", ".attention", ".feedforward")
     ]
-    drawn = torch.from_numpy(draw.patch_map(result).get_axes()[0].images[0].get_array().data)
+    drawn = torch.from_numpy(draw.patch_figure(result).get_axes()[0].images[0].get_array().data)
     torch.testing.assert_close(drawn.float(), torch.stack(list(result.positions.values())))
 
 
@@ -174,6 +179,6 @@ def test_texts_that_cannot_be_compared_are_refused():
 def test_saving_a_plot_refuses_an_unknown_file_type(tmp_path):
     result = patch(randomize_weights("gpt2"), TOKENIZER, CLEAN, CORRUPT)
     with pytest.raises(GlassError, match="can be written as"):
-        draw.save(draw.patch_map(result), tmp_path / "a.txt")
-    draw.save(draw.patch_map(result), tmp_path / "a.svg")
+        draw.save(draw.patch_figure(result), tmp_path / "a.txt")
+    draw.save(draw.patch_figure(result), tmp_path / "a.svg")
     assert ">blocks.0.attention<" in (tmp_path / "a.svg").read_text()  # text, not paths

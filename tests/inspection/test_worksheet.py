@@ -12,11 +12,11 @@ from glassformer.inspection.trace_view import TraceView
 from glassformer.inspection.traced_text import find_head, trace_inputs, trace_text
 from glassformer.inspection.worksheet import top_tokens, worksheet
 from glassformer.predict import inputs_for
-from glassformer.tasks.translate import END, START
+from glassformer.tasks.translate import BOS, EOS
 from glassformer.text.plain import UNKNOWN, Characters
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz .,ABCDEFGHIJKLMNOPQR"
-TOKENIZER = Characters.train([LETTERS], special_tokens=(UNKNOWN, START, END))
+TOKENIZER = Characters.train([LETTERS], special_tokens=(UNKNOWN, BOS, EOS))
 TEXT = "a cat sat"
 
 
@@ -61,7 +61,7 @@ def test_a_worksheet_shows_every_step_of_attention(name):
         assert {"encoder.1.attention.pattern", "decoder.1.cross.pattern"} <= set(names)
         cross = next(s for s in steps if "decoder.1.cross.pattern" in s.title).tables[0]
         assert "".join(cross.columns) == TEXT
-        assert cross.rows[0] == START
+        assert cross.rows[0] == BOS
 
 
 def test_formulas_match_the_modules():
@@ -150,7 +150,7 @@ def test_inspection_uses_eval_mode_and_the_inputs_of_the_task():
     """There is no dropout, and the ids are those of the task."""
     network = copy.deepcopy(CASES["gpt2"].network).train()
     assert not Model(network, TOKENIZER).network.training
-    special_tokens = (UNKNOWN, START, END, "[CLS]", "[SEP]")
+    special_tokens = (UNKNOWN, BOS, EOS, "[CLS]", "[SEP]")
     tokenizer = Characters.train(
         [LETTERS[: VOCAB - len(special_tokens)]], special_tokens=special_tokens
     )
@@ -230,7 +230,7 @@ def test_a_masked_model_predicts_at_the_mask():
 def test_a_worksheet_takes_a_translation():
     steps = worksheet(CASES["translator"].network, TOKENIZER, TEXT, target="bad")
     source, ids = steps[0].tables
-    assert list(ids.columns) == [START, *"bad"]
+    assert list(ids.columns) == [BOS, *"bad"]
     assert list(source.columns) == list(TEXT)
 
 
@@ -243,7 +243,7 @@ def test_patterns_and_next_tokens_are_those_of_the_model():
     assert torch.equal(find_head(traced, "blocks.1.attention", 2).pattern, pattern)
     crossed = trace_text(CASES["translator"].network, TOKENIZER, TEXT, target="bad")
     head = find_head(crossed, "decoder.1.cross", 0)
-    assert (head.rows, head.columns) == ([START, *"bad"], list(TEXT))
+    assert (head.rows, head.columns) == ([BOS, *"bad"], list(TEXT))
     assert head.pattern.shape == (4, len(TEXT))
     torch.testing.assert_close(pattern.sum(-1), torch.ones(len(TEXT)))
     assert not pattern.triu(1).any()

@@ -394,11 +394,11 @@ def test_half_of_what_reaches_a_part_is_dropped_or_nothing(name, places):
     case = CASES[name]
     kind = MODELS[case.name]
     network = kind(kind.Config(**{**case.settings, "dropout": 0.5})).train()
-    shares, text = {}, ids(4)
+    fractions, text = {}, ids(4)
 
     def watch(place):
         def look(_, inputs):
-            shares[place] = float((inputs[0] == 0).float().mean())
+            fractions[place] = float((inputs[0] == 0).float().mean())
 
         return look
 
@@ -406,8 +406,8 @@ def test_half_of_what_reaches_a_part_is_dropped_or_nothing(name, places):
         network.get_submodule(place).register_forward_pre_hook(watch(place))
     network(text, **({"source": source(4)} if case.has(Trait.SEQ2SEQ) else {}))
     for place, dropped in places.items():
-        if place in shares:
-            assert (0.4 < shares[place] < 0.6) if dropped else shares[place] < 0.2, place
+        if place in fractions:
+            assert (0.4 < fractions[place] < 0.6) if dropped else fractions[place] < 0.2, place
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.generate import NextToken, Windows
 from glassformer.training import recovery, setup
 from glassformer.training import train as training
-from glassformer.training.run import Run, damage
+from glassformer.training.run import Run, find_damage
 from glassformer.training.settings import TrainingSettings
 from glassformer.training.trainer import Trainer
 
@@ -214,7 +214,7 @@ def test_a_run_folder_inside_a_file_is_refused(tmp_path, book):
 def test_every_flipped_bit_is_found_and_its_file_named(tmp_path, book):
     run = tmp_path / "run"
     train(book, run)
-    assert damage(run) == []
+    assert find_damage(run) == []
     generator = random.Random(0)
     files = [p for p in sorted(run.rglob("*")) if p.is_file()]
     for i in range(200):
@@ -226,11 +226,11 @@ def test_every_flipped_bit_is_found_and_its_file_named(tmp_path, book):
         flipped = bytearray(content)
         flipped[position] ^= 1 << generator.randrange(8)
         file.write_bytes(flipped)
-        problems = damage(run)
+        problems = find_damage(run)
         named = file if file.name not in ("manifest.json", "checksums.json") else file.parent
         assert any(str(named) in line for line in problems), (file, position)
         file.write_bytes(content)
-    assert damage(run) == []
+    assert find_damage(run) == []
 
 
 def test_the_error_for_a_corrupted_checkpoint_names_the_other_one(tmp_path, book):

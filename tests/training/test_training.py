@@ -21,7 +21,7 @@ from glassformer import MODELS, GlassError, checkpoint, load
 from glassformer.core.reporter import NullReporter, format_duration
 from glassformer.data.request import DataRequest
 from glassformer.models.network import Network
-from glassformer.nn.block import checkpointed
+from glassformer.nn.block import enable_checkpointing
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.generate import NextToken, token_nats
@@ -117,7 +117,7 @@ def test_activation_checkpointing_does_not_change_the_weights(tmp_path, book):
         take_step(recomputed)
     torch.testing.assert_close(weights_of(plain.network), weights_of(recomputed.network))
     network = copy.deepcopy(CASES["gpt2"].network)
-    checkpointed(network)
+    enable_checkpointing(network)
     text = ids()
     assert torch.equal(network(text), CASES["gpt2"].network(text))
 

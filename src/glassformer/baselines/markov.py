@@ -92,7 +92,7 @@ class Markov(Network):
         last, *earlier = columns
         total = torch.zeros(len(last), self.config.vocab, device=last.device)
         for column in earlier:
-            fractions = self.counts.shares([last, column])
+            fractions = self.counts.fractions([last, column])
             if self.config.masked:
                 fractions = fractions * (fractions > 0.5).any(dim=1, keepdim=True)
             total += fractions

@@ -68,14 +68,14 @@ def check_plot(name: str, run: str | None, text: str | None, values: dict[str, A
     """Return the file to write; raise an error if the arguments do not fit the plot."""
     from glassformer.core.config import did_you_mean
     from glassformer.core.errors import GlassError
-    from glassformer.inspection.draw import MOVING, STILL
+    from glassformer.inspection.draw import ANIMATION_SUFFIXES, FIGURE_SUFFIXES
     from glassformer.inspection.plots import OPTIONS, PLOTS, Needs
 
     if name not in PLOTS:
         hint = did_you_mean(name, PLOTS) or f"; the plots are {', '.join(PLOTS)}"
         raise GlassError(f"unknown plot {name!r}{hint}")
     plot = PLOTS[name]
-    suffixes = MOVING if plot.moves else STILL
+    suffixes = ANIMATION_SUFFIXES if plot.is_animation else FIGURE_SUFFIXES
     file: Path = values["out"] or Path(name + suffixes[0])
     if file.suffix not in suffixes:
         raise click.UsageError(f"{file}: this plot is saved as {' or '.join(suffixes)}")
@@ -86,8 +86,8 @@ def check_plot(name: str, run: str | None, text: str | None, values: dict[str, A
             f"{name} takes no RUN and TEXT" if is_diagram else f"{name} needs RUN and TEXT"
         )
     for option in OPTIONS:
-        if values[option] is not None and not plot.forward_inputs(option):
-            others = " and ".join(n for n, other in PLOTS.items() if other.forward_inputs(option))
+        if values[option] is not None and not plot.accepts(option):
+            others = " and ".join(n for n, other in PLOTS.items() if other.accepts(option))
             raise click.UsageError(f"{name} takes no --{option}; {others} do")
     return file
 
@@ -121,9 +121,9 @@ def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_jso
     options.check_output_paths(plot, overwrite=overwrite)
     report = load(run).heads(text, reporter=Reporter())
     if plot is not None:
-        from glassformer.inspection.draw import role_map, save
+        from glassformer.inspection.draw import heads_figure, save
 
-        save(role_map(report), plot)
+        save(heads_figure(report), plot)
         click.echo(f"wrote {plot}", err=True)
     if as_json:
         for stats in report:
@@ -162,9 +162,9 @@ def patch(
     options.check_output_paths(plot, overwrite=overwrite)
     result = load(run).patch(clean, corrupt, reporter=Reporter())
     if plot is not None:
-        from glassformer.inspection.draw import patch_map, save
+        from glassformer.inspection.draw import patch_figure, save
 
-        save(patch_map(result), plot)
+        save(patch_figure(result), plot)
         click.echo(f"wrote {plot}", err=True)
     if as_json:
         click.echo(json.dumps(vars(result), default=Tensor.tolist))

@@ -29,9 +29,9 @@ def check(folder: Path) -> None:
     \b
     glass check runs/generate-1
     """
-    from glassformer.training.run import damage
+    from glassformer.training.run import find_damage
 
-    errors = damage(folder)
+    errors = find_damage(folder)
     for error in errors:
         click.echo(error)
     if errors:

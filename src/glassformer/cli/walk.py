@@ -235,7 +235,9 @@ def write_sheets(sheets: Sequence[Sequence[Step]], title: str, values: dict[str,
             folder.mkdir(exist_ok=True)
             for old in folder.glob("[0-9][0-9]-*.csv"):  # of the worksheet that is overwritten
                 old.unlink()
-            click.echo(f"wrote {len(export.tables(sheet, folder))} tables to {folder}", err=True)
+            click.echo(
+                f"wrote {len(export.write_tables(sheet, folder))} tables to {folder}", err=True
+            )
 
 
 def print_sheets(sheets: Sequence[Sequence[Step]], title: str, *, wait: bool) -> None:

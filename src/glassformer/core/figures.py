@@ -20,7 +20,7 @@ def subplots(rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, Any]
     return figure, figure.subplots(rows, columns, **options)
 
 
-def moving(figure: Any, draw: Callable[[int], None], frames: int) -> Any:
+def animate(figure: Any, draw: Callable[[int], None], frames: int) -> Any:
     """An animation of a figure; `draw(i)` redraws it for frame i. Notebooks show it as a GIF."""
     from matplotlib.animation import FuncAnimation
 

@@ -17,27 +17,27 @@ class Reporter:
 
     def __init__(self, every: float = 10.0) -> None:
         self.stream: TextIO | None = sys.stderr  # None in a process without stderr
-        self.terminal, self.every = is_terminal(self.stream), every
-        self.last = time.monotonic() - (every if self.terminal else 0)
+        self.is_terminal, self.every = is_terminal(self.stream), every
+        self.last = time.monotonic() - (every if self.is_terminal else 0)
 
     def __call__(self, text: str) -> None:
         """Write a permanent line."""
-        self.write(f"\r\x1b[K{text}\n" if self.terminal else text + "\n")
+        self.write(f"\r\x1b[K{text}\n" if self.is_terminal else text + "\n")
 
     def line(self, text: str) -> None:
         """Write the status line, which the next line replaces."""
         now = time.monotonic()
-        if self.terminal and now - self.last > 0.1:
+        if self.is_terminal and now - self.last > 0.1:
             columns = shutil.get_terminal_size().columns - 1  # a wrapped line cannot be replaced
             self.write(f"\r\x1b[K{text[:columns]}")
             self.last = now
-        elif not self.terminal and now - self.last > self.every:
+        elif not self.is_terminal and now - self.last > self.every:
             self.write(text + "\n")
             self.last = now
 
     def clear(self) -> None:
         """Erase the status line."""
-        if self.terminal:
+        if self.is_terminal:
             self.write("\r\x1b[K")
 
     def write(self, text: str) -> None:

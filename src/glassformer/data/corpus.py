@@ -30,7 +30,7 @@ MAX_TOKENIZER_CHARACTERS = 20_000_000  # that a tokenizer is trained on
 T = TypeVar("T")
 
 
-def texts(
+def read_texts(
     files: tuple[Path, ...], on_bad_row: BadRowPolicy, column: str | None = None
 ) -> Iterator[str]:
     """Yield the text of files in chunks, of all files in folders, or of one column of tables."""
@@ -39,7 +39,7 @@ def texts(
             folder_files = tuple(sorted(p for p in file.rglob("*") if p.is_file()))
             if not folder_files:
                 raise GlassError(f"the folder {file} is empty: there is no text to train on")
-            yield from texts(folder_files, on_bad_row, column)
+            yield from read_texts(folder_files, on_bad_row, column)
         elif file_type(file) in TABLES:
             yield from read_column(file, on_bad_row, column)
         else:

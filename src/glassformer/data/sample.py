@@ -1,6 +1,6 @@
 """Built-in sample data, from Python's own files or generated: no download is needed.
 
-`documentation` is for language models, `passages` for classification, `numbers` for translation.
+`python_documentation` is for language models, `code_passages` for classification, `number_pairs` for translation.
 """
 
 import random
@@ -14,7 +14,7 @@ PACKAGES = (
 )
 
 
-def documentation() -> Iterator[str]:
+def python_documentation() -> Iterator[str]:
     """The Python reference that `help()` shows, by topic, without repeated paragraphs."""
     import pydoc_data.topics
 
@@ -26,7 +26,7 @@ def documentation() -> Iterator[str]:
         yield "".join(f"{paragraph}\n\n" for paragraph in new)
 
 
-def passages(each: int = 300, seed: int = 0) -> Iterator[tuple[str, str, str]]:
+def code_passages(each: int = 300, seed: int = 0) -> Iterator[tuple[str, str, str]]:
     """Yield a few lines of Python code, their package and their file; `each` per package."""
     rng = random.Random(seed)
     for package in PACKAGES:
@@ -86,7 +86,7 @@ def chinese_remainder(n: int) -> str:
     return "一" + chinese(n) if 10 <= n < 20 else chinese(n)
 
 
-def numbers(count: int = 6000, seed: int = 0) -> Iterator[tuple[str, str]]:
+def number_pairs(count: int = 6000, seed: int = 0) -> Iterator[tuple[str, str]]:
     """Yield distinct pairs: a number or a date in Chinese, and the same in English."""
     rng = random.Random(seed)
     seen: set[tuple[str, str]] = set()

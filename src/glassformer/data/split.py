@@ -6,7 +6,7 @@ from array import array
 import numpy as np
 
 
-def fingerprint(text: str) -> int:
+def hash_text(text: str) -> int:
     """A 64-bit hash of a text."""
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
     return int.from_bytes(digest)
@@ -14,7 +14,7 @@ def fingerprint(text: str) -> int:
 
 def is_held_out(key: str, seed: int, fraction: float = 0.1) -> bool:
     """Whether all examples with this key (a text or a group) are held out for validation."""
-    return fingerprint(f"{seed}:{key}") < fraction * 2**64
+    return hash_text(f"{seed}:{key}") < fraction * 2**64
 
 
 class LeakCounter:
@@ -24,7 +24,7 @@ class LeakCounter:
         self.hashes = {"train": array("Q"), "valid": array("Q")}
 
     def add(self, part: str, text: str) -> None:
-        self.hashes[part].append(fingerprint(text))
+        self.hashes[part].append(hash_text(text))
 
     def count(self) -> int:
         """The number of validation texts that are also training texts."""

@@ -13,7 +13,7 @@ from glassformer.core.i18n import tr
 from glassformer.inspection.displayable import Displayable
 from glassformer.inspection.sheet import Step, Table
 from glassformer.models.network import Network
-from glassformer.tasks.task import Artifacts, on_device
+from glassformer.tasks.task import Artifacts, move_to_device
 from glassformer.tasks.translate import TranslateCodec
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
@@ -41,9 +41,9 @@ def align(network: Network, tokenizer: Tokenizer, text: str, translation: str) -
     al., 2019), or of the only block.
     """
     codec = TranslateCodec(Artifacts(tokenizer=tokenizer))
-    target = [*tokenizer.encode(translation), codec.end]
-    batch = on_device(codec.encode([text]), network)
-    ids = torch.tensor([[codec.begin, *target[:-1]]], device=network.device)
+    target = [*tokenizer.encode(translation), codec.eos]
+    batch = move_to_device(codec.encode([text]), network)
+    ids = torch.tensor([[codec.bos, *target[:-1]]], device=network.device)
     with Trace(network, "*cross.pattern", allow_missing=True) as trace:
         network(ids, batch["source"])
     if not trace:

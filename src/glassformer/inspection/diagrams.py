@@ -21,7 +21,7 @@ MIN_LOG_LOSS = -2  # log₁₀; lower losses are drawn as this
 def word_transitions() -> tuple[list[str], Tensor]:
     """The words of “show me my … please” and their transition matrix."""
     words, counts = count_words(SHOW_ME, 1)
-    return words, counts.shares([torch.arange(len(words))])
+    return words, counts.fractions([torch.arange(len(words))])
 
 
 def one_hot() -> Any:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.figures import moving, subplots
+from glassformer.core.figures import animate, subplots
 from glassformer.core.i18n import show_whitespace
 from glassformer.inspection.alignment import Alignment
 from glassformer.inspection.heads import ATTENTION_TARGETS, HeadStats
@@ -24,7 +24,10 @@ from glassformer.trace import Trace
 CELL_SIZE, LETTER_WIDTH = 0.42, 0.11  # inches
 MAX_GRID_SIZE = 16.0  # inches
 MAX_LABELED_COLUMNS = 24  # with more columns, cells have no numbers
-STILL, MOVING = (".png", ".svg", ".pdf"), (".gif",)  # file types of figures and animations
+FIGURE_SUFFIXES, ANIMATION_SUFFIXES = (
+    (".png", ".svg", ".pdf"),
+    (".gif",),
+)  # file types of figures and animations
 QUERY_KEY = ("query", "key")
 
 
@@ -67,7 +70,7 @@ def heat_map(
     return chart
 
 
-def role_map(report: Sequence[HeadStats]) -> Any:
+def heads_figure(report: Sequence[HeadStats]) -> Any:
     """What each head attends to, and the effect of ablating it."""
     names, missing = ATTENTION_TARGETS[:-1], float("nan")
     rows = [[head.row()[name] for name in names] for head in report]
@@ -89,7 +92,7 @@ def role_map(report: Sequence[HeadStats]) -> Any:
     return chart
 
 
-def patch_map(result: PatchResult) -> Any:
+def patch_figure(result: PatchResult) -> Any:
     """The fraction of the difference that each value recovers, at each token."""
     fractions = torch.stack(list(result.positions.values()))
     title = f"{result.answers[0]!r} vs. {result.answers[1]!r}: fraction recovered by each value"
@@ -99,7 +102,7 @@ def patch_map(result: PatchResult) -> Any:
 def save(chart: Any, file: Path) -> None:
     """Write a figure or an animation to a file; its suffix is the format."""
     is_animation = not hasattr(chart, "savefig")
-    suffixes = MOVING if is_animation else STILL
+    suffixes = ANIMATION_SUFFIXES if is_animation else FIGURE_SUFFIXES
     if file.suffix not in suffixes:
         raise GlassError(f"{file}: this plot can be written as {' or '.join(suffixes)}")
     with warnings.catch_warnings():
@@ -131,12 +134,12 @@ def lines(traced: TracedText, layer: int | str | None = None, head: int = 0) -> 
     selected = find_head(traced, layer, head)
     rows, columns = selected.rows, selected.columns
     chart, ax = subplots(figsize=(5, 0.32 * max(len(rows), len(columns)) + 1))
-    between(ax, selected.pattern, rows, columns)
+    draw_lines(ax, selected.pattern, rows, columns)
     ax.set_title(f"{selected.name}, head {head}: queries (left), keys (right)", fontsize=10)
     return chart
 
 
-def between(ax: Any, pattern: Tensor, rows: Sequence[str], columns: Sequence[str]) -> None:
+def draw_lines(ax: Any, pattern: Tensor, rows: Sequence[str], columns: Sequence[str]) -> None:
     """Draw lines from query tokens on the left to key tokens on the right, darker for larger
     weights."""
     for i, row in enumerate(pattern.tolist()):
@@ -288,7 +291,7 @@ def unfolding(aligned: Alignment) -> Any:
 
     def draw(step: int) -> None:
         ax.clear()
-        between(ax, aligned.pattern[: step + 1], aligned.target[: step + 1], aligned.source)
+        draw_lines(ax, aligned.pattern[: step + 1], aligned.target[: step + 1], aligned.source)
         ax.set_ylim(-length + 0.5, 0.5)
 
-    return moving(chart, draw, len(aligned.target))
+    return animate(chart, draw, len(aligned.target))

@@ -211,7 +211,7 @@ def escape_tex(text: str) -> str:
     return "".join(TEX.get(char, char) for char in text)
 
 
-def tables(steps: Sequence[Step], folder: Path) -> list[Path]:
+def write_tables(steps: Sequence[Step], folder: Path) -> list[Path]:
     """Write each table to a numbered CSV file in the folder and return the files."""
     files = []
     for number, step in enumerate(steps, start=1):

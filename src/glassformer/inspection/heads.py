@@ -82,7 +82,7 @@ class HeadReport(Displayable, list[HeadStats]):
         return [Step(title, "", text, (table,))]
 
 
-def repeated(vocab: int, context: int | None, seed: int = 0) -> Tensor:
+def make_repeated_ids(vocab: int, context: int | None, seed: int = 0) -> Tensor:
     """Random tokens followed by the same tokens again, 1 t: only induction can predict them."""
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, vocab, (1, min(LENGTH, (context or 2 * LENGTH) // 2)), generator=random)

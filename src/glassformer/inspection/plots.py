@@ -35,7 +35,7 @@ class Plot:
     help: str
     needs: Needs = Needs.NOTHING
     patterns: tuple[str, ...] = ()  # names of the traced values that it needs; empty: all
-    moves: bool = False  # whether it is an animation
+    is_animation: bool = False  # whether it is an animation
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -44,16 +44,14 @@ class Plot:
         )
         return function
 
-    def forward_inputs(self, option: str) -> bool:
+    def accepts(self, option: str) -> bool:
         """Whether the function has a parameter of this name."""
         return option in signature(self.function).parameters
 
     def draw(self, *subject: Any, **options: Any) -> Any:
         """Draw the plot with those options that its function accepts and that are not None."""
         options = {name: value for name, value in options.items() if value is not None}
-        return self.function(
-            *subject, **{n: v for n, v in options.items() if self.forward_inputs(n)}
-        )
+        return self.function(*subject, **{n: v for n, v in options.items() if self.accepts(n)})
 
 
 TEXT, TRANSLATION = Needs.TEXT, Needs.TRANSLATION
@@ -77,7 +75,7 @@ PLOTS = {
     "lens": Plot("draw", "lens", "the prediction after each block (logit lens)", TEXT),
     "alignment": Plot("draw", "alignment", "attention of each target token to TEXT", TRANSLATION),
     "unfolding": Plot("draw", "unfolding", "the same, token by token: an animation",
-        TRANSLATION, moves=True),
+        TRANSLATION, is_animation=True),
 }
 # fmt: on
 

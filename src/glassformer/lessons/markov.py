@@ -31,7 +31,7 @@ def compute_values() -> Values:
 def compute_first_order() -> Values:
     words, counts = count_words(SHOW_ME, 1)
     one_hot = torch.eye(len(words))
-    transitions = counts.shares([torch.arange(len(words))])
+    transitions = counts.fractions([torch.arange(len(words))])
     my = one_hot[words.index("my")][None]
     return {
         "words": words,
@@ -52,8 +52,8 @@ def compute_second_order() -> Values:
     noun = torch.tensor([words.index("battery"), words.index("program")])
     return {
         "noun_pairs": ["battery ran", "program ran"],
-        "after_one_word": first_order.shares([ran])[:, columns],
-        "after_two_words": second_order.shares([ran.expand(2), noun])[:, columns],
+        "after_one_word": first_order.fractions([ran])[:, columns],
+        "after_two_words": second_order.fractions([ran.expand(2), noun])[:, columns],
     }
 
 
@@ -78,7 +78,7 @@ def count_votes(masked: bool) -> tuple[Tensor, Tensor]:
     model = Markov(Config(vocab=len(words), skips=len(ids) - 1, masked=masked))
     model.fit(torch.tensor([line + [-1] * (12 - len(line)) for line in lines]))
     last, *earlier = [column[-1:] for column in previous_ids(torch.tensor([ids]), len(ids))]
-    votes = torch.cat([model.counts.shares([last, word]) for word in reversed(earlier)])
+    votes = torch.cat([model.counts.fractions([last, word]) for word in reversed(earlier)])
     return votes[:, columns], model.votes([last, *earlier])[:, columns]
 
 

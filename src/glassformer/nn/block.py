@@ -104,7 +104,7 @@ class CrossBlock(nn.Module):
         return residual_taps(self.residual, "attention", "cross", "feedforward")
 
 
-def checkpointed(network: nn.Module) -> None:
+def enable_checkpointing(network: nn.Module) -> None:
     """Turn on gradient checkpointing: the backward pass recomputes each block's activations."""
     for module in network.modules():
         if isinstance(module, Block | CrossBlock):

@@ -191,7 +191,7 @@ class NGramCounts(CountModule):
             prob = torch.where(distinct > 0, smoothed, prob)
         return prob
 
-    def shares(self, columns: Sequence[Tensor]) -> Tensor:
+    def fractions(self, columns: Sequence[Tensor]) -> Tensor:
         """count / total of every token after each full context, n v: unsmoothed, 0 if unseen."""
         *_, (_, start, end) = self.find(columns)
         row, token, count = self.list_followers(self.order, start, end - start)

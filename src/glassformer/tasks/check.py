@@ -11,7 +11,7 @@ from glassformer.core.errors import GlassError
 from glassformer.core.reporter import NullReporter
 from glassformer.data.files import BadRowPolicy, save_streams
 from glassformer.data.request import DataRequest
-from glassformer.data.split import LeakCounter, fingerprint
+from glassformer.data.split import LeakCounter, hash_text
 from glassformer.tasks import TASKS
 
 MAX_TRIAL_BYTES = 50_000_000  # larger data is not read again to find out if training refuses it
@@ -75,7 +75,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
         leaks.add(example.part, example.key)
         if example.label is not None:
             labels[example.label] += 1
-        key = fingerprint(text)
+        key = hash_text(text)
         if key in label_by_text:
             duplicates += 1
             conflicts += label_by_text[key] != example.label

@@ -25,7 +25,7 @@ from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows
 from glassformer.data.labeled import check_labels, guess_columns, peek_rows, read_table_rows
 from glassformer.data.request import DataRequest
-from glassformer.data.sample import passages
+from glassformer.data.sample import code_passages
 from glassformer.data.store import Store, read_array
 from glassformer.models.network import Network
 from glassformer.tasks.table_rows import (
@@ -84,7 +84,7 @@ def make_reader(request: DataRequest, reporter: Reporter) -> tuple[ExampleReader
         )
         return lambda _: (
             Example("", (text,), request.assign_part(file), label)
-            for text, label, file in passages()
+            for text, label, file in code_passages()
         ), {}
     columns = guess_columns(
         peek_rows(request.files, request.separator), request.text, request.label

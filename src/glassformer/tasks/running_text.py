@@ -11,7 +11,7 @@ from glassformer.data import corpus
 from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows
 from glassformer.data.request import DataRequest
-from glassformer.data.sample import documentation
+from glassformer.data.sample import python_documentation
 from glassformer.data.store import Store
 from glassformer.models.network import Network
 from glassformer.tasks.task import Artifacts
@@ -79,11 +79,11 @@ def make_reader(request: DataRequest, reporter: Reporter) -> TextReader:
     """Return a function that yields the text of files in chunks; without files, a sample text."""
     if not request.files:
         reporter("no data given: using the documentation that comes with Python")
-        return lambda _files, _bad: documentation()
+        return lambda _files, _bad: python_documentation()
     column = request.text[0] if request.text else corpus.guess_column(request.files)
     if column is not None:
         reporter(f"text: {column}")
-    return lambda files, on_bad_row: corpus.texts(files, on_bad_row, column)
+    return lambda files, on_bad_row: corpus.read_texts(files, on_bad_row, column)
 
 
 def read_examples(

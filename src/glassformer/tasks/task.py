@@ -264,14 +264,14 @@ class Task:
         """Return the metrics on the validation part, or on a subset, and the summed scores."""
         total = Scores()
         for batch in self.dataset.eval_batches(network, limit, context):
-            total.add(self.objective.scores(network, on_device(batch, network)))
+            total.add(self.objective.scores(network, move_to_device(batch, network)))
         return self.objective.metrics(total), total
 
     @torch.inference_mode()
     def preview(self, network: Network) -> str:
         batch = self.dataset.preview_batch(network.context)
-        return self.codec.preview(network, on_device(batch, network))
+        return self.codec.preview(network, move_to_device(batch, network))
 
 
-def on_device(batch: Batch, network: Network) -> Batch:
+def move_to_device(batch: Batch, network: Network) -> Batch:
     return {name: value.to(network.device) for name, value in batch.items()}

@@ -24,7 +24,7 @@ from glassformer.data.examples import Example
 from glassformer.data.files import TABLES, BadRowPolicy, IgnoreBadRows, file_type
 from glassformer.data.labeled import peek_rows, read_aligned_lines, read_table_rows
 from glassformer.data.request import DataRequest
-from glassformer.data.sample import numbers
+from glassformer.data.sample import number_pairs
 from glassformer.data.store import Store
 from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import generate_until
@@ -45,7 +45,7 @@ BOS, EOS = "<start>", "<end>"
 MAX_TOKEN_PAIRS = 8_000_000  # (source, target) that a phrase table is fitted on, to limit memory
 MAX_TOKENS = 256  # of a source or target; longer pairs are reported as bad rows and left out
 EVAL_BATCH_TOKENS = 8192
-BEAM, LENGTH_PENALTY = 4, 0.6  # a penalty above 0 favors longer translations
+BEAM_SIZE, LENGTH_PENALTY = 4, 0.6  # a penalty above 0 favors longer translations
 
 Ids = NDArray[np.int64]
 
@@ -97,7 +97,8 @@ def make_reader(request: DataRequest, reporter: Reporter) -> ExampleReader:
     if not request.files:
         reporter("no data given: using numbers and dates, from Chinese to English")
         return lambda _: (
-            Example("", pair, request.assign_part(pair[0]), group=pair[0]) for pair in numbers()
+            Example("", pair, request.assign_part(pair[0]), group=pair[0])
+            for pair in number_pairs()
         )
     readers = [
         (part, make_pair_reader(replace(request, files=files), reporter))
@@ -309,7 +310,7 @@ class TranslateCodec:
 
     def __init__(self, artifacts: Artifacts) -> None:
         self.tokenizer = artifacts.text_tokenizer
-        self.begin, self.end = find_bos_eos(self.tokenizer)
+        self.bos, self.eos = find_bos_eos(self.tokenizer)
 
     def encode_source(self, text: str) -> list[int]:
         """Return the ids of a source text; a text longer than any in training is an error."""
@@ -322,7 +323,7 @@ class TranslateCodec:
         return ids
 
     def encode(self, examples: Sequence[str], context: int | None = None) -> Batch:
-        rows = [np.array(self.encode_source(text) or [self.end]) for text in examples]
+        rows = [np.array(self.encode_source(text) or [self.eos]) for text in examples]
         source, keep = pad_rows(rows)
         return {"source": source, "source_keep": keep}
 
@@ -331,20 +332,20 @@ class TranslateCodec:
         network: Network,
         batch: Batch,
         *,
-        beam: int = BEAM,
+        beam: int = BEAM_SIZE,
         length_penalty: float = LENGTH_PENALTY,
     ) -> list[list[int]]:
         """Return the ids of the best translation of each text; `beam=0` decodes greedily."""
         inputs = {name: batch[name] for name in ("source", "source_keep")}
-        start = torch.full_like(inputs["source"][:, :1], self.begin)
+        start = torch.full_like(inputs["source"][:, :1], self.bos)
         limits = max_target_lengths(inputs["source_keep"])
         if not beam:
-            return generate_until(network, start, limits, eos=self.end, sampling=GREEDY, **inputs)
+            return generate_until(network, start, limits, eos=self.eos, sampling=GREEDY, **inputs)
         beams = beam_search(
             network,
             start,
             limits,
-            eos=self.end,
+            eos=self.eos,
             beam_size=beam,
             length_penalty=length_penalty,
             **inputs,

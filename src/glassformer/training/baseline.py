@@ -72,7 +72,7 @@ def fit_baseline(
 
     checkpoint.save(
         run.path / BASELINE, network, task.artifacts.tokenizer, task=task.metadata,
-        more=write_metrics, overwrite=True,
+        write_extra=write_metrics, overwrite=True,
     )  # fmt: skip
     part = "" if fraction == 1 else f" (fitted on {fraction:.0%} of the data)"
     label, value = metric_label(spec.metric.name), metrics[spec.metric.name]

@@ -39,7 +39,7 @@ class Checkpointer:
             values = {**asdict(state), "scaler": step.scaler.state_dict()}
             (folder / STATE).write_text(json.dumps(values), encoding="utf-8")
 
-        self.write(LAST, step.network, more=write_state)
+        self.write(LAST, step.network, write_extra=write_state)
         self.run.seal()
 
     def write(self, name: str, network: Network, **options: Any) -> None:

@@ -228,7 +228,7 @@ def check_file(file: Path, name: str, size: int, sha256: str) -> str | None:
     return None if is_same else f"{file} is corrupted: its SHA-256 is not the recorded one"
 
 
-def damage(path: Path) -> list[str]:
+def find_damage(path: Path) -> list[str]:
     """Return a line for each missing or corrupted file of a run folder or a model folder."""
     subfolders = [sub for name in (BEST, LAST, BASELINE) if (sub := find_subfolder(path, name))]
     problems = Run(path).find_damage() if (path / CHECKSUMS).exists() else []

@@ -80,7 +80,7 @@ class Start:
             return network
         has_same_labels = self.metadata.get("labels") == task.artifacts.metadata.get("labels")
         head = () if has_same_labels else network.heads
-        new = checkpoint.load_matching(network, self.network.state_dict(), but=head)
+        new = checkpoint.load_matching(network, self.network.state_dict(), exclude=head)
         reporter(
             f"starting from {self.base}" + (f"; re-initialized: {', '.join(new)}" if new else "")
         )

@@ -12,7 +12,7 @@ from glassformer.core.errors import GlassError, is_memory_error
 from glassformer.core.world import World
 from glassformer.data.batches import split_batch
 from glassformer.models.network import Network
-from glassformer.nn.block import checkpointed
+from glassformer.nn.block import enable_checkpointing
 from glassformer.tasks.task import Batch, Objective
 from glassformer.training.optimizers import EMA, find_optimizer
 from glassformer.training.settings import TrainingSettings
@@ -70,7 +70,7 @@ class Step:
         self.network, self.objective = network.to(self.device), objective
         self.settings, self.world = settings, world
         if settings.checkpointing:
-            checkpointed(self.network)
+            enable_checkpointing(self.network)
         make = find_optimizer(settings.optimizer).make
         self.optimizers = {group: make(network, settings, group) for group in objective.groups}
         self.ema = EMA(self.network, settings.ema_decay) if settings.ema_decay else None

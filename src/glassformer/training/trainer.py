@@ -135,7 +135,7 @@ class Trainer:
         line = f"step {state.step:,}: {format_metrics(metrics)}{best}"
         self.reporter(line)
         self.run.log(f"{line}\n{evaluation.preview}\n")
-        if self.reporter.terminal:
+        if self.reporter.is_terminal:
             self.reporter(f"  {evaluation.preview[:300]!r}")
         if self.evaluator.should_stop_early(state):
             label, count = metric_label(self.evaluator.metric.name), state.evals_since_best

@@ -32,7 +32,7 @@ class IncrementalDecoder:
         return self.tokenizer.decode(self.recent)[len(decoded) :]
 
 
-def pieces(
+def decode_stream(
     tokens: Iterable[int], tokenizer: Tokenizer, before: Sequence[int], stop: Sequence[str] = ()
 ) -> Iterator[str]:
     """Yield the text of tokens that follow `before`, up to the first stop text (exclusive)."""
