@@ -70,7 +70,7 @@ def test_a_link_to_itself_is_refused(model_folder):
     assert load(model_folder)
 
 
-def find_damage(path):
+def list_damage(path):
     try:
         return find_damage(path)
     except GlassError as error:
@@ -112,7 +112,7 @@ def test_a_best_checkpoint_outside_its_run_is_refused(model_folder, tmp_path):
     (run / "best").symlink_to(model_folder)
     assert_refused(run, "best is a link that leads out of")
     with pytest.raises(GlassError, match="leads out of"):
-        find_damage(run)
+        list_damage(run)
     (run / "best").unlink()
     shutil.copytree(model_folder, run / "best")
     assert load(run).name == "generator"

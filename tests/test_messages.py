@@ -81,10 +81,3 @@ def iter_templates(node: ast.expr, scope: ast.AST, depth: int = 0) -> Iterator[s
                 isinstance(target, ast.Name) and target.id == node.id for target in other.targets
             ):
                 yield from iter_templates(other.value, scope, depth + 1)
-
-
-if __name__ == "__main__":  # what is missing, for a translator
-    import json
-
-    missing = {t: where for t, where in iter_messages() if t not in load_catalog()}
-    print(json.dumps(missing, ensure_ascii=False, indent=1))

@@ -1,6 +1,7 @@
 """Built-in sample data, from Python's own files or generated: no download is needed.
 
-`python_documentation` is for language models, `code_passages` for classification, `number_pairs` for translation.
+`python_documentation` is for language models, `code_passages` for classification, `number_pairs`
+for translation.
 """
 
 import random
