@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import glassformer
-from glassformer.core.i18n import load_catalog
 
 PACKAGE = Path(glassformer.__file__).parent
 SHOWN_BY = {  # functions and classes whose text arguments are shown to a user
