@@ -253,7 +253,7 @@ def test_no_baseline_option_skips_the_baseline(book, tmp_path):
     ("name", "table", "corrupt"),
     [
         ("markov", "counts.answers.1", lambda x: x.flip(0)),
-        ("markov", "counts.upto.1", lambda x: x[:-1]),
+        ("markov", "counts.cumulative.1", lambda x: x[:-1]),
         ("markov", "counts.contexts.keys.0", lambda x: x[:, None]),
         ("nb_svm", "weight", lambda x: x[1:]),
         ("phrase_table", "become.0", lambda x: x + 100),
