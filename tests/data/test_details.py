@@ -32,7 +32,13 @@ from glassformer.data.files import (
     read_rows,
     save_streams,
 )
-from glassformer.data.labeled import check_labels, guess_columns, peek_rows, read_table_rows
+from glassformer.data.labeled import (
+    check_labels,
+    guess_columns,
+    peek_rows,
+    read_aligned_lines,
+    read_table_rows,
+)
 from glassformer.data.request import DataOptions, DataRequest
 from glassformer.data.split import LeakCounter, is_held_out
 from glassformer.data.store import Store, StoreWriter
@@ -240,6 +246,8 @@ def test_a_tokenizer_learns_from_the_beginning_of_much_text(monkeypatch):
     monkeypatch.setattr(corpus, "MAX_TOKENIZER_CHARACTERS", 5)
     found = corpus.summarize_corpus(["äbc", "def", "ghi"])
     assert (found.bytes, found.sample) == (10, ["äbc", "de"])
+    assert corpus.summarize_corpus(["abcd", "efg", "h"]).sample == ["abcd", "e"]
+    assert corpus.summarize_corpus(["abcde", "f"]).sample == ["abcde"]
 
 
 @pytest.mark.parametrize(
@@ -376,6 +384,19 @@ def test_pairs_are_known_by_their_names_and_other_texts_by_their_length():
     assert (found.text, found.label) == (("Question1", "question2"), "y")
     found = guess_columns(rows({"short": "aa", "long": "bbb", "label": "c" * 9}), (), None)
     assert found.text == ("long",)
+
+
+def test_aligned_lines_have_the_place_of_the_first_and_the_shorter_file_is_named(tmp_path):
+    one, other = write(tmp_path / "a", "1\n2\n"), write(tmp_path / "b", "x\ny\n")
+    assert list(read_aligned_lines(one, other, BadRowPolicy())) == [
+        (f"{one}:1", "1", "x"), (f"{one}:2", "2", "y")
+    ]  # fmt: skip
+    write(one, "1\n")
+    with pytest.raises(GlassError, match=rf"^{one} ends before {other}"):
+        list(read_aligned_lines(one, other, BadRowPolicy()))
+    write(one, "1\n2\n3\n")
+    with pytest.raises(GlassError, match=rf"^{other} ends before {one}"):
+        list(read_aligned_lines(one, other, BadRowPolicy()))
 
 
 def test_labels_are_at_least_two_and_at_most_a_thousand():

@@ -244,6 +244,14 @@ def test_a_large_alphabet_is_read_in_pieces(tmp_path, text, kind):
     assert task.artifacts.tokenizer.kind == kind
 
 
+def test_pieces_are_as_many_as_were_asked_for_or_as_suit_the_text(tmp_path):
+    text = book(tmp_path, " ".join(f"w{i}" for i in range(3000)) * 2)
+    for vocab, expected in ((300, 300), (None, 512)):
+        request = DataRequest(files=(text,), tokenizer="bpe", vocab=vocab)
+        task = opened("generate", request, tmp_path / f"cache{vocab}")
+        assert task.artifacts.tokenizer.vocab == expected
+
+
 def test_an_alphabet_of_256_signs_is_read_by_characters(tmp_path):
     text = "".join(map(chr, range(0x4E00, 0x4E00 + 256))) * 20
     task = opened("generate", DataRequest(files=(book(tmp_path, text),)), tmp_path / "cache")
@@ -657,6 +665,9 @@ def test_the_sizes_of_pairs_count_both_sides_and_the_ends(tmp_path):
     sizes = [len(source[i]) + len(target[i]) + 2 for i in range(len(target))]
     assert data.lengths("train").tolist() == sizes
     assert data.sizes() == {"vocab": task.artifacts.tokenizer.vocab, "eos": data.end}
+    batch = data.gather("train", np.arange(5))
+    assert batch["targets"].min() == -100  # which the loss passes over
+    assert (batch["targets"] == -100).sum() == (batch["targets"] < 0).sum() > 0
     marks = task.artifacts.tokenizer.special_tokens
     assert (data.begin, data.end) == (marks["<start>"], marks["<end>"])
 

@@ -1314,3 +1314,117 @@ def test_a_trainer_of_what_is_fitted_has_nothing_left_to_do(tmp_path, book):
     assert trainer.state.predictions == task.dataset.predictions
     assert trainer.settings.precision == "float32"
     assert np.isfinite(trainer.speed())
+
+
+# --- from a request to the first step -------------------------------------------------------------
+
+
+def set_up(tmp_path, file, task="generate", base=None, model=None, settings=(), **options):
+    """A trainer at its first step, and what was said on the way."""
+    given = {"steps": 3, "device": "cpu", "precision": "float32", "baseline": False, **options}
+    request = requests.Request.of(task, [file], None, list(settings), given, anew=base is None)
+    start = setup.Start.of(request, base, model)
+    run, reporter = (
+        Run.create(tmp_path / f"run{len(list(tmp_path.iterdir()))}"),
+        RecordingReporter(),
+    )
+    data = replace(request.data, model=start.architecture, base_tokenizer=start.tokenizer)
+    ready = training.prepare(request.spec, data, run, reporter)
+    began = training.time.monotonic() - 5.0
+    return setup.set_up(start, ready, request.learning, run, reporter, began), reporter.lines
+
+
+SMALL = ["model.dim=8", "model.depth=1", "model.heads=2"]
+
+
+def test_what_was_decided_is_written_down_before_the_first_step(tmp_path, book):
+    trainer, lines = set_up(tmp_path, book, settings=[*SMALL, "model.context=16"], seed=4)
+    tables = training.read_toml(trainer.run.path / "config.toml")
+    assert tables["task"]["name"] == "generate"
+    vocab = trainer.task.artifacts.tokenizer.vocab
+    assert tables["model"] == {
+        "name": "gpt2", "vocab": vocab, "context": 16, "dim": 8, "depth": 1, "heads": 2,
+        "activation": "gelu_tanh", "eps": 1e-5, "dropout": 0.0,
+    }  # fmt: skip
+    assert (tables["train"]["steps"], tables["train"]["seed"], tables["train"]["lr"]) == (
+        3,
+        4,
+        1.5e-3,
+    )
+    assert tables["train"]["threads"] == torch.get_num_threads()
+    tokenizer = trainer.task.artifacts.tokenizer.to_json()
+    assert (trainer.run.path / "tokenizer.json").read_text() == tokenizer
+    assert 5 <= trainer.state.setup < 300
+    assert trainer.network.training
+    assert (trainer.batches.context, trainer.batches.seed, trainer.batches.batch_size) == (
+        16,
+        4,
+        16,
+    )
+    size = sum(p.numel() for p in trainer.network.parameters())
+    assert lines[-1] == f"gpt2: {size:,} parameters; 3 steps; run folder {trainer.run.path}"
+    torch.manual_seed(4)
+    fresh = type(trainer.network)(trainer.network.config)
+    assert torch.equal(weights_of(fresh), weights_of(trainer.network))
+    again = training.continued(trainer.run, NullReporter())
+    assert torch.equal(weights_of(again.network), weights_of(trainer.network))
+    assert (again.settings, again.state) == (trainer.settings, trainer.state)
+    assert again.budget == StepBudget(3)
+
+
+def test_a_number_of_parameters_decides_the_width_but_not_of_a_model_that_there_is(tmp_path, book):
+    trainer, _ = set_up(tmp_path, book, settings=SMALL, parameters=9_000)
+    assert trainer.network.config.dim > 8
+    assert sum(p.numel() for p in trainer.network.parameters()) == pytest.approx(9_000, rel=0.3)
+    trainer.save()
+    base = trainer.run.path / "last"
+    other, lines = set_up(tmp_path, book, base=base, parameters=90_000)
+    assert other.network.config.dim == trainer.network.config.dim
+    assert f"starts from {base}" in lines
+    assert torch.equal(weights_of(other.network), weights_of(trainer.network))
+    with pytest.raises(GlassError, match="becomes gpt2, not llama"):
+        set_up(tmp_path, book, base=base, model="llama")
+    adapted, lines = set_up(tmp_path, book, base=base, lora=2)
+    learn = sum(p.numel() for p in adapted.network.parameters() if p.requires_grad)
+    assert f", of which {learn:,} learn; 3 steps" in lines[-1]
+    assert (adapted.checkpointer.adapter.rank, adapted.checkpointer.adapter.base) == (2, str(base))
+    with pytest.raises(GlassError, match="name it with --from"):
+        set_up(tmp_path, book, lora=2)
+
+
+def test_a_head_is_kept_where_the_labels_are_the_same(tmp_path):
+    files = {}
+    for name, labels in (("same", "ab"), ("other", "ac")):
+        files[name] = tmp_path / f"{name}.csv"
+        rows = [f"text number {i},{labels[i % 2]}" for i in range(60)]
+        files[name].write_text("text,label\n" + "\n".join(rows))
+    first, _ = set_up(tmp_path, files["same"], "classify", settings=SMALL, seed=1)
+    base = first.run.path / "last"
+    same, lines = set_up(tmp_path, files["same"], "classify", base=base, seed=2)
+    assert torch.equal(same.network.head.weight, first.network.head.weight)
+    assert f"starts from {base}" in lines
+    other, lines = set_up(tmp_path, files["other"], "classify", base=base, seed=2)
+    assert not torch.equal(other.network.head.weight, first.network.head.weight)
+    assert torch.equal(other.network.token.weight, first.network.token.weight)
+    assert f"starts from {base}; anew: head.weight, head.bias" in lines
+    assert same.network.config.dropout == 0.3  # that of the task
+
+
+def test_a_run_with_more_threads_than_there_may_be_takes_as_many_as_there_may(
+    tmp_path, book, monkeypatch
+):
+    trainer, _ = set_up(tmp_path, book, settings=[*SMALL, "model.context=16"], threads=3)
+    seen = []
+    monkeypatch.setattr(training.torch, "set_num_threads", seen.append)
+    monkeypatch.setattr(training, "most_threads", lambda: 2)
+    training.continued(trainer.run, NullReporter())
+    monkeypatch.setattr(training, "most_threads", lambda: 64)
+    training.continued(trainer.run, NullReporter())
+    assert seen == [2, 3]
+
+
+@pytest.fixture(autouse=True)
+def threads_stay_as_they_are():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
