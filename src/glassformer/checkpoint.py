@@ -58,8 +58,8 @@ def save(
     """Write a model folder atomically.
 
     `task` is the metadata of the model's task. With `adapter`, only the tensors that it names are
-    written. `write_extra` may write further files, which the manifest includes. An existing folder is
-    replaced only with `overwrite`, and only if it is a model folder.
+    written. `write_extra` may write further files, which the manifest includes. An existing folder
+    is replaced only with `overwrite`, and only if it is a model folder.
     """
     settings = {"name": registry.model_name(network), **config.to_dict(network.config)}
     tables: dict[str, Any] = {"model": settings} | ({"task": task} if task else {})
