@@ -1,4 +1,4 @@
-"""Exact values of the small parts of data: splits, batches, stores, columns, separators."""
+"""Exact values of the details of data: splits, batches, stores, columns, separators."""
 
 import hashlib
 import io
@@ -43,7 +43,7 @@ from glassformer.data.request import DataOptions, DataRequest
 from glassformer.data.split import LeakCounter, is_held_out
 from glassformer.data.store import Store, StoreWriter
 from glassformer.tasks.check import RecordingReporter
-from glassformer.tasks.table_rows import survey
+from glassformer.tasks.table_rows import summarize_examples
 from glassformer.text.plain import Bytes, Characters, Words
 from glassformer.text.subword import BPE
 
@@ -53,7 +53,7 @@ def write(path, content):
     return path
 
 
-def stored(tmp_path, rows, vocab=100):
+def make_store(tmp_path, rows, vocab=100):
     writer = StoreWriter(tmp_path / "x.ids", vocab)
     for row in rows:
         writer.add(row)
@@ -63,32 +63,32 @@ def stored(tmp_path, rows, vocab=100):
 # --- splits ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("seed", "share"), [(0, 0.1), (3, 0.25)])
-def test_a_split_is_decided_by_the_hash_of_seed_and_key(seed, share):
-    """So that it stays the same from version to version."""
+@pytest.mark.parametrize(("seed", "fraction"), [(0, 0.1), (3, 0.25)])
+def test_a_split_is_decided_by_the_hash_of_seed_and_key(seed, fraction):
+    """This keeps the split the same in all versions."""
     for i in range(300):
         key = f"Text {i} ä"
         digest = hashlib.blake2b(f"{seed}:{key}".encode(), digest_size=8).hexdigest()
-        assert is_held_out(key, seed, share) == (int(digest, 16) / 2**64 < share)
+        assert is_held_out(key, seed, fraction) == (int(digest, 16) / 2**64 < fraction)
 
 
-def test_a_request_splits_by_its_own_seed_and_share():
+def test_a_request_splits_by_its_own_seed_and_fraction():
     keys = [f"text {i}" for i in range(200)]
-    for seed, share in ((0, 0.1), (5, 0.1), (5, 0.5)):
-        request = DataRequest(seed=seed, valid_fraction=share)
+    for seed, fraction in ((0, 0.1), (5, 0.1), (5, 0.5)):
+        request = DataRequest(seed=seed, valid_fraction=fraction)
         found = [request.assign_part(key) for key in keys]
-        assert found == ["valid" if is_held_out(key, seed, share) else "train" for key in keys]
+        assert found == ["valid" if is_held_out(key, seed, fraction) else "train" for key in keys]
     assert {DataRequest(valid_fraction=1.0).assign_part(key) for key in keys} == {"valid"}
     assert DataRequest().valid_fraction == 0.1
 
 
-def test_files_to_validate_on_leave_the_others_whole():
+def test_with_validation_files_the_others_are_not_split():
     a, b = (SimpleNamespace(), SimpleNamespace())
     assert DataRequest(files=(a,)).split_files() == (((a,), None),)
     assert DataRequest(files=(a,), valid=(b,)).split_files() == (((a,), "train"), ((b,), "valid"))
 
 
-def test_a_leak_is_known_by_its_group_or_by_all_of_its_texts():
+def test_a_leak_is_detected_by_its_group_or_by_all_of_its_texts():
     assert Example("", ("a", "b"), "train").key == "a\0b"
     assert Example("", ("a", "b"), "train", group="a").key == "a"
     assert Example("", ("a",), "train", group="").key == ""
@@ -101,7 +101,7 @@ def test_a_leak_is_known_by_its_group_or_by_all_of_its_texts():
 
 @pytest.mark.parametrize("wrong", [{"valid_fraction": 0.0}, {"valid_fraction": 1.5}, {"vocab": 0},
                                    {"separator": '"'}, {"separator": ", "}])  # fmt: skip
-def test_options_that_make_no_sense_are_refused(wrong):
+def test_invalid_options_are_refused(wrong):
     with pytest.raises(GlassError):
         DataOptions(**wrong)
     assert DataOptions(separator="\t").separator == "\t"
@@ -110,7 +110,7 @@ def test_options_that_make_no_sense_are_refused(wrong):
 # --- batches --------------------------------------------------------------------------------------
 
 
-def test_groups_are_as_large_as_they_may_be():
+def test_groups_are_as_large_as_allowed():
     lengths = np.array([5, 1, 3, 100, 2])
     order = np.argsort(lengths)
     found = [group.tolist() for group in group_by_tokens(order, lengths, 10)]
@@ -118,25 +118,25 @@ def test_groups_are_as_large_as_they_may_be():
     even = np.full(5, 5)
     assert [len(group) for group in group_by_tokens(np.arange(5), even, 10)] == [2, 2, 1]
     assert [len(group) for group in group_by_tokens(np.arange(5), even, 9)] == [1] * 5
-    falling = np.array([4, 1, 1, 1])  # the longest counts wherever it stands
-    assert [len(group) for group in group_by_tokens(np.arange(4), falling, 8)] == [2, 2]
+    decreasing = np.array([4, 1, 1, 1])  # the longest counts wherever it is
+    assert [len(group) for group in group_by_tokens(np.arange(4), decreasing, 8)] == [2, 2]
     assert group_by_tokens(np.arange(0), even, 9) == []
 
 
-def test_buckets_depend_on_the_seed_and_go_on_from_epoch_to_epoch():
+def test_buckets_depend_on_the_seed_and_continue_across_epochs():
     lengths = np.random.default_rng(0).integers(1, 60, 200)
     one, same, other = (Buckets(lengths, 256, seed) for seed in (3, 3, 4))
     steps = range(3 * len(one))
-    told = [one.at(step).tolist() for step in steps]
-    assert told == [same.at(step).tolist() for step in reversed(steps)][::-1]
-    assert told != [other.at(step).tolist() for step in steps]
+    batches = [one.at(step).tolist() for step in steps]
+    assert batches == [same.at(step).tolist() for step in reversed(steps)][::-1]
+    assert batches != [other.at(step).tolist() for step in steps]
     sizes = [len(g) for g in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, 256)]
     assert len(one) == len(sizes)
-    assert sorted(map(len, told[: len(one)])) == sorted(sizes)
-    assert told[0] != told[len(one)]
+    assert sorted(map(len, batches[: len(one)])) == sorted(sizes)
+    assert batches[0] != batches[len(one)]
 
 
-def test_batches_do_not_come_in_the_order_of_their_length():
+def test_batches_are_not_ordered_by_length():
     lengths = np.arange(1, 401)
     buckets = Buckets(lengths, 2000, 0)
     means = [float(lengths[buckets.at(i)].mean()) for i in range(len(buckets))]
@@ -144,14 +144,14 @@ def test_batches_do_not_come_in_the_order_of_their_length():
     assert means != sorted(means, reverse=True)
 
 
-def test_a_part_of_the_examples_is_in_order():
+def test_chosen_examples_are_in_order():
     part = choose_examples(100, 10).tolist()
     assert part == sorted(np.random.default_rng(0).permutation(100)[:10].tolist())
     assert choose_examples(4, 4).tolist() == [0, 1, 2, 3]
     assert len(choose_examples(4, 3)) == 3
 
 
-def test_a_batch_is_cut_into_pieces_of_its_rows():
+def test_a_batch_is_split_by_rows():
     batch = {"ids": torch.arange(10).reshape(5, 2), "targets": torch.arange(5)}
     parts = split_batch(batch, 3)
     assert [part["targets"].tolist() for part in parts] == [[0, 1], [2, 3], [4]]
@@ -160,22 +160,22 @@ def test_a_batch_is_cut_into_pieces_of_its_rows():
     assert len(split_batch(batch, 1)) == 1
 
 
-def test_texts_are_joined_with_gaps_between_them(tmp_path):
-    store = stored(tmp_path, [[1, 2], [], [3]])
+def test_texts_are_concatenated_with_separators(tmp_path):
+    store = make_store(tmp_path, [[1, 2], [], [3]])
     assert concatenate_texts(store, np.array([2, 0])).tolist() == [3, -1, 1, 2]
     assert concatenate_texts(store, np.array([0, 1, 2])).tolist() == [1, 2, -1, -1, 3]
     assert concatenate_texts(store, np.array([2])).tolist() == [3]
 
 
-def test_rows_are_filled_with_what_was_asked_for():
+def test_rows_are_padded_with_the_given_value():
     ids, keep = pad_rows([np.array([5]), np.array([6, 7, 8])], fill=-100)
     assert ids.tolist() == [[5, -100, -100], [6, 7, 8]]
     assert ids.dtype == torch.int64
     assert keep.sum(dim=1).tolist() == [1, 3]
 
 
-def test_a_window_may_be_the_whole_text_but_no_longer(tmp_path):
-    store = stored(tmp_path, [[1, 2], [3, 4]])
+def test_a_window_may_be_as_long_as_the_text_but_no_longer(tmp_path):
+    store = make_store(tmp_path, [[1, 2], [3, 4]])
     assert sample_windows(store, 0, 0, 2, 4).tolist() == [[1, 2, 3, 4]] * 2
     with pytest.raises(GlassError, match="4 tokens are too few for a window of 5"):
         sample_windows(store, 0, 0, 2, 5)
@@ -187,8 +187,8 @@ def test_a_window_may_be_the_whole_text_but_no_longer(tmp_path):
 
 
 @pytest.mark.parametrize(("vocab", "width"), [(2**16, 2), (2**16 + 1, 4)])
-def test_ids_take_two_bytes_as_long_as_they_fit(tmp_path, vocab, width):
-    store = stored(tmp_path, [[0, vocab - 1]], vocab)
+def test_ids_take_two_bytes_if_they_fit(tmp_path, vocab, width):
+    store = make_store(tmp_path, [[0, vocab - 1]], vocab)
     assert (tmp_path / "x.ids").stat().st_size == 2 * width
     assert store[0].tolist() == [0, vocab - 1]
     assert store[0].dtype == np.int64
@@ -196,13 +196,13 @@ def test_ids_take_two_bytes_as_long_as_they_fit(tmp_path, vocab, width):
 
 
 def test_a_store_may_be_empty(tmp_path):
-    store = stored(tmp_path, [])
+    store = make_store(tmp_path, [])
     assert (len(store), store.size, store.flat.tolist()) == (0, 0, [])
 
 
-def test_a_store_is_looked_at_a_part_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("glassformer.data.store.BLOCK", 3)
-    store = stored(tmp_path, [range(7)])
+def test_a_store_is_read_in_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr("glassformer.data.store.BLOCK_SIZE", 3)
+    store = make_store(tmp_path, [range(7)])
     assert [part.tolist() for part in store.blocks()] == [[0, 1, 2], [3, 4, 5], [6]]
     with pytest.raises(GlassError, match="the id 6 is above 5"):
         Store(tmp_path / "x.ids", 6)
@@ -210,24 +210,24 @@ def test_a_store_is_looked_at_a_part_at_a_time(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("starts", [[0, 3], [0, 5], [1, 4], [0, 5, 4], []])
-def test_a_store_that_does_not_hold_its_texts_is_damaged(tmp_path, starts):
-    stored(tmp_path, [[1, 2], [3, 4]])
+def test_a_store_that_does_not_match_its_starts_is_refused(tmp_path, starts):
+    make_store(tmp_path, [[1, 2], [3, 4]])
     np.save(tmp_path / "x.starts.npy", np.array(starts, dtype=np.int64))
-    with pytest.raises(GlassError, match="is damaged"):
+    with pytest.raises(GlassError, match="is corrupted"):
         Store(tmp_path / "x.ids", 100)
 
 
-def test_starts_must_be_whole_numbers(tmp_path):
-    stored(tmp_path, [[1, 2]])
+def test_starts_must_be_integers(tmp_path):
+    make_store(tmp_path, [[1, 2]])
     np.save(tmp_path / "x.starts.npy", np.array([0.0, 2.0]))
-    with pytest.raises(GlassError, match="it holds float64 of 1 dimensions"):
+    with pytest.raises(GlassError, match="expected 1 dimensions of integers, got 1 of float64"):
         Store(tmp_path / "x.ids", 100)
 
 
 # --- running text ---------------------------------------------------------------------------------
 
 
-def test_a_text_is_cut_at_a_byte_across_its_pieces():
+def test_a_text_is_split_at_a_byte_across_its_chunks():
     found = list(corpus.split_at_byte(["abc", "def", "ghi"], 4))
     assert found == [("train", "abc"), ("train", "d"), ("valid", "ef"), ("valid", "ghi")]
     assert list(corpus.split_at_byte(["abc"], 0)) == [("valid", "abc")]
@@ -235,14 +235,14 @@ def test_a_text_is_cut_at_a_byte_across_its_pieces():
     assert list(corpus.split_at_byte(["aä", "b"], 2)) == [("train", "aä"), ("valid", "b")]
 
 
-def test_lines_are_joined_until_they_are_many(monkeypatch):
-    monkeypatch.setattr(corpus, "PIECE", 5)
-    assert list(corpus.pieces(["ab", "cd", "e", "f"])) == ["abcde", "f"]
-    assert list(corpus.pieces(["abcdef", "g"])) == ["abcdef", "g"]
-    assert list(corpus.pieces([])) == []
+def test_lines_are_joined_into_chunks_of_a_minimum_size(monkeypatch):
+    monkeypatch.setattr(corpus, "CHUNK_CHARACTERS", 5)
+    assert list(corpus.join_lines(["ab", "cd", "e", "f"])) == ["abcde", "f"]
+    assert list(corpus.join_lines(["abcdef", "g"])) == ["abcdef", "g"]
+    assert list(corpus.join_lines([])) == []
 
 
-def test_a_tokenizer_learns_from_the_beginning_of_much_text(monkeypatch):
+def test_a_tokenizer_is_trained_on_the_beginning_of_a_long_text(monkeypatch):
     monkeypatch.setattr(corpus, "MAX_TOKENIZER_CHARACTERS", 5)
     found = corpus.summarize_corpus(["äbc", "def", "ghi"])
     assert (found.bytes, found.sample) == (10, ["äbc", "de"])
@@ -258,11 +258,11 @@ def test_a_tokenizer_learns_from_the_beginning_of_much_text(monkeypatch):
         ("words", 400 * 1024, 1024), ("characters", 10**6, None), ("bytes", 10**6, None),
     ],
 )  # fmt: skip
-def test_larger_texts_teach_more_tokens(kind, size, vocab):
+def test_larger_texts_get_a_larger_vocabulary(kind, size, vocab):
     assert corpus.default_vocab(kind, size) == vocab
 
 
-def test_a_tokenizer_has_its_own_marks_and_those_of_the_task():
+def test_a_tokenizer_has_its_own_special_tokens_and_those_of_the_task():
     texts = ["the cat sat on the mat"] * 5
     made = {
         kind: corpus.train_tokenizer(kind, texts, vocab=vocab, special_tokens=("<x>",))
@@ -279,11 +279,11 @@ def test_a_tokenizer_has_its_own_marks_and_those_of_the_task():
     assert made["wordpiece"].vocab <= 40
     plain = corpus.train_tokenizer("bpe", texts, vocab=300)
     assert list(plain.special_tokens) == ["<|endoftext|>"]
-    with pytest.raises(GlassError, match="there is no tokenizer 'letters'"):
+    with pytest.raises(GlassError, match="unknown tokenizer 'letters'"):
         corpus.train_tokenizer("letters", texts, vocab=None)
 
 
-def test_what_a_tokenizer_does_not_know_is_told_or_added():
+def test_unknown_tokens_are_reported_or_added():
     reporter, words = RecordingReporter(), Words.train(["a b"])
     found = corpus.reuse_tokenizer(words, ["a b a c"], extend=False, reporter=reporter)
     assert found is words
@@ -292,21 +292,21 @@ def test_what_a_tokenizer_does_not_know_is_told_or_added():
     ]
     reporter.lines.clear()
     longer = corpus.reuse_tokenizer(words, ["a b c c d"], extend=True, reporter=reporter)
-    assert reporter.lines == ["the tokenizer has 2 tokens more"]
+    assert reporter.lines == ["2 tokens were added to the tokenizer"]
     assert longer.encode("a b c d") == [*words.encode("a b"), 3, 4]
     reporter.lines.clear()
     corpus.reuse_tokenizer(words, ["a b " * 999 + "c"], extend=False, reporter=reporter)
-    assert reporter.lines == []  # one in two thousand
-    with pytest.raises(GlassError, match="bytes cannot learn more"):
+    assert reporter.lines == []  # one unknown token in two thousand
+    with pytest.raises(GlassError, match="a bytes tokenizer cannot be extended"):
         corpus.reuse_tokenizer(Bytes(), ["a"], extend=True, reporter=reporter)
 
 
 def test_bytes_and_tokens_are_counted_for_each_part(tmp_path):
-    content = [("train", "äb"), ("train", "c"), ("valid", "cä")] * 50  # more than one batch of them
+    content = [("train", "äb"), ("train", "c"), ("valid", "cä")] * 50  # more than one batch
     bar = ProgressBar(NullReporter(), "", 6 * 50)
     words = Characters.train(["äbc"])
-    facts = corpus.encode_corpus(iter(content), words, tmp_path, bar)
-    assert facts == {
+    counts = corpus.encode_corpus(iter(content), words, tmp_path, bar)
+    assert counts == {
         "train_bytes": 200, "train_tokens": 150, "valid_bytes": 150, "valid_tokens": 100
     }  # fmt: skip
     assert bar.done == 350
@@ -319,7 +319,7 @@ def test_bytes_and_tokens_are_counted_for_each_part(tmp_path):
     ]
 
 
-def test_the_column_with_most_text_is_read(tmp_path):
+def test_the_column_with_the_most_text_is_read(tmp_path):
     file = write(tmp_path / "a.csv", "id,title,text\n" + "1,short one,a much longer text\n" * 3)
     assert corpus.guess_column((file,)) == "text"
     assert corpus.guess_column((write(tmp_path / "b.txt", "x"),)) is None
@@ -340,7 +340,7 @@ def rows(*values):
     return [Row(f"x:{i}", value) for i, value in enumerate(values)]
 
 
-def test_a_label_is_found_by_the_first_of_the_known_names():
+def test_the_label_column_is_the_first_with_a_known_name():
     found = guess_columns(rows({"topic": "a", "Label": "b", "x": "long text"}), (), None)
     assert (found.label, found.text) == ("Label", ("x",))
     found = guess_columns(rows({"tag": "a", "category": "b", "x": "long text"}), (), None)
@@ -349,7 +349,7 @@ def test_a_label_is_found_by_the_first_of_the_known_names():
     assert found.text == ("a", "b")
 
 
-def test_a_column_of_few_values_is_a_label_and_one_of_many_is_not():
+def test_a_column_with_few_values_is_a_label_and_one_with_many_is_not():
     values = [{"n": str(i), "few": str(i % 5), "text": f"text {i}"} for i in range(20)]
     assert guess_columns(rows(*values), (), None).label == "few"  # 5 of 20
     values = [{"n": str(i), "few": str(i % 6), "text": f"text {i}"} for i in range(20)]
@@ -363,21 +363,21 @@ def test_a_column_of_few_values_is_a_label_and_one_of_many_is_not():
 @pytest.mark.parametrize(
     ("text", "label", "message"),
     [
-        (("x",), None, "there is no column 'x'"),
-        ((), "x", "there is no column 'x'"),
+        (("x",), None, "unknown column 'x'"),
+        ((), "x", "unknown column 'x'"),
         (("label",), "label", "cannot be both the label and the text"),
     ],
 )
-def test_columns_that_there_are_not_are_named(text, label, message):
+def test_unknown_columns_are_named(text, label, message):
     with pytest.raises(GlassError, match=message):
         guess_columns(rows({"label": "a", "text": "b"}), text, label)
     with pytest.raises(GlassError, match="there are no rows"):
         guess_columns([], (), None)
-    with pytest.raises(GlassError, match="no column of text beside the label"):
+    with pytest.raises(GlassError, match="no text column besides the label"):
         guess_columns(rows({"label": "a"}), (), None)
 
 
-def test_pairs_are_known_by_their_names_and_other_texts_by_their_length():
+def test_pairs_are_guessed_by_name_and_other_texts_by_length():
     found = guess_columns(
         rows({"Question1": "a", "question2": "b", "y": "c", "z": "d" * 9}), (), None
     )
@@ -386,7 +386,7 @@ def test_pairs_are_known_by_their_names_and_other_texts_by_their_length():
     assert found.text == ("long",)
 
 
-def test_aligned_lines_have_the_place_of_the_first_and_the_shorter_file_is_named(tmp_path):
+def test_aligned_lines_have_the_location_of_the_source_and_the_shorter_file_is_named(tmp_path):
     one, other = write(tmp_path / "a", "1\n2\n"), write(tmp_path / "b", "x\ny\n")
     assert list(read_aligned_lines(one, other, BadRowPolicy())) == [
         (f"{one}:1", "1", "x"), (f"{one}:2", "2", "y")
@@ -399,23 +399,23 @@ def test_aligned_lines_have_the_place_of_the_first_and_the_shorter_file_is_named
         list(read_aligned_lines(one, other, BadRowPolicy()))
 
 
-def test_labels_are_at_least_two_and_at_most_a_thousand():
+def test_at_most_a_thousand_labels_are_allowed():
     from collections import Counter
 
     assert len(check_labels(Counter(f"{i:04}" for i in range(1000)))) == 1000
-    with pytest.raises(GlassError, match="1001 different labels"):
+    with pytest.raises(GlassError, match="1,001 different labels"):
         check_labels(Counter(map(str, range(1001))))
 
 
-def test_a_look_at_the_rows_ends_early(tmp_path):
+def test_peeking_at_rows_stops_at_the_limit(tmp_path):
     file = write(tmp_path / "a.csv", "text,label\n" + "".join(f"t{i},x\n" for i in range(30)))
-    assert len(peek_rows((file,), None, most=7)) == 7
+    assert len(peek_rows((file,), None, limit=7)) == 7
     assert len(peek_rows((file,), None)) == 30
-    with pytest.raises(GlassError, match=r"a table .* or a folder is needed"):
+    with pytest.raises(GlassError, match=r"is neither a folder nor a table \(.*\)"):
         list(read_table_rows((write(tmp_path / "a.txt", "x"),), BadRowPolicy(), None))
 
 
-def test_a_folder_of_labels_holds_folders(tmp_path):
+def test_a_folder_of_labels_has_one_subfolder_per_label(tmp_path):
     (tmp_path / "f" / "b" / "deep").mkdir(parents=True)
     (tmp_path / "f" / "a").mkdir()
     write(tmp_path / "f" / "b" / "deep" / "1.txt", "one\ntwo\n")
@@ -424,26 +424,26 @@ def test_a_folder_of_labels_holds_folders(tmp_path):
     assert [row.values for row in found] == [
         {"text": "three", "label": "a"}, {"text": "one\ntwo\n", "label": "b"}
     ]  # fmt: skip
-    with pytest.raises(GlassError, match="has no folders inside"):
+    with pytest.raises(GlassError, match="has no subfolders"):
         list(read_table_rows((tmp_path / "f" / "a",), BadRowPolicy(), None))
 
 
 @pytest.mark.parametrize(
     ("content", "separator"),
     [
-        ("a,b;c\nd;e\n", ";"),  # the comma does not stand in every line
+        ("a,b;c\nd;e\n", ";"),  # the comma is not in every line
         ("a,b,c;d\ne,f,g;h\n", ","),
         ("a\tb\nc\td\n", "\t"),
         ("a|b|c\nd|e|f,g\n", "|"),
         ("abc\ndef\n", ","),
     ],
 )
-def test_a_separator_stands_in_every_line(tmp_path, content, separator):
+def test_a_separator_occurs_in_every_line(tmp_path, content, separator):
     assert guess_separator(write(tmp_path / "a.csv", content)) == separator
     assert guess_separator(write(tmp_path / "a.tsv", content)) == "\t"
 
 
-def test_a_header_without_a_name_is_numbered(tmp_path):
+def test_a_column_without_a_name_is_numbered(tmp_path):
     file = write(tmp_path / "a.csv", " Text ,,label\none,two,three\n")
     (row,) = read_rows(file, BadRowPolicy())
     assert row.values == {"Text": "one", "2": "two", "label": "three"}
@@ -453,21 +453,21 @@ def test_a_header_without_a_name_is_numbered(tmp_path):
     assert first.values == {"1": "one", "2": "two"}
 
 
-def test_a_given_separator_wins(tmp_path):
+def test_a_given_separator_is_preferred(tmp_path):
     file = write(tmp_path / "a.csv", "text,x;label\none,y;two\n")
     (row,) = read_rows(file, BadRowPolicy(), ";")
     assert row.values == {"text,x": "one,y", "label": "two"}
 
 
-def test_bad_rows_are_counted_by_reason_and_noted_in_short(tmp_path):
+def test_bad_rows_are_counted_by_reason_and_logged_in_short(tmp_path):
     policy = BadRowPolicy(tmp_path / "log.jsonl")
     policy("a:1", "wrong", "ä" * 5000)
     policy("a:2", "wrong")
     policy("a:3", "worse", "x")
     assert (policy.count, policy.reasons) == (3, {"wrong": 2, "worse": 1})
-    noted = [json.loads(line) for line in policy.log.read_text().splitlines()]
-    assert noted[0] == {"location": "a:1", "reason": "wrong", "content": "ä" * 1000}
-    assert [entry["location"] for entry in noted] == ["a:1", "a:2", "a:3"]
+    logged = [json.loads(line) for line in policy.log.read_text().splitlines()]
+    assert logged[0] == {"location": "a:1", "reason": "wrong", "content": "ä" * 1000}
+    assert [entry["location"] for entry in logged] == ["a:1", "a:2", "a:3"]
     silent = IgnoreBadRows()
     silent("a:1", "wrong")
     assert silent.count == 0
@@ -478,7 +478,7 @@ def test_bad_rows_are_counted_by_reason_and_noted_in_short(tmp_path):
     [("a.csv", ".csv"), ("a.csv.gz", ".csv"), ("a.jsonl.xz", ".jsonl"), ("a.gz", ""),
      ("a.b.txt", ".txt")],
 )  # fmt: skip
-def test_the_kind_of_a_file_is_told_by_its_ending(tmp_path, name, kind):
+def test_the_type_of_a_file_is_its_extension(tmp_path, name, kind):
     assert file_type(tmp_path / name) == kind
 
 
@@ -486,7 +486,9 @@ def test_the_kind_of_a_file_is_told_by_its_ending(tmp_path, name, kind):
     ("content", "ending"),
     [(b' {"a": 1}\n', ".jsonl"), (b"a\tb,c\n", ".tsv"), (b"a,b\n", ".csv"), (b"", ".csv")],
 )
-def test_a_stream_of_rows_is_known_by_its_first_line(tmp_path, monkeypatch, content, ending):
+def test_the_format_of_a_stream_of_rows_is_guessed_from_its_first_line(
+    tmp_path, monkeypatch, content, ending
+):
     monkeypatch.setattr(files.sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
     other = write(tmp_path / "a.csv", "x")
     found = save_streams((other, type(other)("-")), tmp_path, table=True)
@@ -495,13 +497,13 @@ def test_a_stream_of_rows_is_known_by_its_first_line(tmp_path, monkeypatch, cont
     assert found[1].read_bytes() == content
 
 
-def test_a_stream_of_text_is_kept_as_text(tmp_path, monkeypatch):
+def test_a_stream_of_text_is_saved_as_text(tmp_path, monkeypatch):
     monkeypatch.setattr(files.sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"a": 1}\n')))
     found = save_streams((type(tmp_path)("-"),), tmp_path, table=False, name="valid")
     assert found == (tmp_path / "valid-0.txt",)
 
 
-def test_values_that_are_missing_are_nothing(tmp_path):
+def test_missing_values_become_empty_strings(tmp_path):
     file = write(tmp_path / "a.jsonl", '{"a": null, "b": NaN, "c": 0, "d": 1.5, "e": false}\n')
     (row,) = read_rows(file, BadRowPolicy())
     assert row.values == {"a": "", "b": "", "c": "0", "d": "1.5", "e": "False"}
@@ -511,9 +513,9 @@ def test_values_that_are_missing_are_nothing(tmp_path):
     assert found[1].location == f"{file}, record 2"
 
 
-def test_a_survey_counts_all_and_keeps_a_sample(monkeypatch):
+def test_a_summary_counts_all_examples_and_keeps_a_sample(monkeypatch):
     monkeypatch.setattr("glassformer.tasks.table_rows.MAX_TOKENIZER_CHARACTERS", 6)
-    found = survey([
+    found = summarize_examples([
         Example("", ("ab", "c"), "train", "x"), Example("", ("de",), "train", "y"),
         Example("", ("f",), "valid", "x"), Example("", ("g",), "valid"),
     ])  # fmt: skip
@@ -525,24 +527,24 @@ def test_a_survey_counts_all_and_keeps_a_sample(monkeypatch):
 
 
 def test_numbers_and_dates_are_paired():
-    pairs = list(sample.numbers(400))
+    pairs = list(sample.number_pairs(400))
     dates = [pair for pair in pairs if "年" in pair[0]]
     assert 100 < len(dates) < 300
     for chinese, english in dates:
         month, day, year = english.replace(",", "").split()
-        said = "".join("零一二三四五六七八九"[int(d)] for d in year)
+        digits = "".join("零一二三四五六七八九"[int(d)] for d in year)
         number = sample.MONTHS.index(month) + 1
-        assert chinese == f"{said}年{sample.chinese(number)}月{sample.chinese(int(day))}日"
+        assert chinese == f"{digits}年{sample.chinese(number)}月{sample.chinese(int(day))}日"
         assert 1900 <= int(year) <= 2099
         assert 1 <= int(day) <= 28
     words = {sample.english(n): sample.chinese(n) for n in range(1000)}
     small = [(english, chinese) for chinese, english in pairs if english in words]
     assert len(small) > 50
     assert all(words[english] == chinese for english, chinese in small)
-    assert list(sample.numbers(20, seed=1)) != list(sample.numbers(20, seed=0))
+    assert list(sample.number_pairs(20, seed=1)) != list(sample.number_pairs(20, seed=0))
 
 
-def test_a_passage_stands_in_its_file():
+def test_a_passage_occurs_in_its_file():
     from importlib.util import find_spec
     from pathlib import Path
 
@@ -552,13 +554,13 @@ def test_a_passage_stands_in_its_file():
         assert text in (folder.parent / name).read_text("utf-8")
 
 
-def test_progress_tells_the_share_and_the_time_left(monkeypatch):
-    told, clock = [], SimpleNamespace(now=0.0)
+def test_progress_shows_the_percentage_and_the_time_left(monkeypatch):
+    lines, clock = [], SimpleNamespace(now=0.0)
     monkeypatch.setattr("glassformer.core.reporter.time.monotonic", lambda: clock.now)
-    bar = ProgressBar(SimpleNamespace(line=told.append), "encoding", 200)
+    bar = ProgressBar(SimpleNamespace(line=lines.append), "encoding", 200)
     clock.now = 10.0
     bar.add(50)
     bar.add(1000)
-    assert told[0] == "encoding " + "█" * 6 + "░" * 18 + "  25%  0:30 left"
-    assert told[1] == "encoding " + "█" * 24 + " 100%  0:00 left"
+    assert lines[0] == "encoding " + "█" * 6 + "░" * 18 + "  25%  0:30 left"
+    assert lines[1] == "encoding " + "█" * 24 + " 100%  0:00 left"
     assert math.isclose(bar.done, 1050)

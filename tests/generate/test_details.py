@@ -1,4 +1,4 @@
-"""Exact values of sampling, decoding, searching and spelling, on networks whose scores are told."""
+"""Exact values of sampling, decoding, beam search and streaming, on networks with given scores."""
 
 import math
 
@@ -20,16 +20,16 @@ from glassformer.generate.stream import IncrementalDecoder, decode_stream, overl
 from glassformer.text.plain import Bytes, Characters, Words
 
 
-class Told:
-    """A network whose chances after a text are told by a function of its ids."""
+class FakeNetwork:
+    """A network whose next-token probabilities are a function of the ids so far."""
 
-    def __init__(self, chances, vocab, context=None):
-        self.chances, self.vocab, self.context = chances, vocab, context
+    def __init__(self, probs, vocab, context=None):
+        self.probs, self.vocab, self.context = probs, vocab, context
         self.read, self.capacities = [], []
 
     def cache(self, capacity):
         self.capacities.append(capacity)
-        return Texts(capacity)
+        return FakeCache(capacity)
 
     def __call__(self, ids, *, keep=None, cache=None, **first):
         self.read.append((ids.tolist(), keep if keep is None else keep.tolist(), first))
@@ -38,11 +38,11 @@ class Told:
             for old, new in zip(cache.texts or [[]] * len(ids), ids.tolist(), strict=True)
         ]
         assert cache.capacity is None or cache.length <= cache.capacity
-        rows = [[math.log(p) if p else -math.inf for p in self.chances(t)] for t in cache.texts]
+        rows = [[math.log(p) if p else -math.inf for p in self.probs(t)] for t in cache.texts]
         return torch.tensor(rows)[:, None].expand(-1, ids.shape[1], -1)
 
 
-class Texts:
+class FakeCache:
     def __init__(self, capacity):
         self.texts, self.capacity = [], capacity
 
@@ -56,9 +56,9 @@ class Texts:
 
 def counting(text):
     """After n comes n + 1, up to 9."""
-    chances = [0.0] * 10
-    chances[min(text[-1] + 1, 9)] = 1.0
-    return chances
+    probs = [0.0] * 10
+    probs[min(text[-1] + 1, 9)] = 1.0
+    return probs
 
 
 def start(*rows):
@@ -68,7 +68,7 @@ def start(*rows):
 # --- sampling -------------------------------------------------------------------------------------
 
 
-def test_without_settings_it_is_sampled_at_eight_tenths():
+def test_the_default_temperature_is_eight_tenths():
     found = Sampling()
     assert (found.temperature, found.top_k, found.top_p, found.min_p) == (0.8, 0, 1.0, 0.0)
     assert found.repetition_penalty == 1.0
@@ -78,23 +78,23 @@ def test_without_settings_it_is_sampled_at_eight_tenths():
 @pytest.mark.parametrize(
     ("sampling", "kept"),
     [
-        (Sampling(top_p=0.5), [0.5, 0.0, 0.0, 0.0]),  # the first reaches it
+        (Sampling(top_p=0.5), [0.5, 0.0, 0.0, 0.0]),  # the first token alone reaches it
         (Sampling(top_p=0.51), [0.5, 0.25, 0.0, 0.0]),
         (Sampling(top_p=0.75), [0.5, 0.25, 0.0, 0.0]),
-        (Sampling(min_p=0.5), [0.5, 0.25, 0.0, 0.0]),  # at least half of the likeliest
+        (Sampling(min_p=0.5), [0.5, 0.25, 0.0, 0.0]),  # at least half of the maximum
         (Sampling(min_p=0.51), [0.5, 0.0, 0.0, 0.0]),
         (Sampling(min_p=0.25), [0.5, 0.25, 0.125, 0.125]),
-        (Sampling(top_k=3), [0.5, 0.25, 0.125, 0.0]),  # of equals the first
+        (Sampling(top_k=3), [0.5, 0.25, 0.125, 0.0]),  # the first of two equals
         (Sampling(top_k=9), [0.5, 0.25, 0.125, 0.125]),
         (Sampling(top_k=1, top_p=0.0, min_p=1.0), [0.5, 0.0, 0.0, 0.0]),
     ],
 )
-def test_bounds_of_what_is_left_out_are_exact(sampling, kept):
+def test_the_limits_of_excluded_tokens_are_exact(sampling, kept):
     probs = torch.tensor([[0.5, 0.25, 0.125, 0.125]])
     assert filter_probs(probs, sampling).tolist() == [kept]
 
 
-def test_each_row_is_filtered_by_itself():
+def test_each_row_is_filtered_independently():
     probs = torch.tensor([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]])
     found = filter_probs(probs, Sampling(top_k=2))
     torch.testing.assert_close(found, torch.tensor([[0.5, 0.3, 0.0], [0.0, 0.3, 0.5]]))
@@ -102,7 +102,7 @@ def test_each_row_is_filtered_by_itself():
     torch.testing.assert_close(found, torch.tensor([[0.5, 0.0, 0.0], [0.0, 0.0, 0.5]]))
 
 
-def test_a_penalty_below_1_makes_repetition_likelier_and_0_stays():
+def test_a_penalty_below_1_makes_repetition_likelier_and_logits_of_0_stay():
     logits, said = torch.tensor([[2.0, -2.0, 0.0, 1.0]]), torch.tensor([[0, 1, 2]])
     assert apply_repetition_penalty(logits, said, 0.5).tolist() == [[4.0, -1.0, 0.0, 1.0]]
     assert logits.tolist() == [[2.0, -2.0, 0.0, 1.0]]
@@ -110,7 +110,7 @@ def test_a_penalty_below_1_makes_repetition_likelier_and_0_stays():
     assert two.tolist() == [[1.0, -2.0, 0.0, 1.0], [2.0, -2.0, 0.0, 0.5]]
 
 
-def test_repetition_counts_before_the_temperature():
+def test_the_repetition_penalty_is_applied_before_the_temperature():
     logits = torch.tensor([[4.0, 3.0]]).expand(4000, -1)
     said = torch.zeros(4000, 1, dtype=torch.long)
     generator = torch.Generator().manual_seed(0)
@@ -130,7 +130,7 @@ def test_sampling_out_of_range_is_refused(wrong):
 
 
 def test_the_cache_reads_the_prompt_once_and_then_one_token_at_a_time():
-    network = Told(counting, 10)
+    network = FakeNetwork(counting, 10)
     found = generate_tokens(network, start([1, 2]), 4, sampling=GREEDY, source=start([7]))
     assert [token.tolist() for token in found] == [[3], [4], [5], [6]]
     assert [read for read, _, _ in network.read] == [[[1, 2]], [[3]], [[4]], [[5]]]
@@ -138,8 +138,8 @@ def test_the_cache_reads_the_prompt_once_and_then_one_token_at_a_time():
     assert network.capacities == [6]
 
 
-def test_a_full_context_goes_on_from_its_later_half():
-    network = Told(counting, 10, context=4)
+def test_a_full_context_is_continued_from_its_second_half():
+    network = FakeNetwork(counting, 10, context=4)
     found = [int(t) for t in generate_tokens(network, start([0, 1, 2]), 6, sampling=GREEDY)]
     assert found == [3, 4, 5, 6, 7, 8]
     assert [read for read, _, _ in network.read] == [
@@ -149,16 +149,16 @@ def test_a_full_context_goes_on_from_its_later_half():
 
 
 def test_a_prompt_longer_than_the_context_loses_its_beginning():
-    network = Told(counting, 10, context=4)
+    network = FakeNetwork(counting, 10, context=4)
     keep = torch.tensor([[False, False, False, True, True, True]])
     found = generate_tokens(network, start([0, 0, 0, 3, 4, 5]), 1, keep=keep, sampling=GREEDY)
     assert [int(t) for t in found] == [6]
     assert network.read[0][:2] == ([[0, 3, 4, 5]], [[False, True, True, True]])
 
 
-@pytest.mark.xfail(strict=True, reason="keep is cut twice: at the prompt, and by the same count")
-def test_padding_is_remembered_when_the_context_is_full_a_second_time():
-    network = Told(counting, 10, context=4)
+@pytest.mark.xfail(strict=True, reason="keep is truncated twice: with the prompt, and again")
+def test_padding_is_remembered_when_a_truncated_prompt_fills_the_context_again():
+    network = FakeNetwork(counting, 10, context=4)
     keep = torch.tensor([[False, True, True, True, True, True]])
     found = generate_tokens(network, start([0, 1, 2, 3, 4, 5]), 2, keep=keep, sampling=GREEDY)
     assert [int(t) for t in found] == [6, 7]
@@ -166,7 +166,7 @@ def test_padding_is_remembered_when_the_context_is_full_a_second_time():
 
 
 def test_padding_is_remembered_when_the_context_is_read_again():
-    network = Told(counting, 10, context=6)
+    network = FakeNetwork(counting, 10, context=6)
     keep = torch.tensor([[False, False, False, True, True]])
     list(generate_tokens(network, start([0, 0, 0, 4, 5]), 4, keep=keep, sampling=GREEDY))
     assert [(read, keep) for read, keep, _ in network.read] == [
@@ -177,24 +177,26 @@ def test_padding_is_remembered_when_the_context_is_read_again():
     ]
 
 
-def test_limits_are_exact_and_each_texts_own():
-    network = Told(counting, 10)
+def test_limits_are_exact_and_apply_to_each_text():
+    network = FakeNetwork(counting, 10)
     texts = start([0], [0], [4], [7])
     found = generate_until(network, texts, [0, 2, 9, 5], eos=9, sampling=GREEDY)
     assert found == [[], [1, 2], [5, 6, 7, 8], [8]]
-    assert generate_until(Told(counting, 10), start([7]), [4], sampling=GREEDY) == [[8, 9, 9, 9]]
+    assert generate_until(FakeNetwork(counting, 10), start([7]), [4], sampling=GREEDY) == [
+        [8, 9, 9, 9]
+    ]
 
 
-def test_nothing_more_is_read_when_all_texts_are_done():
-    network = Told(counting, 10)
+def test_generation_stops_when_all_texts_are_finished():
+    network = FakeNetwork(counting, 10)
     generate_until(network, start([7], [6]), [50, 50], eos=9, sampling=GREEDY)
     assert len(network.read) == 3
-    network = Told(counting, 10)
+    network = FakeNetwork(counting, 10)
     assert generate_until(network, start([1]), [2], eos=9, sampling=GREEDY) == [[2, 3]]
     assert len(network.read) == 2
 
 
-def test_a_seed_is_that_of_a_generator_of_its_own():
+def test_a_seed_creates_a_separate_generator():
     network, text = CASES["gpt2"].network, ids(2, 5)
     state = torch.get_rng_state()
     first = [t.tolist() for t in generate_tokens(network, text, 6, seed=5)]
@@ -211,7 +213,7 @@ def test_a_seed_is_that_of_a_generator_of_its_own():
 
 # --- beam search ----------------------------------------------------------------------------------
 
-# After token 0: 1 is likelier than 2 at first, but what follows 2 is sure. 3 ends a text.
+# After token 0, token 1 is more likely than 2, but what follows 2 is certain. Token 3 is the end.
 TREE = {
     (0,): [0.0, 0.6, 0.4, 0.0],
     (0, 1): [0.4, 0.3, 0.0, 0.3],
@@ -223,19 +225,21 @@ def tree(text):
     return TREE.get(tuple(text), [0.25, 0.25, 0.25, 0.25])
 
 
-def test_a_beam_of_two_finds_what_greed_misses():
-    (found,) = beam_search(Told(tree, 4), start([0]), [2], eos=3, beam_size=2, length_penalty=0.0)
+def test_a_beam_of_two_finds_what_greedy_decoding_misses():
+    (found,) = beam_search(
+        FakeNetwork(tree, 4), start([0]), [2], eos=3, beam_size=2, length_penalty=0.0
+    )
     assert found[0] == (pytest.approx(math.log(0.4)), [2])
-    greedy = generate_until(Told(tree, 4), start([0]), [2], eos=3, sampling=GREEDY)
+    greedy = generate_until(FakeNetwork(tree, 4), start([0]), [2], eos=3, sampling=GREEDY)
     assert greedy == [[1, 0]]
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0])
 def test_scores_are_divided_by_a_power_of_the_length(penalty):
     (found,) = beam_search(
-        Told(tree, 4), start([0]), [2], eos=3, beam_size=3, length_penalty=penalty
+        FakeNetwork(tree, 4), start([0]), [2], eos=3, beam_size=3, length_penalty=penalty
     )
-    norm = (7 / 6) ** penalty  # of two tokens, the end included
+    norm = (7 / 6) ** penalty  # two tokens, including the end
     expected = sorted(
         [(math.log(0.4) / norm, [2]), (math.log(0.24) / norm, [1, 0]),
          (math.log(0.18) / norm, [1, 1])], reverse=True
@@ -244,36 +248,36 @@ def test_scores_are_divided_by_a_power_of_the_length(penalty):
     assert [score for score, _ in found] == pytest.approx([score for score, _ in expected])
 
 
-def test_a_search_has_four_beams_and_favors_longer_answers_a_little():
-    (found,) = beam_search(Told(tree, 4), start([0]), [3], eos=3)
+def test_beam_search_defaults_to_four_beams_and_a_length_penalty_of_0_6():
+    (found,) = beam_search(FakeNetwork(tree, 4), start([0]), [3], eos=3)
     assert len(found) == 4
     assert found == sorted(found, key=lambda pair: -pair[0])
     assert found[0] == (pytest.approx(math.log(0.4) / (7 / 6) ** 0.6), [2])
 
 
-def test_a_search_ends_when_every_text_has_its_answers():
+def test_beam_search_ends_when_every_text_has_its_candidates():
     def ends(text):
         return [0.0, 0.1, 0.0, 0.9]
 
-    network = Told(ends, 4)
+    network = FakeNetwork(ends, 4)
     beam_search(network, start([0], [0]), [50, 50], eos=3, beam_size=1)
     assert len(network.read) == 1
-    network = Told(lambda text: [0.0, 1.0, 0.0, 0.0], 4)
+    network = FakeNetwork(lambda text: [0.0, 1.0, 0.0, 0.0], 4)
     (found,) = beam_search(network, start([0]), [5], eos=3, beam_size=1)
     assert found == [(0.0, [1] * 5)]
     assert len(network.read) == 5  # the last token is not read
     assert network.capacities == [6]
 
 
-def test_beams_that_cannot_be_are_no_answers():
-    """Only one token is possible: no other beam ever begins."""
-    network = Told(lambda text: [0.0, 1.0, 0.0, 0.0], 4)
+def test_impossible_beams_are_not_candidates():
+    """Only one token is possible, so there is only one beam."""
+    network = FakeNetwork(lambda text: [0.0, 1.0, 0.0, 0.0], 4)
     (found,) = beam_search(network, start([0]), [3], eos=3, beam_size=3)
     assert [words for _, words in found] == [[1, 1, 1]]
 
 
-def test_a_search_gives_what_goes_with_the_prompt_only_once():
-    network = Told(tree, 4)
+def test_beam_search_passes_further_inputs_only_with_the_prompt():
+    network = FakeNetwork(tree, 4)
     beam_search(network, start([0]), [3], eos=3, beam_size=2, source=start([5]))
     assert [list(first) for _, _, first in network.read] == [["source"], [], []]
     assert [len(read) for read, _, _ in network.read] == [1, 2, 2]
@@ -287,43 +291,43 @@ def test_a_search_gives_what_goes_with_the_prompt_only_once():
     [("abc", "cd", 1), ("abc", "bcd", 2), ("abc", "abc", 0), ("abc", "x", 0), ("aab", "aba", 2),
      ("aba", "abab", 3), ("", "a", 0)],
 )  # fmt: skip
-def test_the_end_of_a_text_may_be_the_beginning_of_a_stop(text, word, length):
+def test_the_end_of_a_text_may_be_the_beginning_of_a_stop_string(text, word, length):
     assert overlap(text, word) == length
 
 
-def spelled(text, stop=(), before=""):
+def decode_pieces(text, stop=(), before=""):
     words = Characters.train(["abcdefgh "])
     return list(decode_stream(iter(words.encode(text)), words, words.encode(before), stop))
 
 
-def test_a_stop_that_may_be_beginning_is_held_back():
-    assert spelled("abcd", ["cx"]) == ["a", "b", "cd", ""]
-    assert spelled("abcd", ["cd"]) == ["a", "b", ""]
-    assert spelled("abcd", [""]) == ["a", "b", "c", "d", ""]
-    assert spelled("abc", ["cd"]) == ["a", "b", "c"]
-    assert "".join(spelled("abcdef", ["ef", "cde"])) == "ab"
-    assert "".join(spelled("aab", ["ab"])) == "a"
+def test_text_that_may_begin_a_stop_string_is_held_back():
+    assert decode_pieces("abcd", ["cx"]) == ["a", "b", "cd", ""]
+    assert decode_pieces("abcd", ["cd"]) == ["a", "b", ""]
+    assert decode_pieces("abcd", [""]) == ["a", "b", "c", "d", ""]
+    assert decode_pieces("abc", ["cd"]) == ["a", "b", "c"]
+    assert "".join(decode_pieces("abcdef", ["ef", "cde"])) == "ab"
+    assert "".join(decode_pieces("aab", ["ab"])) == "a"
 
 
-def test_a_stop_in_the_prompt_does_not_count():
-    assert "".join(spelled("cd", ["bc"], before="ab")) == "cd"
+def test_a_stop_string_that_begins_in_the_prompt_does_not_count():
+    assert "".join(decode_pieces("cd", ["bc"], before="ab")) == "cd"
 
 
-def test_words_are_joined_to_those_before_them():
+def test_a_word_is_joined_to_the_one_before_it():
     words = Words.train(["the cat sat"])
     decoder = IncrementalDecoder(words, words.encode("the"))
     assert [decoder.add(token) for token in words.encode("cat sat")] == [" cat", " sat"]
     assert IncrementalDecoder(words).add(words.encode("cat")[0]) == "cat"
 
 
-def test_half_a_character_is_told_at_the_end_at_the_latest():
+def test_an_incomplete_character_is_yielded_at_the_end_at_the_latest():
     whole = list("aä".encode())
     decoder = IncrementalDecoder(Bytes())
     assert [decoder.add(token) for token in whole] == ["a", "", "ä"]
     assert list(decode_stream(iter(whole[:2]), Bytes(), [])) == ["a", "\ufffd"]
 
 
-def test_a_long_prompt_changes_nothing_of_what_follows():
+def test_a_long_prompt_does_not_change_what_follows():
     words = Words.train(["the cat sat on a mat"])
     text = words.encode("the cat sat on a mat the cat sat on a mat")
     decoder = IncrementalDecoder(words, text)

@@ -1,4 +1,4 @@
-"""Every architecture written out once more with plain matrices, and details of its parts."""
+"""Every architecture compared with its formulas in plain tensor operations; details of layers."""
 
 import copy
 import math
@@ -70,7 +70,7 @@ DEFAULTS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_without_settings_is_that_of_its_paper(name):
+def test_the_default_settings_are_those_of_the_paper(name):
     found = asdict(MODELS[name].Config())
     assert {key: found[key] for key in DEFAULTS[name]} == DEFAULTS[name]
 
@@ -84,13 +84,13 @@ def test_a_model_without_settings_is_that_of_its_paper(name):
         ("llama", {"heads": 8, "kv_heads": 3}),
     ],
 )
-def test_settings_that_no_network_can_have_are_refused(name, settings):
+def test_impossible_settings_are_refused(name, settings):
     with pytest.raises(GlassError):
         MODELS[name].Config(**settings)
     MODELS["decoder"].Config(score="plain", position="learned")
 
 
-# --- the architectures, written out ---------------------------------------------------------------
+# --- architectures and their formulas -------------------------------------------------------------
 
 
 def norm(x, layer, eps=1e-5):
@@ -104,16 +104,18 @@ def linear(x, layer):
     return y if layer.bias is None else y + layer.bias
 
 
-def attend(x, layer, heads, read=None, mask=None, scale=True, score=None, turned=None, bias=0.0):
-    """Attention of one text, t d, a head at a time."""
+def attend(
+    x, layer, heads, read=None, mask=None, scale=True, score=None, rotate_with=None, bias=0.0
+):
+    """Attention of one text, t d, one head at a time."""
     read = x if read is None else read
     q, k, v = linear(x, layer.query), linear(read, layer.key), linear(read, layer.value)
     width, found = q.shape[1] // heads, []
     for head in range(heads):
         part = slice(head * width, (head + 1) * width)
         one, other = q[:, part], k[:, part]
-        if turned is not None:
-            one, other = turned(one), turned(other)
+        if rotate_with is not None:
+            one, other = rotate_with(one), rotate_with(other)
         points = score(one, other) if score else one @ other.T
         points = points / math.sqrt(width) if scale else points
         points = points + (bias[head] if isinstance(bias, list) else bias)
@@ -126,61 +128,61 @@ def feed(x, layer, activation):
     return linear(activation(linear(x, layer.up)), layer.down)
 
 
-def lower(length):
+def causal_mask(length):
     return torch.ones(length, length).tril().bool()
 
 
-def post(x, block, heads, activation, mask=None, eps=1e-5):
+def post_norm_block(x, block, heads, activation, mask=None, eps=1e-5):
     x = norm(x + attend(x, block.attention, heads, mask=mask), block.attention_norm, eps)
     return norm(x + feed(x, block.feedforward, activation), block.feedforward_norm, eps)
 
 
 @torch.no_grad()
-def test_the_generator_is_written_out():
+def test_the_generator_matches_its_formulas():
     network, text = CASES["generator"].network, ids(1)[0]
     x = network.token.weight[text] + network.position.weight[: len(text)]
     for block in network.blocks:
         assert block.attention.query.bias is None
-        x = post(x, block, 4, F.relu, mask=lower(len(text)))
+        x = post_norm_block(x, block, 4, F.relu, mask=causal_mask(len(text)))
     close(network.features(text[None])[0], x, **loosely)
     close(network(text[None])[0], linear(x, network.head), **loosely)
     assert network.blocks[0].feedforward.up.out_features == 4 * 32
 
 
 @torch.no_grad()
-def test_the_classifier_is_written_out():
+def test_the_classifier_matches_its_formulas():
     network, text = CASES["classifier"].network, ids(1)[0]
     x = network.token.weight[text] + network.position.weight[: len(text)]
     for block in network.blocks:
-        x = post(x, block, 4, F.relu)
+        x = post_norm_block(x, block, 4, F.relu)
     close(network(text[None])[0], linear(x.mean(dim=0), network.head), **loosely)
     assert network.blocks[0].attention.key.bias is None
     assert network.blocks[0].feedforward.up.out_features == 4 * 32
 
 
 @torch.no_grad()
-def test_bert_is_written_out():
+def test_bert_matches_its_formulas():
     network, text = CASES["bert"].network, ids(1)[0]
     second = (torch.arange(len(text)) > 4).long()
     body = network.body
     x = body.token.weight[text] + body.segment.weight[second] + body.position.weight[: len(text)]
     x = norm(x, body.norm, 1e-12)
     for block in body.blocks:
-        x = post(x, block, 4, F.gelu, eps=1e-12)
+        x = post_norm_block(x, block, 4, F.gelu, eps=1e-12)
     close(network.features(text[None], segments=second[None])[0], x, **loosely)
     hidden = norm(F.gelu(linear(x, network.masked.dense)), network.masked.norm, 1e-12)
     scores = hidden @ body.token.weight.T + network.masked.offset
     close(network(text[None], segments=second[None])[0], scores, **loosely)
     pooled = torch.tanh(linear(x[0], network.pooler.dense))
-    asked = torch.zeros(1, len(text), dtype=torch.bool)
-    asked[0, 3] = True
-    found = network.masked_logits(text[None], asked, second[None])
+    masked = torch.zeros(1, len(text), dtype=torch.bool)
+    masked[0, 3] = True
+    found = network.masked_logits(text[None], masked, second[None])
     close(found.tokens[0], scores[3], **loosely)
     close(found.is_next[0], linear(pooled, network.head), **loosely)
 
 
 @torch.no_grad()
-def test_the_classifiers_on_bodies_are_written_out():
+def test_the_classifiers_with_pretrained_bodies_match_their_formulas():
     text = ids(1)[0]
     network = CASES["bert_classifier"].network
     second = (torch.arange(len(text)) > 4).long()
@@ -195,30 +197,30 @@ def test_the_classifiers_on_bodies_are_written_out():
     )
 
 
-def turns(x, theta=10_000.0):
-    """Each pair of features i, i + e/2 turned by place * theta^(-2i/e)."""
+def rotate(x, theta=10_000.0):
+    """Rotate each pair of features i, i + e/2 by position * theta^(-2i/e)."""
     half, y = x.shape[1] // 2, x.clone()
-    for place in range(len(x)):
+    for position in range(len(x)):
         for i in range(half):
-            angle = place * theta ** (-2 * i / x.shape[1])
-            a, b = float(x[place, i]), float(x[place, i + half])
-            y[place, i] = a * math.cos(angle) - b * math.sin(angle)
-            y[place, i + half] = b * math.cos(angle) + a * math.sin(angle)
+            angle = position * theta ** (-2 * i / x.shape[1])
+            a, b = float(x[position, i]), float(x[position, i + half])
+            y[position, i] = a * math.cos(angle) - b * math.sin(angle)
+            y[position, i + half] = b * math.cos(angle) + a * math.sin(angle)
     return y
 
 
 def waves(length, dim):
     found = torch.zeros(length, dim)
-    for place in range(length):
+    for position in range(length):
         for i in range(0, dim, 2):
-            angle = place / 10_000 ** (i / dim)
-            found[place, i], found[place, i + 1] = math.sin(angle), math.cos(angle)
+            angle = position / 10_000 ** (i / dim)
+            found[position, i], found[position, i + 1] = math.sin(angle), math.cos(angle)
     return found
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("decoder")])
 @torch.no_grad()
-def test_the_decoder_is_written_out(name):
+def test_the_decoder_matches_its_formulas(name):
     network, text = CASES[name].network, ids(1)[0]
     config, t = network.config, len(text)
     x = network.token.weight[text]
@@ -228,18 +230,26 @@ def test_the_decoder_is_written_out(name):
         x = x + 0.03 * waves(t, config.dim)
     far = torch.arange(t)[:, None] - torch.arange(t)
     bias = [-(2.0 ** (-2 * (h + 1))) * far for h in range(4)] if config.position == "alibi" else 0.0
-    turned = turns if config.position == "rotary" else None
+    rotate_with = rotate if config.position == "rotary" else None
     for i, block in enumerate(network.blocks):
         y = norm(x, block.attention_norm)
         if config.score == "plain":
-            y = (y @ y.T).masked_fill(~lower(t), -math.inf).softmax(dim=-1) @ y
+            y = (y @ y.T).masked_fill(~causal_mask(t), -math.inf).softmax(dim=-1) @ y
         elif config.score == "additive":
             vectors = iter(block.attention.score.v)
             score = lambda q, k, v=vectors: (torch.tanh(q[:, None] + k) @ next(v))[..., 0]
-            y = attend(y, block.attention, 4, None, lower(t), False, score, turned, bias)
+            y = attend(y, block.attention, 4, None, causal_mask(t), False, score, rotate_with, bias)
         else:
             y = attend(
-                y, block.attention, 4, None, lower(t), config.score == "scaled", None, turned, bias
+                y,
+                block.attention,
+                4,
+                None,
+                causal_mask(t),
+                config.score == "scaled",
+                None,
+                rotate_with,
+                bias,
             )
         x = x + y
         x = x + feed(norm(x, block.feedforward_norm), block.feedforward, F.gelu)
@@ -248,7 +258,7 @@ def test_the_decoder_is_written_out(name):
 
 
 @torch.no_grad()
-def test_llama_is_written_out():
+def test_llama_matches_its_formulas():
     network, text = CASES["llama"].network, ids(1)[0]
     x, t = network.token.weight[text], len(text)
 
@@ -257,11 +267,11 @@ def test_llama_is_written_out():
 
     for block in network.blocks:
         y, layer = rms(x, block.attention_norm), copy.deepcopy(block.attention)
-        for part in (layer.key, layer.value):  # two heads serve two queries each
+        for part in (layer.key, layer.value):  # each of two heads serves two query heads
             heads = part.weight.reshape(2, 8, 32)
             part.weight = nn.Parameter(heads[[0, 0, 1, 1]].reshape(32, 32))
             assert part.bias is None
-        x = x + attend(y, layer, 4, mask=lower(t), turned=turns)
+        x = x + attend(y, layer, 4, mask=causal_mask(t), rotate_with=rotate)
         y = rms(x, block.feedforward_norm)
         inner = F.silu(linear(y, block.feedforward.gate)) * linear(y, block.feedforward.up)
         x = x + linear(inner, block.feedforward.down)
@@ -273,7 +283,7 @@ def test_llama_is_written_out():
 
 
 def lstm(x, layer, state=None):
-    """One text, t d, through a cell of torch's LSTM."""
+    """Run one text, t d, through an LSTM layer of torch."""
     d = x.shape[1]
     h, c = state or (torch.zeros(d), torch.zeros(d))
     found = []
@@ -287,7 +297,7 @@ def lstm(x, layer, state=None):
 
 
 @torch.no_grad()
-def test_the_recurrent_networks_are_written_out():
+def test_the_recurrent_networks_match_their_formulas():
     network, text = CASES["recurrent: lstm"].network, ids(1)[0]
     x = network.token.weight[text]
     for layer in network.layers:
@@ -303,7 +313,7 @@ def test_the_recurrent_networks_are_written_out():
 
 @pytest.mark.parametrize("attention", ["none", "dot", "additive"])
 @torch.no_grad()
-def test_the_recurrent_translator_is_written_out(attention):
+def test_the_recurrent_translator_matches_its_formulas(attention):
     network = CASES[f"recurrent_translator: {attention}"].network
     text, given = ids(1)[0], source(1)[0]
     read, states = network.token.weight[given], []
@@ -326,19 +336,19 @@ def test_the_recurrent_translator_is_written_out(attention):
 
 @pytest.mark.parametrize("name", ["convolutional", "convolutional_classifier"])
 @torch.no_grad()
-def test_the_convolutional_networks_are_written_out(name):
+def test_the_convolutional_networks_match_their_formulas(name):
     network, text = CASES[name].network, ids(1)[0]
     x, t = network.token.weight[text], len(text)
     for depth, layer in enumerate(network.layers):
         y, step = norm(x, layer.norm), 2**depth
         added = []
-        for place in range(t):
+        for position in range(t):
             total = layer.window.bias.clone()
             for tap in range(3):
                 at = (
-                    place + (tap - 2) * step
+                    position + (tap - 2) * step
                     if name == "convolutional"
-                    else place + (tap - 1) * step
+                    else position + (tap - 1) * step
                 )
                 if 0 <= at < t:
                     total = total + layer.window.weight[:, :, tap] @ y[at]
@@ -352,7 +362,7 @@ def test_the_convolutional_networks_are_written_out(name):
         close(network(text[None])[0], linear(x.mean(dim=0), network.head), **loosely)
 
 
-# --- how networks start, and what they drop -------------------------------------------------------
+# --- initialization and dropout -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -361,7 +371,7 @@ def test_the_convolutional_networks_are_written_out(name):
      ("decoder", 0.02), ("convolutional", 0.02), ("recurrent", 1 / 8),
      ("recurrent_translator", 1 / 8), ("translator", 1 / 8)],
 )  # fmt: skip
-def test_embeddings_start_as_large_as_they_should(name, std):
+def test_embeddings_are_initialized_with_the_expected_scale(name, std):
     kind = MODELS[name]
     known = kind.Config.__dataclass_fields__
     sizes = {"vocab": 500, "dim": 64, "depth": 1, "heads": 2, "context": 8, "hidden": 8}
@@ -374,7 +384,7 @@ def test_embeddings_start_as_large_as_they_should(name, std):
 
 
 @pytest.mark.parametrize(
-    ("name", "places"),
+    ("name", "modules"),
     [
         ("gpt2", {"blocks.0": True}),
         ("bert", {"body.blocks.0": True, "head": False}),
@@ -390,33 +400,33 @@ def test_embeddings_start_as_large_as_they_should(name, std):
         ("convolutional", {"layers.0": False, "layers.0.window": False}),
     ],
 )  # fmt: skip
-def test_half_of_what_reaches_a_part_is_dropped_or_nothing(name, places):
+def test_dropout_is_applied_before_the_expected_modules(name, modules):
     case = CASES[name]
     kind = MODELS[case.name]
     network = kind(kind.Config(**{**case.settings, "dropout": 0.5})).train()
     fractions, text = {}, ids(4)
 
-    def watch(place):
+    def watch(path):
         def look(_, inputs):
-            fractions[place] = float((inputs[0] == 0).float().mean())
+            fractions[path] = float((inputs[0] == 0).float().mean())
 
         return look
 
-    for place in places:
-        network.get_submodule(place).register_forward_pre_hook(watch(place))
+    for path in modules:
+        network.get_submodule(path).register_forward_pre_hook(watch(path))
     network(text, **({"source": source(4)} if case.has(Trait.SEQ2SEQ) else {}))
-    for place, dropped in places.items():
-        if place in fractions:
-            assert (0.4 < fractions[place] < 0.6) if dropped else fractions[place] < 0.2, place
+    for path, dropped in modules.items():
+        if path in fractions:
+            assert (0.4 < fractions[path] < 0.6) if dropped else fractions[path] < 0.2, path
 
 
 @torch.no_grad()
-def test_what_is_dropped_is_made_up_for():
+def test_the_remaining_values_are_scaled_up_after_dropout():
     found = drop(torch.ones(100_000), 0.2)
     assert found.unique().tolist() == pytest.approx([0.0, 1.25])
     assert float((found == 0).float().mean()) == pytest.approx(0.2, abs=0.01)
     assert drop(torch.ones(7, 3), 0.5).shape == (7, 3)
-    rows = drop(torch.ones(1000, 8), 0.5)  # each by its own chance
+    rows = drop(torch.ones(1000, 8), 0.5)  # independently
     assert 0.4 < float((rows[:, 0] == rows[:, 1]).float().mean()) < 0.6
 
 
@@ -424,7 +434,7 @@ def test_what_is_dropped_is_made_up_for():
 
 
 @torch.no_grad()
-def test_an_adapter_adds_twice_its_product():
+def test_an_adapter_adds_twice_its_low_rank_product():
     layer = LoRA(nn.Linear(6, 4), rank=3)
     assert (layer.down.shape, layer.up.shape) == ((3, 6), (4, 3))
     x = torch.randn(5, 6)
@@ -434,7 +444,7 @@ def test_an_adapter_adds_twice_its_product():
     weight = layer.linear.weight + 2 * layer.up @ layer.down
     expected = x @ weight.T + layer.linear.bias
     close(layer(x), expected)
-    close(layer.merged()(x), expected)
+    close(layer.merge()(x), expected)
 
 
 def test_only_linear_layers_inside_the_stacks_get_an_adapter():
@@ -457,7 +467,7 @@ def test_only_linear_layers_inside_the_stacks_get_an_adapter():
 # --- caches and layouts ---------------------------------------------------------------------------
 
 
-def room(cache):
+def buffer_size(cache):
     return cache.keys.shape[2]
 
 
@@ -466,13 +476,13 @@ def test_a_cache_grows_by_doubling_up_to_its_capacity():
     for new in (3, 61, 1, 70, 100):
         k = torch.randn(1, 2, new, 4)
         cache.extend(k, k)
-        found.append((cache.length, room(cache)))
+        found.append((cache.length, buffer_size(cache)))
     assert found == [(3, 64), (64, 64), (65, 130), (135, 270), (235, 270)]
     cache.extend(torch.randn(1, 2, 40, 4), torch.randn(1, 2, 40, 4))
-    assert room(cache) == 300
+    assert buffer_size(cache) == 300
     small = LayerCache(10)
     small.extend(torch.randn(1, 2, 3, 4), torch.randn(1, 2, 3, 4))
-    assert room(small) == 10
+    assert buffer_size(small) == 10
 
 
 def test_keys_and_values_are_not_mixed_up():
@@ -482,11 +492,11 @@ def test_keys_and_values_are_not_mixed_up():
     keys, values = cache.extend(k - 1, v + 1)
     assert keys[0, 0, :, 0].tolist() == [0, 0, -1, -1]
     assert values[0, 0, :, 0].tolist() == [1, 1, 2, 2]
-    with pytest.raises(ValueError, match="holds 1 texts; 2 were given"):
+    with pytest.raises(ValueError, match="holds 1 sequences, got 2"):
         cache.extend(torch.zeros(2, 1, 1, 3), torch.zeros(2, 1, 1, 3))
 
 
-def test_a_failed_pass_is_forgotten_by_all_layers():
+def test_all_layers_discard_a_failed_pass():
     cache = Cache(2, 9)
     k = torch.zeros(1, 1, 2, 3)
     for layer in cache.layers:
@@ -497,7 +507,7 @@ def test_a_failed_pass_is_forgotten_by_all_layers():
     assert cache.layers[0].length == 2
 
 
-def test_a_state_can_be_begun_chosen_from_and_gone_back_to():
+def test_a_state_can_be_initialized_selected_from_and_returned_to():
     carried = RecurrentState(5)
     assert carried.state is None
     carried.set_initial((torch.arange(3.0).reshape(1, 3, 1), torch.zeros(1, 3, 1)))
@@ -506,11 +516,11 @@ def test_a_state_can_be_begun_chosen_from_and_gone_back_to():
     assert carried.state[0].flatten().tolist() == [5, 3]
     carried.length = 0
     assert carried.state[0].flatten().tolist() == [2, 0]
-    with pytest.raises(ValueError, match="holds 5 tokens; 6 do not fit"):
+    with pytest.raises(ValueError, match="has room for 5 tokens, got 6"):
         carried.advance(6, None)
 
 
-def test_places_are_counted_in_each_text():
+def test_positions_are_counted_in_each_text():
     assert SequenceLayout(2, 5).positions().tolist() == [3, 4]
     assert SequenceLayout(2, 5).positions(4).tolist() == [1, 2, 3, 4]
     keep = torch.tensor([[False, False, True, True], [True, True, True, False]])
@@ -518,7 +528,7 @@ def test_places_are_counted_in_each_text():
     assert SequenceLayout(1, 4, keep=keep).positions().tolist() == [[1], [2]]
 
 
-def test_a_mask_is_left_out_only_where_it_hides_nothing():
+def test_a_mask_is_omitted_only_if_it_masks_nothing():
     keep = torch.ones(1, 4, dtype=torch.bool)
     assert SequenceLayout(4, 4).is_unmasked(full)
     assert SequenceLayout(1, 4).is_unmasked(causal)
@@ -533,11 +543,11 @@ def test_a_window_counts_from_the_first_real_token():
     assert found[1:] == [[0, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
 
 
-# --- small parts ----------------------------------------------------------------------------------
+# --- layers ---------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
-def test_the_first_real_token_stands_for_a_text_and_padding_for_none():
+def test_poolers_use_the_first_or_all_real_tokens_but_no_padding():
     x = torch.randn(2, 4, 3)
     keep = torch.tensor([[False, False, True, True], [True, True, False, False]])
     pooler = Pooler(3)
@@ -548,57 +558,58 @@ def test_the_first_real_token_stands_for_a_text_and_padding_for_none():
 
 
 @torch.no_grad()
-def test_norms_have_the_epsilon_of_their_papers():
+def test_norms_have_the_default_epsilon_of_their_papers():
     tiny = torch.tensor([[1e-3, -1e-3]])
     close(LayerNorm(2)(tiny), tiny / math.sqrt(1e-6 + 1e-5))
     close(RMSNorm(2)(tiny), tiny / math.sqrt(1e-6 + 1e-6))
     close(LayerNorm(2, eps=1e-12)(tiny), torch.tensor([[1.0, -1.0]]))
 
 
-def test_slopes_fall_from_head_to_head():
+def test_slopes_are_those_of_the_alibi_paper():
     assert slopes(4) == [2**-2, 2**-4, 2**-6, 2**-8]
     assert slopes(1) == [2**-8]
     assert slopes(6) == pytest.approx([2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3])
     assert slopes(8)[0] == 0.5
 
 
-def test_distance_dulls_both_sides_or_one_side_more():
+def test_distance_lowers_scores_on_both_sides_or_more_on_one_side():
     q, layout = torch.zeros(1, 2, 3, 4), SequenceLayout(3, 3)
     plain = Alibi(2).bias(q, layout)
     far = torch.tensor([[0.0, 1, 2], [1, 0, 1], [2, 1, 0]])
     close(plain, torch.stack((-far / 16, -far / 256)))
-    sided = Alibi(2, sided=True).bias(q, SequenceLayout(3, 3))
-    ahead = torch.tensor([[0.0, 8, 16], [1, 0, 8], [2, 1, 0]])  # the first head looks back
+    sided = Alibi(2, directional=True).bias(q, SequenceLayout(3, 3))
+    # the first head favors earlier tokens
+    ahead = torch.tensor([[0.0, 8, 16], [1, 0, 8], [2, 1, 0]])
     close(sided, torch.stack((-ahead / 16, -ahead.T / 256)))
 
 
 @torch.no_grad()
-def test_slow_waves_are_slowed_and_fast_ones_kept():
+def test_low_frequencies_are_lowered_and_high_ones_kept():
     assert asdict(RopeScaling()) == {
         "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_context": 8192
     }  # fmt: skip
     scaling = RopeScaling(
         factor=4.0, low_freq_factor=1.0, high_freq_factor=3.0, original_context=100
     )
-    turns_of = torch.tensor([0.5, 1.0, 2.0, 3.0, 9.0])  # in the context it was trained with
-    rates = turns_of * 2 * math.pi / 100
-    close(scaling(rates) / rates, torch.tensor([0.25, 0.25, 0.625, 1.0, 1.0]))
-    with pytest.raises(GlassError, match="high must be above low"):
+    cycles = torch.tensor([0.5, 1.0, 2.0, 3.0, 9.0])  # in the original context
+    freqs = cycles * 2 * math.pi / 100
+    close(scaling(freqs) / freqs, torch.tensor([0.25, 0.25, 0.625, 1.0, 1.0]))
+    with pytest.raises(GlassError, match="high_freq_factor must be greater than low_freq_factor"):
         RopeScaling(low_freq_factor=4.0)
 
 
 @torch.no_grad()
-def test_waves_of_a_cached_text_go_on_where_it_ended():
+def test_rotation_continues_after_a_cached_text():
     q, k = torch.randn(1, 1, 1, 4), torch.randn(1, 1, 1, 4)
     rotary = Rotary(4)
     found, _ = rotary.rotate(q, k, SequenceLayout(1, 6))
     row = torch.cat((torch.zeros(5, 4), q[0, 0]))
-    close(found[0, 0, 0], turns(row)[5])
-    with pytest.raises(GlassError, match="5 a head are not even"):
+    close(found[0, 0, 0], rotate(row)[5])
+    with pytest.raises(GlassError, match="need an even head_dim, got 5"):
         Rotary(5)
 
 
-def test_attention_has_the_shapes_that_were_asked_for():
+def test_attention_has_the_requested_shapes():
     layer = Attention(12, 4, kv_heads=2, head_dim=5, out_bias=False)
     shapes = [tuple(p.weight.shape) for p in (layer.query, layer.key, layer.value, layer.out)]
     assert shapes == [(20, 12), (10, 12), (10, 12), (12, 20)]
@@ -608,14 +619,14 @@ def test_attention_has_the_shapes_that_were_asked_for():
     assert Attention(12, 4).head_dim == 3
 
 
-def test_windows_begin_small_again_after_ten_layers():
+def test_dilations_start_again_at_1_after_ten_layers():
     layers = convolutions(2, 12, 3, causal=True, dropout=0.0)
     far = [layer.window.dilation[0] for layer in layers]
     assert far == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1, 2]
     assert [layer.reach for layer in layers][:3] == [2, 4, 8]
 
 
-def test_activations_have_their_names():
+def test_activations_match_their_names():
     x = torch.tensor([-1.0, 2.0])
     normal = 0.5 * (1 + torch.erf(x / math.sqrt(2)))
     close(ACTIVATIONS["gelu"](x), x * normal)
@@ -625,7 +636,7 @@ def test_activations_have_their_names():
     assert ACTIVATIONS["relu"](x).tolist() == [0, 2]
 
 
-def test_a_network_tells_its_sizes():
+def test_a_network_knows_its_sizes_and_its_inputs():
     assert CASES["two vocabularies"].network.vocab == 50
     kind = MODELS["translator"]
     small = {"dim": 8, "depth": 1, "heads": 2, "hidden": 8}
@@ -640,10 +651,10 @@ def test_a_network_tells_its_sizes():
     assert CASES["phrase_table"].network.select_inputs(batch) == reads
 
 
-# --- models that count ----------------------------------------------------------------------------
+# --- baselines ------------------------------------------------------------------------------------
 
 
-def test_of_many_kinds_of_token_a_chain_looks_less_far_back():
+def test_the_default_order_is_lower_for_a_large_vocabulary():
     kind = MODELS["markov"]
     orders = {vocab: kind(kind.Config(vocab=vocab)).counts.order for vocab in (50, 1000, 1001)}
     assert orders == {50: 4, 1000: 4, 1001: 3}
@@ -651,20 +662,20 @@ def test_of_many_kinds_of_token_a_chain_looks_less_far_back():
 
 
 @pytest.mark.parametrize("name", ["markov", "markov with skips", "markov with a mask"])
-def test_a_long_text_is_read_in_pieces_that_change_nothing(monkeypatch, name):
+def test_reading_a_long_text_in_parts_changes_nothing(monkeypatch, name):
     network, text = CASES[name].network, ids(2)
     whole, probs = network(text), network.target_probs(text[0])
-    monkeypatch.setattr(markov, "AT_ONCE", 5 * VOCAB)
+    monkeypatch.setattr(markov, "MAX_ELEMENTS", 5 * VOCAB)
     assert torch.equal(network(text), whole)
     close(network.target_probs(text[0]), probs)
     close(whole.exp().sum(dim=-1), torch.ones(2, text.shape[1]))
 
 
-def test_a_chain_is_learnt_within_texts_and_not_across_them():
+def test_a_chain_is_fitted_within_texts_and_not_across_them():
     kind = MODELS["markov"]
     network = kind(kind.Config(vocab=4, order=1))
     network.fit(torch.tensor([[0, 1, 2], [3, 0, -1]]))
-    # after 2 nothing came, after 0 came 1; after 3 came 0
+    # nothing followed 2, 1 followed 0, 0 followed 3
     found = network(torch.tensor([[0], [2], [3]])).exp()[:, 0]
     nothing = torch.tensor([1 + 3 / 4, 1 + 3 / 4, 1 + 3 / 4, 3 / 4]) / 6
     close(found[1], nothing)
@@ -673,17 +684,17 @@ def test_a_chain_is_learnt_within_texts_and_not_across_them():
 
 
 @torch.no_grad()
-def test_neighbours_are_asked_where_something_is_hidden():
+def test_neighbors_predict_the_masked_positions():
     network, text = CASES["neighbors"].network, ids(2)
-    asked = torch.rand(text.shape) < 0.3
-    asked[0, 0] = asked[1, -1] = True
-    targets = text[asked]
-    every = network(text).exp()[asked]
-    close(network.target_probs(text, asked, targets), every.gather(1, targets[:, None])[:, 0])
-    close(network.masked_logits(text, asked).tokens.exp(), every)
+    masked = torch.rand(text.shape) < 0.3
+    masked[0, 0] = masked[1, -1] = True
+    targets = text[masked]
+    every = network(text).exp()[masked]
+    close(network.target_probs(text, masked, targets), every.gather(1, targets[:, None])[:, 0])
+    close(network.masked_logits(text, masked).tokens.exp(), every)
 
 
-def two_kinds(classes=2, **settings):
+def fit_nb_svm(classes=2, **settings):
     kind = MODELS["nb_svm"]
     network = kind(kind.Config(vocab=9, classes=classes, **settings))
     texts = [[1, 2, 3], [1, 2], [4, 5, 6], [4, 5], [7, 8], [7, 8, 1]][: 2 * classes]
@@ -693,27 +704,27 @@ def two_kinds(classes=2, **settings):
 
 
 @torch.no_grad()
-def test_two_classes_are_each_others_opposite():
-    network = two_kinds()
+def test_the_weights_of_two_classes_are_opposite():
+    network = fit_nb_svm()
     assert torch.equal(network.weight[:, 0], -network.weight[:, 1])
     assert torch.equal(network.bias[:1], -network.bias[1:])
     found = network(torch.tensor([[1, 2], [4, 5]]))
     assert found.argmax(dim=1).tolist() == [0, 1]
-    assert len(network.phrases.keys[2]) == 0  # no phrase of three occurs twice
-    assert len(two_kinds(min_count=1).phrases.keys[2]) == 2
+    assert len(network.phrases.keys[2]) == 0  # no phrase of three tokens occurs twice
+    assert len(fit_nb_svm(min_count=1).phrases.keys[2]) == 2
     padded = network(torch.tensor([[1, 2, 4]]), keep=torch.tensor([[True, True, False]]))
     close(padded, found[:1])
 
 
-def test_many_classes_are_learnt_a_few_at_a_time(monkeypatch):
-    whole = two_kinds(classes=3)
-    monkeypatch.setattr(nb_svm, "AT_ONCE", 1)
-    few = two_kinds(classes=3)
+def test_many_classes_are_fitted_a_few_at_a_time(monkeypatch):
+    whole = fit_nb_svm(classes=3)
+    monkeypatch.setattr(nb_svm, "MAX_WEIGHTS", 1)
+    few = fit_nb_svm(classes=3)
     close(few.weight, whole.weight, atol=1e-3, rtol=1e-2)
     assert few(torch.tensor([[7, 8]])).argmax() == 2
 
 
-def table_of(*pairs, **settings):
+def fit_phrase_table(*pairs, **settings):
     kind = MODELS["phrase_table"]
     network = kind(kind.Config(vocab=30, eos=29, **settings))
     joined = [[i for pair in pairs for i in (*pair[side], -1)][:-1] for side in (0, 1)]
@@ -722,9 +733,9 @@ def table_of(*pairs, **settings):
 
 
 @torch.no_grad()
-def test_a_word_becomes_what_it_became_most_often():
+def test_a_word_is_translated_by_its_most_frequent_translation():
     pairs = [([1], [11]), ([1], [12]), ([1], [12]), ([2], [13])]
-    network = table_of(*pairs)
+    network = fit_phrase_table(*pairs)
     assert network.translate(torch.tensor([[1, 2]])).tolist() == [[12, 13, 29]]
     keep = torch.tensor([[True, False], [True, True]])
     found = network.translate(torch.tensor([[1, 2], [2, 1]]), keep)
@@ -733,14 +744,15 @@ def test_a_word_becomes_what_it_became_most_often():
     assert probs.argmax(dim=1).tolist() == [12, 13, 29]
     assert float(probs[0, 12]) == pytest.approx(0.95 + 0.05 / 30)
     assert float(probs[0, 3]) == pytest.approx(0.05 / 30)
-    assert network.translate(torch.tensor([[5, 12]])).tolist() == [[12, 29]]  # names stay
+    # a word without a translation is copied only if it is a target word
+    assert network.translate(torch.tensor([[5, 12]])).tolist() == [[12, 29]]
 
 
 @torch.no_grad()
-def test_phrases_are_no_longer_than_they_may_be():
+def test_phrases_are_at_most_as_long_as_allowed():
     pairs = [([1, 2, 3], [11, 12, 13])] * 3
     for words in (1, 2, 3):
-        network = table_of(*pairs, max_source_words=words, max_target_words=2)
-        assert [len(keys) > 0 for keys in network.known.keys] == [n < 2 for n in range(words)]
-        assert all(table.shape[1] == 2 for table in network.become if len(table))
+        network = fit_phrase_table(*pairs, max_source_words=words, max_target_words=2)
+        assert [len(keys) > 0 for keys in network.phrases.keys] == [n < 2 for n in range(words)]
+        assert all(table.shape[1] == 2 for table in network.translations if len(table))
         assert network.translate(torch.tensor([[1, 2, 3]])).tolist() == [[11, 12, 13, 29]]

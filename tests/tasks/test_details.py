@@ -1,4 +1,4 @@
-"""Exact values of the small parts of tasks: batches, marks, metrics, previews, defaults."""
+"""Exact values of the details of tasks: defaults, batches, special tokens, metrics, previews."""
 
 import json
 import math
@@ -21,54 +21,54 @@ from glassformer.tasks import TASKS, check, find_task
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.classify import (
     ClassifyCodec,
-    LabelOfText,
+    TextLabel,
     collate,
     encode_pair,
+    find_separator,
     macro_f1,
-    separator,
 )
 from glassformer.tasks.fill_mask import FillMaskCodec, MaskedTokens, Masker
 from glassformer.tasks.generate import GenerateCodec, text_metrics
 from glassformer.tasks.task import Artifacts, Metric, Scores
-from glassformer.tasks.translate import TranslateCodec, bleu
+from glassformer.tasks.translate import TranslateCodec, compute_bleu
 from glassformer.text.plain import Bytes, Characters, Words
 from glassformer.text.subword import WordPiece
 
 
-def opened(name, request, folder, reporter=None):
+def open_task(name, request, folder, reporter=None):
     folder.mkdir(exist_ok=True)
     spec = TASKS[name]
     return spec.open(spec.prepare(request, folder, reporter or NullReporter()), folder)
 
 
-def book(tmp_path, text="the cat sat on the mat and the dog sat on the log. " * 60):
+def write_book(tmp_path, text="the cat sat on the mat and the dog sat on the log. " * 60):
     file = tmp_path / "book.txt"
     file.write_text(text)
     return file
 
 
-def table(tmp_path, rows, head="text,label"):
+def write_table(tmp_path, rows, head="text,label"):
     file = tmp_path / "rows.csv"
     file.write_text("\n".join([head, *rows]))
     return file
 
 
-def labelled(tmp_path, count=60, **more):
+def open_labeled(tmp_path, count=60, **more):
     rows = [f"word {'very ' * (i % 5)}{i},{'ab'[i % 2]}" for i in range(count)]
-    return opened(
-        "classify", DataRequest(files=(table(tmp_path, rows),), **more), tmp_path / "cache"
+    return open_task(
+        "classify", DataRequest(files=(write_table(tmp_path, rows),), **more), tmp_path / "cache"
     )
 
 
-def paired(tmp_path, count=60, **more):
+def open_pairs(tmp_path, count=60, **more):
     file = tmp_path / "pairs.tsv"
     file.write_text("\n".join(f"{'a ' * (i % 5)}{i}\t{'x ' * (i % 3)}{i} y" for i in range(count)))
     request = DataRequest(files=(file,), tokenizer="characters", **more)
-    return opened("translate", request, tmp_path / "cache")
+    return open_task("translate", request, tmp_path / "cache")
 
 
 class Uniform(Network):
-    """Finds every token equally likely."""
+    """Gives every token the same probability."""
 
     def __init__(self, vocab, context=None):
         super().__init__(SimpleNamespace(vocab=vocab, context=context))
@@ -78,8 +78,8 @@ class Uniform(Network):
         return torch.zeros(*ids.shape, self.config.vocab)
 
 
-class Noted(Network):
-    """A model that is fitted, and remembers on what."""
+class RecordingModel(Network):
+    """A fitted model that records the data it was fitted on."""
 
     traits = frozenset({Trait.FITTED})
 
@@ -90,10 +90,10 @@ class Noted(Network):
         self.data = data
 
 
-# --- what suits a task ----------------------------------------------------------------------------
+# --- defaults -------------------------------------------------------------------------------------
 
 
-def test_each_task_has_the_settings_that_suit_it():
+def test_each_task_has_its_default_settings():
     expected = {
         "generate": ("gpt2", "bits_per_byte", "markov", 20_000, 400_000, False, "tokens",
                      {"batch_size": 16, "lr": 1.5e-3},
@@ -117,18 +117,18 @@ def test_each_task_has_the_settings_that_suit_it():
         assert found == expected[name], name
         assert spec.name == name
         assert all(model in MODELS for model in spec.models)
-    becomes = {"gpt2": "gpt2_classifier", "bert": "bert_classifier"}
-    assert TASKS["classify"].task_variants == becomes | {"bert_encoder": "bert_classifier"}
+    variants = {"gpt2": "gpt2_classifier", "bert": "bert_classifier"}
+    assert TASKS["classify"].task_variants == variants | {"bert_encoder": "bert_classifier"}
     assert TASKS["fill-mask"].task_variants == {"bert_encoder": "bert"}
 
 
-def test_a_task_that_there_is_not_is_named():
+def test_an_unknown_task_is_refused_with_a_suggestion():
     assert find_task("translate") is TASKS["translate"]
-    with pytest.raises(GlassError, match="no task 'clasify'; did you mean 'classify'"):
+    with pytest.raises(GlassError, match="unknown task 'clasify'; did you mean 'classify'"):
         find_task("clasify")
 
 
-def test_metrics_know_their_direction_and_their_name():
+def test_metrics_have_a_direction_and_a_label():
     assert Metric("bits_per_byte").label == "bits per byte"
     assert Metric("loss").is_better(1.0, 2.0)
     assert not Metric("loss").is_better(2.0, 2.0)
@@ -148,8 +148,8 @@ def test_scores_add_up_by_name_and_rows_stay_in_order():
 # --- running text ---------------------------------------------------------------------------------
 
 
-def test_every_token_is_judged_once_in_windows_of_the_context(tmp_path):
-    task = opened("generate", DataRequest(files=(book(tmp_path),)), tmp_path / "cache")
+def test_every_token_is_evaluated_once_in_windows_of_the_context(tmp_path):
+    task = open_task("generate", DataRequest(files=(write_book(tmp_path),)), tmp_path / "cache")
     valid = task.dataset.valid
     text = valid.read(0, valid.size).tolist()
     network = Uniform(30, context=6)
@@ -168,36 +168,36 @@ def test_every_token_is_judged_once_in_windows_of_the_context(tmp_path):
     assert only["ids"].shape == (1, 47)
 
 
-def test_several_windows_are_judged_at_once(tmp_path):
-    text = book(tmp_path, "abcdefgh" * 5000)
-    task = opened("generate", DataRequest(files=(text,)), tmp_path / "cache")
+def test_several_windows_are_evaluated_in_one_batch(tmp_path):
+    text = write_book(tmp_path, "abcdefgh" * 5000)
+    task = open_task("generate", DataRequest(files=(text,)), tmp_path / "cache")
     batches = list(task.dataset.eval_batches(Uniform(30, context=500)))
     assert [tuple(batch["ids"].shape) for batch in batches[1:3]] == [(4, 500), (3, 500)]
     batches = list(task.dataset.eval_batches(Uniform(30, context=3000)))
     assert tuple(batches[1]["ids"].shape) == (1, 3000)
-    batches = list(task.dataset.eval_batches(Uniform(30)))  # it could read any number
+    batches = list(task.dataset.eval_batches(Uniform(30)))  # unlimited context
     assert tuple(batches[1]["ids"].shape) == (2, 1024)
 
 
-def test_a_guess_among_all_costs_the_logarithm_of_their_number(tmp_path):
-    task = opened("generate", DataRequest(files=(book(tmp_path),)), tmp_path / "cache")
+def test_a_uniform_guess_costs_the_logarithm_of_the_vocabulary_size(tmp_path):
+    task = open_task("generate", DataRequest(files=(write_book(tmp_path),)), tmp_path / "cache")
     network = Uniform(32, context=6)
     for limit, tokens in ((None, task.dataset.valid.size), (10, 11)):
         found, _ = task.evaluate(network, limit)
         assert found["loss"] == pytest.approx(math.log(32), rel=1e-5)
-        assert found["bits_per_byte"] == pytest.approx(5.0, rel=1e-5)  # a byte is a token here
+        assert found["bits_per_byte"] == pytest.approx(5.0, rel=1e-5)  # here each token is one byte
         assert (found["tokens"], found["bytes"]) == (tokens, tokens)
 
 
-def test_bits_are_counted_for_each_byte_and_not_each_character(tmp_path):
-    text = book(tmp_path, "äöüß" * 1000)
-    task = opened("generate", DataRequest(files=(text,)), tmp_path / "cache")
+def test_bits_are_counted_per_byte_and_not_per_character(tmp_path):
+    text = write_book(tmp_path, "äöüß" * 1000)
+    task = open_task("generate", DataRequest(files=(text,)), tmp_path / "cache")
     found, _ = task.evaluate(Uniform(32, context=6), 99)
     assert (found["tokens"], found["bytes"]) == (100, 200)
     assert found["bits_per_byte"] == pytest.approx(2.5, rel=1e-5)
 
 
-def test_the_figures_of_a_text_are_their_formulas():
+def test_text_metrics_follow_their_formulas():
     found = text_metrics(nats=8 * math.log(2), tokens=4, size=2.0)
     assert found["loss"] == pytest.approx(2 * math.log(2))
     assert found["perplexity"] == pytest.approx(4.0)
@@ -206,9 +206,11 @@ def test_the_figures_of_a_text_are_their_formulas():
     assert text_metrics(0.0, 0, 0.0)["loss"] == 0
 
 
-def test_an_epoch_reads_as_many_tokens_as_there_are(tmp_path):
+def test_an_epoch_reads_as_many_tokens_as_the_text_has(tmp_path):
     for name, vocab in (("generate", None), ("fill-mask", 60)):
-        task = opened(name, DataRequest(files=(book(tmp_path),), vocab=vocab), tmp_path / name)
+        task = open_task(
+            name, DataRequest(files=(write_book(tmp_path),), vocab=vocab), tmp_path / name
+        )
         size = task.dataset.train.size
         assert task.dataset.predictions == task.dataset.size == size
         assert task.dataset.eval_size == task.dataset.valid.size
@@ -219,17 +221,17 @@ def test_an_epoch_reads_as_many_tokens_as_there_are(tmp_path):
         assert task.dataset.sizes() == {"vocab": task.artifacts.tokenizer.vocab}
 
 
-def test_a_network_that_reads_any_number_learns_from_long_windows(tmp_path):
-    task = opened("generate", DataRequest(files=(book(tmp_path),)), tmp_path / "g")
+def test_a_network_with_unlimited_context_trains_on_long_windows(tmp_path):
+    task = open_task("generate", DataRequest(files=(write_book(tmp_path),)), tmp_path / "g")
     assert task.dataset.train_batches(1, None, 0).at(0)["ids"].shape == (1, 1024)
-    file = book(tmp_path, "the cat sat on a mat and ran. " * 400)
-    task = opened("fill-mask", DataRequest(files=(file,), vocab=60), tmp_path / "f")
+    file = write_book(tmp_path, "the cat sat on a mat and ran. " * 400)
+    task = open_task("fill-mask", DataRequest(files=(file,), vocab=60), tmp_path / "f")
     assert task.dataset.train_batches(2, None, 0).at(0)["ids"].shape == (2, 128)
 
 
-def test_a_share_of_a_text_is_its_beginning(tmp_path):
-    task = opened("generate", DataRequest(files=(book(tmp_path),)), tmp_path / "cache")
-    network, size = Noted(), task.dataset.train.size
+def test_a_fraction_of_a_text_is_its_beginning(tmp_path):
+    task = open_task("generate", DataRequest(files=(write_book(tmp_path),)), tmp_path / "cache")
+    network, size = RecordingModel(), task.dataset.train.size
     assert task.dataset.fit(network, 0.25) == 0.25
     (ids,) = network.data
     assert ids.tolist() == [task.dataset.train.read(0, round(size / 4)).tolist()]
@@ -239,51 +241,55 @@ def test_a_share_of_a_text_is_its_beginning(tmp_path):
     ("text", "kind"),
     [("the cat sat. " * 200, "characters"), ("".join(map(chr, range(0x4E00, 0x4F40))) * 20, "bpe")],
 )
-def test_a_large_alphabet_is_read_in_pieces(tmp_path, text, kind):
-    task = opened("generate", DataRequest(files=(book(tmp_path, text),)), tmp_path / "cache")
+def test_the_size_of_the_alphabet_decides_the_tokenizer(tmp_path, text, kind):
+    task = open_task(
+        "generate", DataRequest(files=(write_book(tmp_path, text),)), tmp_path / "cache"
+    )
     assert task.artifacts.tokenizer.kind == kind
 
 
-def test_pieces_are_as_many_as_were_asked_for_or_as_suit_the_text(tmp_path):
-    text = book(tmp_path, " ".join(f"w{i}" for i in range(3000)) * 2)
+def test_the_vocabulary_size_is_as_requested_or_suits_the_text(tmp_path):
+    text = write_book(tmp_path, " ".join(f"w{i}" for i in range(3000)) * 2)
     for vocab, expected in ((300, 300), (None, 512)):
         request = DataRequest(files=(text,), tokenizer="bpe", vocab=vocab)
-        task = opened("generate", request, tmp_path / f"cache{vocab}")
+        task = open_task("generate", request, tmp_path / f"cache{vocab}")
         assert task.artifacts.tokenizer.vocab == expected
 
 
-def test_an_alphabet_of_256_signs_is_read_by_characters(tmp_path):
+def test_an_alphabet_of_256_characters_is_tokenized_by_character(tmp_path):
     text = "".join(map(chr, range(0x4E00, 0x4E00 + 256))) * 20
-    task = opened("generate", DataRequest(files=(book(tmp_path, text),)), tmp_path / "cache")
-    assert task.artifacts.tokenizer.vocab == 257  # and what is unknown
+    task = open_task(
+        "generate", DataRequest(files=(write_book(tmp_path, text),)), tmp_path / "cache"
+    )
+    assert task.artifacts.tokenizer.vocab == 257  # with <unk>
     assert isinstance(task.artifacts.tokenizer, Characters)
 
 
-def test_other_files_validate_all_of_a_text_that_trains(tmp_path):
+def test_with_validation_files_the_whole_text_is_for_training(tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("a cat and a dog sat. " * 10)
     reporter = RecordingReporter()
-    request = DataRequest(files=(book(tmp_path),), valid=(other,))
-    task = opened("generate", request, tmp_path / "cache", reporter)
+    request = DataRequest(files=(write_book(tmp_path),), valid=(other,))
+    task = open_task("generate", request, tmp_path / "cache", reporter)
     decode = task.artifacts.tokenizer.decode
     sides = [decode(s.read(0, s.size).tolist()) for s in (task.dataset.train, task.dataset.valid)]
     assert sides == [(tmp_path / "book.txt").read_text(), other.read_text()]
     assert task.artifacts.metadata["valid_bytes"] == 210
-    assert reporter.lines[-1].endswith("210 (from other files) to validate on")
+    assert reporter.lines[-1].endswith("210 for validation (from other files)")
 
 
-def test_how_much_is_kept_is_told(tmp_path):
+def test_the_sizes_of_both_parts_are_reported(tmp_path):
     reporter = RecordingReporter()
-    request = DataRequest(files=(book(tmp_path, "abcd" * 250),), valid_fraction=0.2)
-    opened("generate", request, tmp_path / "cache", reporter)
+    request = DataRequest(files=(write_book(tmp_path, "abcd" * 250),), valid_fraction=0.2)
+    open_task("generate", request, tmp_path / "cache", reporter)
     assert reporter.lines == [
         "1,000 bytes of text",
-        "5 kinds of token; 800 tokens to learn from, 200 (the last 20%) to validate on",
+        "vocabulary of 5 tokens; 800 tokens for training, 200 for validation (the last 20%)",
     ]
 
 
-def test_lines_are_looked_at_with_the_part_they_are_for(tmp_path):
-    file = book(tmp_path, "one\n" * 10)
+def test_example_lines_come_with_their_part(tmp_path):
+    file = write_book(tmp_path, "one\n" * 10)
     spec = TASKS["generate"]
     request = DataRequest(files=(file,), valid_fraction=0.3)
     found = list(spec.examples(request, BadRowPolicy(), NullReporter()))
@@ -291,10 +297,10 @@ def test_lines_are_looked_at_with_the_part_they_are_for(tmp_path):
     assert {example.texts for example in found} == {("one\n",)}
 
 
-# --- writing --------------------------------------------------------------------------------------
+# --- generation -----------------------------------------------------------------------------------
 
 
-def test_a_prompt_stands_behind_the_token_that_is_expected_first():
+def test_a_prompt_follows_the_prefix_of_the_tokenizer():
     words = Characters.train(["ab\n"])
     codec = GenerateCodec(Artifacts(tokenizer=words))
     assert codec.encode(["ab"])["ids"].tolist() == [words.encode("ab")]
@@ -302,19 +308,19 @@ def test_a_prompt_stands_behind_the_token_that_is_expected_first():
     words.prefix = [2]
     assert codec.encode(["ab"])["ids"].tolist() == [[2, *words.encode("ab")]]
     assert codec.encode([""])["ids"].tolist() == [[2]]
-    blank = Words.train(["a b"])  # which has no line ends
+    blank = Words.train(["a b"])  # has no token for a newline
     assert GenerateCodec(Artifacts(tokenizer=blank)).encode([""])["ids"].tolist() == [[0]]
 
 
-def test_a_text_ends_at_marks_of_its_tokenizer_or_of_its_model():
+def test_a_text_ends_at_end_tokens_of_its_model_or_its_tokenizer():
     words = Words.train(["a b"], special_tokens=("<unk>", "</s>", "<s>", "<sep>"))
     assert GenerateCodec(Artifacts(tokenizer=words)).eos == {1, 2}
     assert GenerateCodec(Artifacts({"eos": [4]}, words)).eos == {4}
     assert GenerateCodec(Artifacts({"eos": []}, words)).eos == {1, 2}
 
 
-def test_a_preview_goes_on_from_the_text_in_the_same_way_each_time(tmp_path):
-    task = opened("generate", DataRequest(files=(book(tmp_path),)), tmp_path / "cache")
+def test_a_preview_continues_the_text_the_same_way_each_time(tmp_path):
+    task = open_task("generate", DataRequest(files=(write_book(tmp_path),)), tmp_path / "cache")
     vocab = task.artifacts.tokenizer.vocab
     kind = MODELS["gpt2"]
     network = kind(kind.Config(vocab=vocab, context=16, dim=8, depth=1, heads=1)).eval()
@@ -329,9 +335,11 @@ def test_a_preview_goes_on_from_the_text_in_the_same_way_each_time(tmp_path):
 # --- labels ---------------------------------------------------------------------------------------
 
 
-def test_batches_are_cut_to_the_context_and_texts_that_lose_something_counted(tmp_path):
+def test_batches_are_truncated_to_the_context_and_truncated_texts_are_counted(tmp_path):
     rows = [f"{'word ' * (9 if i % 3 == 0 else 2)}{i},{'ab'[i % 2]}" for i in range(90)]
-    task = opened("classify", DataRequest(files=(table(tmp_path, rows),)), tmp_path / "cache")
+    task = open_task(
+        "classify", DataRequest(files=(write_table(tmp_path, rows),)), tmp_path / "cache"
+    )
     lengths = task.dataset.texts["train"].lengths
     batches = task.dataset.train_batches(40, 5, 0)
     assert batches.truncated == int((lengths > 5).sum()) > 5
@@ -342,23 +350,23 @@ def test_batches_are_cut_to_the_context_and_texts_that_lose_something_counted(tm
     assert whole.truncated == 0
     longest = max(whole.at(step)["ids"].shape[1] for step in range(whole.per_epoch))
     assert longest == 10
-    assert task.dataset.train_batches(40, 10, 0).truncated == 0  # as long as the context
+    assert task.dataset.train_batches(40, 10, 0).truncated == 0  # the longest text just fits
 
 
-def test_every_text_to_validate_on_is_judged_once_with_its_own_label(tmp_path):
-    task = labelled(tmp_path, 300)
+def test_every_validation_text_is_evaluated_once_with_its_own_label(tmp_path):
+    task = open_labeled(tmp_path, 300)
     data = task.dataset
-    right = {
+    expected = {
         tuple(data.texts["valid"][i]): int(data.targets["valid"][i]) for i in range(data.eval_size)
     }
     network = Uniform(9, context=100)
     found = Counter()
-    for batch in data.eval_batches(network, context=2):  # which is only for running text
+    for batch in data.eval_batches(network, context=2):  # applies only to running text
         for row, keep, target in zip(batch["ids"], batch["keep"], batch["targets"], strict=True):
             text = tuple(row[keep].tolist())
-            assert right[text] == int(target)
+            assert expected[text] == int(target)
             found[text] += 1
-    assert found == Counter(right.keys())
+    assert found == Counter(expected.keys())
     some = [len(batch["targets"]) for batch in data.eval_batches(network, 7)]
     assert sum(some) == 7
     assert data.preview_batch(100)["ids"].shape[0] == 3
@@ -366,22 +374,22 @@ def test_every_text_to_validate_on_is_judged_once_with_its_own_label(tmp_path):
     assert data.predictions == len(data.texts["train"]) == 300 - data.eval_size
 
 
-def test_a_share_of_the_texts_is_fitted_with_their_own_labels(tmp_path):
-    task = labelled(tmp_path, 100)
-    network, data = Noted(), task.dataset
-    share = data.fit(network, 0.5)
+def test_a_fraction_of_the_texts_is_fitted_with_their_own_labels(tmp_path):
+    task = open_labeled(tmp_path, 100)
+    network, data = RecordingModel(), task.dataset
+    fraction = data.fit(network, 0.5)
     ids, labels = network.data
     rows = [[int(i) for i in row.split()] for row in " ".join(map(str, ids.tolist())).split("-1")]
-    assert share == len(rows) / len(data.texts["train"]) == pytest.approx(0.5, abs=0.02)
-    right = {
+    assert fraction == len(rows) / len(data.texts["train"]) == pytest.approx(0.5, abs=0.02)
+    expected = {
         tuple(data.texts["train"][i]): int(data.targets["train"][i])
         for i in range(data.predictions)
     }
-    assert [right[tuple(row)] for row in rows] == labels.tolist()
+    assert [expected[tuple(row)] for row in rows] == labels.tolist()
     assert data.fit(network, 0.0) == 1 / data.predictions
 
 
-def test_an_empty_text_is_one_unknown_token():
+def test_an_empty_text_becomes_one_unknown_token():
     words = Words.train(["a b"], special_tokens=("<unk>", "<sep>"))
     batch = ClassifyCodec(Artifacts({"labels": ["x", "y"]}, words)).encode(["", "a b"])
     assert batch["ids"].tolist() == [[0, 0], words.encode("a b")]
@@ -389,7 +397,7 @@ def test_an_empty_text_is_one_unknown_token():
     assert "segments" not in batch
 
 
-def test_segments_are_0_up_to_the_first_mark_and_1_behind_it():
+def test_segments_are_0_up_to_the_first_separator_and_1_after_it():
     pieces = WordPiece.train(["a b c"] * 3, vocab=30)
     first, last = pieces.special_tokens["[CLS]"], pieces.special_tokens["[SEP]"]
     rows = [np.array([first, 9, last, 8, last, 7, last]), np.array([first, 9, last])]
@@ -398,18 +406,18 @@ def test_segments_are_0_up_to_the_first_mark_and_1_behind_it():
     assert collate(pieces, rows, 5)["ids"].shape == (2, 5)
 
 
-def test_a_mark_between_texts_is_that_which_the_tokenizer_has():
-    assert separator(Words.train(["a"], special_tokens=("<unk>", "<sep>"))) == 1
-    assert separator(Bytes(("<|endoftext|>",))) == 256
-    assert separator(Bytes(("<|endoftext|>", "<sep>", "[SEP]"))) == 258
-    assert separator(Bytes()) == -1
-    with pytest.raises(GlassError, match="no mark to put between two texts"):
+def test_the_separator_is_a_special_token_of_the_tokenizer():
+    assert find_separator(Words.train(["a"], special_tokens=("<unk>", "<sep>"))) == 1
+    assert find_separator(Bytes(("<|endoftext|>",))) == 256
+    assert find_separator(Bytes(("<|endoftext|>", "<sep>", "[SEP]"))) == 258
+    assert find_separator(Bytes()) == -1
+    with pytest.raises(GlassError, match="no special token to separate two texts"):
         encode_pair(Bytes(), ("a", "b"))
     assert encode_pair(Bytes(), ("a",)) == [97]
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "marks", "vocab"),
+    ("options", "kind", "special_tokens", "vocab"),
     [
         ({}, "words", ["<unk>", "<sep>"], 7),
         ({"vocab": 5}, "words", ["<unk>", "<sep>"], 5),
@@ -421,25 +429,27 @@ def test_a_mark_between_texts_is_that_which_the_tokenizer_has():
          ["<unk>", "[CLS]", "[SEP]"], 8),
     ],
 )  # fmt: skip
-def test_a_tokenizer_has_the_marks_that_its_model_needs(tmp_path, options, kind, marks, vocab):
+def test_a_tokenizer_has_the_special_tokens_that_its_model_needs(
+    tmp_path, options, kind, special_tokens, vocab
+):
     rows = [f"{'aa bb' if i % 2 else 'cc dd'},{'xy'[i % 2]}" for i in range(4)]
     rows += [f"{'ee' if i % 2 else 'aa dd'},{'xy'[i % 2]}" for i in range(30)]
-    file = table(tmp_path, rows)
-    task = opened(
+    file = write_table(tmp_path, rows)
+    task = open_task(
         "classify", DataRequest(files=(file,), valid=(file,), **options), tmp_path / "cache"
     )
     tokenizer = task.artifacts.tokenizer
     assert tokenizer.kind == kind
-    assert sorted(tokenizer.special_tokens) == sorted(marks)
+    assert sorted(tokenizer.special_tokens) == sorted(special_tokens)
     if vocab:
         assert tokenizer.vocab == vocab
 
 
-def test_labels_and_columns_are_remembered(tmp_path):
+def test_labels_and_columns_are_recorded_in_the_metadata(tmp_path):
     rows = [f"n{i % 7},{'pos ' if i % 3 else 'neg'},text {i}" for i in range(60)]
     reporter = RecordingReporter()
-    request = DataRequest(files=(table(tmp_path, rows, "who,label,text"),), group="who")
-    task = opened("classify", request, tmp_path / "cache", reporter)
+    request = DataRequest(files=(write_table(tmp_path, rows, "who,label,text"),), group="who")
+    task = open_task("classify", request, tmp_path / "cache", reporter)
     assert task.metadata == {
         "name": "classify", "text": ["text"], "label": "label", "labels": ["neg", "pos"]
     }  # fmt: skip
@@ -447,16 +457,16 @@ def test_labels_and_columns_are_remembered(tmp_path):
     assert reporter.lines[1] == "2 labels (pos 40, neg 20)"
 
 
-def test_a_model_that_is_measured_keeps_the_order_of_its_labels(tmp_path):
-    task = labelled(tmp_path, labels=("b", "z", "a"))
+def test_an_evaluated_model_keeps_the_order_of_its_labels(tmp_path):
+    task = open_labeled(tmp_path, labels=("b", "z", "a"))
     assert task.artifacts.metadata["labels"] == ["b", "z", "a"]
     data = task.dataset
     numbers = [
         int(task.artifacts.tokenizer.decode(data.texts["train"][i]).split()[-1]) for i in range(9)
     ]
     assert data.targets["train"][:9].tolist() == [0 if n % 2 else 2 for n in numbers]
-    with pytest.raises(GlassError, match="the model does not know the label 'b'"):
-        labelled(tmp_path, labels=("a", "z"))
+    with pytest.raises(GlassError, match="unknown label 'b': the model was trained with"):
+        open_labeled(tmp_path, labels=("a", "z"))
 
 
 @pytest.mark.parametrize(
@@ -465,24 +475,24 @@ def test_a_model_that_is_measured_keeps_the_order_of_its_labels(tmp_path):
 )
 def test_rows_without_text_or_label_are_bad(tmp_path, row, reason):
     rows = [f"text {i},{'ab'[i % 2]}" for i in range(50)]
-    file = table(tmp_path, [*rows, row])
+    file = write_table(tmp_path, [*rows, row])
     with pytest.raises(GlassError, match=rf"rows\.csv:52: {reason}"):
-        opened("classify", DataRequest(files=(file,)), tmp_path / "cache")
+        open_task("classify", DataRequest(files=(file,)), tmp_path / "cache")
     policy = BadRowPolicy(tmp_path / "skipped.jsonl")
-    task = opened("classify", DataRequest(files=(file,), on_bad_row=policy), tmp_path / "cache")
+    task = open_task("classify", DataRequest(files=(file,), on_bad_row=policy), tmp_path / "cache")
     assert policy.reasons == {reason: 1}
     assert sum(map(len, task.dataset.texts.values())) == 50
 
 
-def test_scores_of_labels_are_by_true_then_predicted():
-    objective = LabelOfText(Artifacts({"labels": ["x", "y", "z"]}))
+def test_the_confusion_matrix_is_indexed_by_true_then_predicted_label():
+    objective = TextLabel(Artifacts({"labels": ["x", "y", "z"]}))
     logits = torch.tensor([[0.0, 5.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.0, 5.0]])
 
-    class Says(Uniform):
+    class Fixed(Uniform):
         def forward(self):
             return logits
 
-    scores = objective.scores(Says(9), {"targets": torch.tensor([0, 1, 2])})
+    scores = objective.scores(Fixed(9), {"targets": torch.tensor([0, 1, 2])})
     assert scores.sums["confusion"].tolist() == [[0, 1, 0], [0, 1, 0], [0, 0, 1]]
     found = objective.metrics(scores)
     assert found["accuracy"] == pytest.approx(2 / 3)
@@ -494,7 +504,7 @@ def test_scores_of_labels_are_by_true_then_predicted():
     )
 
 
-def test_answers_are_sorted_and_named():
+def test_predictions_are_sorted_and_named():
     codec = ClassifyCodec(Artifacts({"labels": ["x", "y", "z"]}, Bytes()))
     (found,) = codec.decode(torch.tensor([[0.2, 0.5, 0.3]]))
     assert list(found) == ["y", "z", "x"]
@@ -503,26 +513,26 @@ def test_answers_are_sorted_and_named():
     assert list(nameless.decode(torch.tensor([[0.2, 0.8]]))[0]) == ["1", "0"]
 
 
-def test_a_preview_of_labels_shows_what_was_said_and_what_is_true():
+def test_a_preview_shows_the_predicted_and_the_true_label():
     codec = ClassifyCodec(Artifacts({"labels": ["no", "yes"]}, Bytes()))
 
-    class Says(Uniform):
+    class Fixed(Uniform):
         def forward(self, ids, keep=None):
             return torch.tensor([[0.25, 0.75]]).log()
 
     batch = {"ids": torch.tensor([list(b"abcdefghijklmnop")]), "targets": torch.tensor([0])}
-    expected = f"{'yes (75%)':<24} is {'no':<16} abcdefghijkl ..."
-    assert codec.preview(Says(9), batch) == expected
+    expected = f"{'yes (75%)':<24} true: {'no':<16} abcdefghijkl ..."
+    assert codec.preview(Fixed(9), batch) == expected
 
 
 # --- masks ----------------------------------------------------------------------------------------
 
 
-def test_a_text_of_which_nothing_is_hidden_is_asked_for_its_first_token():
-    masker = Masker(first=1, last=2, mask=3, vocab=50)
+def test_a_text_without_masked_tokens_is_masked_at_its_first_token():
+    masker = Masker(cls=1, sep=2, mask=3, vocab=50)
 
-    class Never:
-        """Chances that hide nothing."""
+    class NeverMask:
+        """Random numbers that mask nothing."""
 
         def random(self, shape):
             return np.full(shape, 0.95)
@@ -531,19 +541,19 @@ def test_a_text_of_which_nothing_is_hidden_is_asked_for_its_first_token():
             return np.full(shape, 40)
 
     ids = torch.tensor([[1, 10, 11, 2, 12, 2]])
-    batch = masker.hide(ids, torch.zeros_like(ids), torch.ones(1), Never())
+    batch = masker.mask_tokens(ids, torch.zeros_like(ids), torch.ones(1), NeverMask())
     assert batch["targets"].tolist() == [[-100, 10, -100, -100, -100, -100]]
-    assert batch["ids"].tolist() == [[1, 40, 11, 2, 12, 2]]  # one of ten is any other token
+    assert batch["ids"].tolist() == [[1, 40, 11, 2, 12, 2]]  # a tenth is replaced at random
 
 
 @pytest.mark.parametrize(
-    ("fate", "shown"), [(0.0, 3), (0.79, 3), (0.81, 10), (0.89, 10), (0.91, 40)]
+    ("draw", "shown"), [(0.0, 3), (0.79, 3), (0.81, 10), (0.89, 10), (0.91, 40)]
 )
-def test_what_is_hidden_is_a_mask_or_itself_or_another(fate, shown):
-    masker = Masker(first=1, last=2, mask=3, vocab=50)
-    draws = iter([0.1, fate])
+def test_a_masked_token_is_shown_as_a_mask_as_itself_or_as_another(draw, shown):
+    masker = Masker(cls=1, sep=2, mask=3, vocab=50)
+    draws = iter([0.1, draw])
 
-    class Told:
+    class FixedDraws:
         def random(self, shape):
             return np.full(shape, next(draws))
 
@@ -552,31 +562,33 @@ def test_what_is_hidden_is_a_mask_or_itself_or_another(fate, shown):
             return np.full(shape, 40)
 
     ids = torch.tensor([[1, 10, 2, 10, 2]])
-    batch = masker.hide(ids, torch.zeros_like(ids), torch.ones(1), Told())
+    batch = masker.mask_tokens(ids, torch.zeros_like(ids), torch.ones(1), FixedDraws())
     assert batch["ids"].tolist() == [[1, shown, 2, shown, 2]]
     assert batch["targets"].tolist() == [[-100, 10, -100, 10, -100]]
 
 
 @pytest.mark.parametrize(("fixed", "cut"), [("low", 4), ("high", 12)])
-def test_texts_are_cut_between_a_quarter_and_three_quarters(fixed, cut):
-    masker = Masker(first=1, last=2, mask=3, vocab=50)
+def test_windows_are_split_between_one_and_three_quarters(fixed, cut):
+    masker = Masker(cls=1, sep=2, mask=3, vocab=50)
 
     class Extreme:
         def random(self, shape):
-            return np.full(shape, 0.5)  # not below a half: from elsewhere
+            return np.full(shape, 0.5)  # not below 0.5: another text follows
 
         def integers(self, low, high, shape):
             return np.full(shape, low if fixed == "low" else high - 1)
 
     ids = torch.arange(10, 26)[None]
-    text, segments, is_next = masker.pair(ids, ids + 20, Extreme())
+    text, segments, is_next = masker.make_pairs(ids, ids + 20, Extreme())
     assert text[0].tolist() == [1, *range(10, 10 + cut), 2, *range(30 + cut, 46), 2]
     assert segments[0].tolist() == [0] * (cut + 2) + [1] * (17 - cut)
     assert is_next.tolist() == [0]
 
 
-def test_windows_with_masks_depend_on_seed_and_step_alone(tmp_path):
-    task = opened("fill-mask", DataRequest(files=(book(tmp_path),), vocab=60), tmp_path / "cache")
+def test_masked_windows_depend_only_on_seed_and_step(tmp_path):
+    task = open_task(
+        "fill-mask", DataRequest(files=(write_book(tmp_path),), vocab=60), tmp_path / "cache"
+    )
     batches = task.dataset.train_batches(4, 16, 3)
     for name, value in batches.at(5).items():
         assert torch.equal(value, batches.at(5)[name])
@@ -586,24 +598,26 @@ def test_windows_with_masks_depend_on_seed_and_step_alone(tmp_path):
     assert not torch.equal(batches.at(5)["ids"], other)
 
 
-def test_masks_need_room_and_text(tmp_path):
-    task = opened("fill-mask", DataRequest(files=(book(tmp_path),), vocab=60), tmp_path / "cache")
+def test_masking_needs_enough_context_and_text(tmp_path):
+    task = open_task(
+        "fill-mask", DataRequest(files=(write_book(tmp_path),), vocab=60), tmp_path / "cache"
+    )
     task.dataset.train_batches(1, 8, 0).at(0)
-    with pytest.raises(GlassError, match="a context of 7 has no room"):
+    with pytest.raises(GlassError, match="needs a context of at least 8 tokens, got 7"):
         task.dataset.train_batches(1, 7, 0)
     size = task.dataset.valid.size
     task.dataset.train_batches(1, size + 3, 0)
-    with pytest.raises(GlassError, match="too few to validate on"):
+    with pytest.raises(GlassError, match="validation tokens are too few"):
         task.dataset.train_batches(1, size + 4, 0)
     network = SimpleNamespace(context=13)
     batches = list(task.dataset.eval_batches(network, 25))
     assert sum(len(batch["ids"]) for batch in batches) == 2  # windows of ten tokens
     assert len(list(task.dataset.eval_batches(network, 10))) == 1
-    with pytest.raises(GlassError, match="9 tokens are too few"):
+    with pytest.raises(GlassError, match="9 validation tokens are too few"):
         list(task.dataset.eval_batches(network, 9))
 
 
-def test_whether_texts_follow_weighs_as_much_as_the_hidden_tokens():
+def test_next_sentence_prediction_weighs_as_much_as_the_masked_tokens():
     objective = MaskedTokens(Artifacts())
     network = CASES["bert"].network
     ids = torch.randint(5, 50, (2, 13))
@@ -615,12 +629,12 @@ def test_whether_texts_follow_weighs_as_much_as_the_hidden_tokens():
         (loss,) = objective.losses(network, batch)
         found = network.masked_logits(ids, targets >= 0, segments)
         tokens = F.cross_entropy(found.tokens, torch.tensor([7, 8]), reduction="sum")
-        follow = F.cross_entropy(found.is_next, batch["is_next"], reduction="sum")
-    assert float(loss) == pytest.approx(float(tokens + 0.15 * 10 * follow), rel=1e-5)
+        is_next = F.cross_entropy(found.is_next, batch["is_next"], reduction="sum")
+    assert float(loss) == pytest.approx(float(tokens + 0.15 * 10 * is_next), rel=1e-5)
     assert objective.count(batch) == 2
 
 
-def test_metrics_of_masks_are_shares():
+def test_fill_mask_metrics_are_means():
     objective = MaskedTokens(Artifacts())
     sums = {"nats": 6.0, "tokens": 4, "right": 3, "is_next": 1, "pairs": 2}
     assert objective.metrics(Scores(sums)) == {
@@ -629,24 +643,24 @@ def test_metrics_of_masks_are_shares():
     assert objective.metrics(Scores({"nats": 6.0, "tokens": 4})) == {"loss": 1.5, "tokens": 4}
 
 
-def test_each_mask_has_its_likeliest_tokens_with_their_probabilities():
+def test_each_mask_gets_its_most_probable_tokens_with_their_probabilities():
     pieces = WordPiece.train(["the cat sat on the mat"] * 3, vocab=40)
     codec = FillMaskCodec(Artifacts(tokenizer=pieces))
     vocab = pieces.vocab
     probs = torch.arange(1.0, vocab + 1) / sum(range(1, vocab + 1))
 
-    class Says(Uniform):
+    class Fixed(Uniform):
         def forward(self, ids, keep=None):
             return probs.log().expand(*ids.shape, vocab)
 
     batch = codec.encode(["the [MASK] sat [MASK]", "the cat"])
-    found = codec.run(Says(vocab), batch, top=2)
+    found = codec.run(Fixed(vocab), batch, top=2)
     assert [len(text) for text in found] == [2, 0]
     for mask in found[0]:
         assert [i for i, _ in mask] == [vocab - 1, vocab - 2]
         assert [p for _, p in mask] == pytest.approx(probs[[-1, -2]].tolist())
-    assert len(codec.run(Says(vocab), batch)[0][0]) == 5
-    assert len(codec.run(Says(vocab), batch, top=999)[0][0]) == vocab
+    assert len(codec.run(Fixed(vocab), batch)[0][0]) == 5
+    assert len(codec.run(Fixed(vocab), batch, top=999)[0][0]) == vocab
     named = codec.decode(found)
     assert named[0][0][0][0] == pieces.token(vocab - 1)
 
@@ -654,8 +668,8 @@ def test_each_mask_has_its_likeliest_tokens_with_their_probabilities():
 # --- translations ---------------------------------------------------------------------------------
 
 
-def test_the_sizes_of_pairs_count_both_sides_and_the_ends(tmp_path):
-    task = paired(tmp_path)
+def test_pair_sizes_include_both_sides_and_the_special_tokens(tmp_path):
+    task = open_pairs(tmp_path)
     data = task.dataset
     source, target = data.pairs["train"]
     assert data.size == source.size + target.size
@@ -664,36 +678,36 @@ def test_the_sizes_of_pairs_count_both_sides_and_the_ends(tmp_path):
     assert data.eval_size + len(target) == 60
     sizes = [len(source[i]) + len(target[i]) + 2 for i in range(len(target))]
     assert data.lengths("train").tolist() == sizes
-    assert data.sizes() == {"vocab": task.artifacts.tokenizer.vocab, "eos": data.end}
+    assert data.sizes() == {"vocab": task.artifacts.tokenizer.vocab, "eos": data.eos}
     batch = data.gather("train", np.arange(5))
-    assert batch["targets"].min() == -100  # which the loss passes over
+    assert batch["targets"].min() == -100  # ignored by the loss
     assert (batch["targets"] == -100).sum() == (batch["targets"] < 0).sum() > 0
-    marks = task.artifacts.tokenizer.special_tokens
-    assert (data.begin, data.end) == (marks["<start>"], marks["<end>"])
+    special_tokens = task.artifacts.tokenizer.special_tokens
+    assert (data.bos, data.eos) == (special_tokens["<start>"], special_tokens["<end>"])
 
 
-def test_every_pair_to_validate_on_is_judged_once(tmp_path):
-    task = paired(tmp_path, 200)
+def test_every_validation_pair_is_evaluated_once(tmp_path):
+    task = open_pairs(tmp_path, 200)
     data = task.dataset
     source, target = data.pairs["valid"]
-    right = {tuple(source[i]): target[i].tolist() for i in range(data.eval_size)}
+    expected = {tuple(source[i]): target[i].tolist() for i in range(data.eval_size)}
     seen = []
     for batch in data.eval_batches(CASES["translator"].network):
         for row, keep, answer in zip(
             batch["source"], batch["source_keep"], batch["targets"], strict=True
         ):
             text = tuple(row[keep].tolist())
-            assert answer[answer >= 0].tolist() == [*right[text], data.end]
+            assert answer[answer >= 0].tolist() == [*expected[text], data.eos]
             seen.append(text)
-    assert sorted(seen) == sorted(right)
+    assert sorted(seen) == sorted(expected)
     some = [len(batch["ids"]) for batch in data.eval_batches(CASES["translator"].network, 5)]
     assert sum(some) == 5
     assert len(data.preview_batch(None)["ids"]) == 4
 
 
-def test_a_phrase_table_is_fitted_on_as_many_links_as_memory_allows(tmp_path, monkeypatch):
-    task = paired(tmp_path)
-    network, data = Noted(), task.dataset
+def test_a_phrase_table_is_fitted_on_a_limited_number_of_token_pairs(tmp_path, monkeypatch):
+    task = open_pairs(tmp_path)
+    network, data = RecordingModel(), task.dataset
     source, target = data.pairs["train"]
     assert data.fit(network, 1.0) == 1
     joined = [-1]
@@ -701,8 +715,8 @@ def test_a_phrase_table_is_fitted_on_as_many_links_as_memory_allows(tmp_path, mo
         joined += [*source[i].tolist(), -1]
     assert network.data[0].tolist() == joined[1:-1]
     assert int((network.data[1] == -1).sum()) == len(target) - 1
-    links = sum(len(source[i]) * len(target[i]) for i in range(len(source)))
-    monkeypatch.setattr("glassformer.tasks.translate.LINKS", links / 4)
+    token_pairs = sum(len(source[i]) * len(target[i]) for i in range(len(source)))
+    monkeypatch.setattr("glassformer.tasks.translate.MAX_TOKEN_PAIRS", token_pairs / 4)
     assert data.fit(network, 1.0) == pytest.approx(0.25, abs=0.02)
     assert data.fit(network, 0.1) == pytest.approx(0.1, abs=0.02)
 
@@ -711,19 +725,21 @@ def test_a_source_that_is_too_long_to_translate_is_refused():
     words = Characters.train(["ab"], special_tokens=("<unk>", "<start>", "<end>"))
     codec = TranslateCodec(Artifacts(tokenizer=words))
     assert len(codec.encode_source("a" * 256)) == 256
-    with pytest.raises(GlassError, match=r"reads at most 256 tokens, and 'a+' \.\.\. has 257"):
+    with pytest.raises(GlassError, match=r"may have at most 256 tokens, and 'a+' \.\.\. has 257"):
         codec.encode_source("a" * 257)
     batch = codec.encode(["", "ab"])
     assert batch["source"].tolist() == [[2, 0], words.encode("ab")]
     assert batch["source_keep"].tolist() == [[True, False], [True, True]]
-    with pytest.raises(GlassError, match="needs the marks <start> and <end>"):
+    with pytest.raises(
+        GlassError, match="needs a tokenizer with the special tokens <start> and <end>"
+    ):
         TranslateCodec(Artifacts(tokenizer=Characters.train(["ab"])))
 
 
 @pytest.mark.parametrize(
     ("beam", "called"), [({}, (4, 0.6)), ({"beam": 2, "length_penalty": 1.5}, (2, 1.5))]
 )
-def test_a_search_gets_its_beam_its_penalty_and_its_limits(monkeypatch, beam, called):
+def test_beam_search_gets_its_beam_size_length_penalty_and_limits(monkeypatch, beam, called):
     words = Characters.train(["ab"], special_tokens=("<unk>", "<start>", "<end>"))
     codec, seen = TranslateCodec(Artifacts(tokenizer=words)), {}
 
@@ -740,7 +756,7 @@ def test_a_search_gets_its_beam_its_penalty_and_its_limits(monkeypatch, beam, ca
     assert torch.equal(seen["source_keep"], batch["source_keep"])
 
 
-def test_a_preview_shows_source_and_translation(monkeypatch):
+def test_a_preview_shows_the_source_and_its_translation(monkeypatch):
     words = Characters.train(["ab"], special_tokens=("<unk>", "<start>", "<end>"))
     codec = TranslateCodec(Artifacts(tokenizer=words))
     monkeypatch.setattr(
@@ -750,13 +766,16 @@ def test_a_preview_shows_source_and_translation(monkeypatch):
     assert codec.preview(None, codec.encode(["ab", "a"])) == "ab  ->  b\na  ->  ba"
 
 
-def test_chinese_is_scored_by_characters():
-    assert "tok:zh" in bleu(["你好吗"], ["你好吗"])["bleu_signature"]
-    assert "tok:13a" in bleu(["how are you"], ["how are you"])["bleu_signature"]
-    assert "tok:13a" in bleu(["the sign 好 is good"], ["the sign 好 is good"])["bleu_signature"]
-    found = bleu(["the cat sat on the mat"], ["the cat sat on the mat"])
+def test_bleu_tokenizes_chinese_by_character():
+    assert "tok:zh" in compute_bleu(["你好吗"], ["你好吗"])["bleu_signature"]
+    assert "tok:13a" in compute_bleu(["how are you"], ["how are you"])["bleu_signature"]
+    assert (
+        "tok:13a"
+        in compute_bleu(["the sign 好 is good"], ["the sign 好 is good"])["bleu_signature"]
+    )
+    found = compute_bleu(["the cat sat on the mat"], ["the cat sat on the mat"])
     assert (found["bleu"], found["chrf"]) == (pytest.approx(100), pytest.approx(100))
-    assert bleu(["a b c d e f"], ["a b c d x f"])["bleu"] < 70
+    assert compute_bleu(["a b c d e f"], ["a b c d x f"])["bleu"] < 70
 
 
 @pytest.mark.parametrize(
@@ -765,7 +784,7 @@ def test_chinese_is_scored_by_characters():
 )
 def test_two_columns_are_a_source_and_a_target(tmp_path, text, first):
     rows = [f"{i} x,{i} y, {i} z " for i in range(1, 40)]
-    file = table(tmp_path, rows, "en,zh,de")
+    file = write_table(tmp_path, rows, "en,zh,de")
     request = DataRequest(files=(file,), text=text)
     reporter = RecordingReporter()
     found = list(TASKS["translate"].examples(request, BadRowPolicy(), reporter))
@@ -775,7 +794,7 @@ def test_two_columns_are_a_source_and_a_target(tmp_path, text, first):
     assert reporter.lines == [f"source: {wanted[0]}; target: {wanted[1]}"]
 
 
-def test_two_files_of_lines_are_pairs_and_empty_sides_are_bad(tmp_path):
+def test_two_aligned_files_are_pairs_and_an_empty_side_is_a_bad_row(tmp_path):
     one, other = tmp_path / "a.txt", tmp_path / "b.txt"
     one.write_text("one\ntwo\n\n")
     other.write_text("eins\nzwei\ndrei\n")
@@ -783,19 +802,19 @@ def test_two_files_of_lines_are_pairs_and_empty_sides_are_bad(tmp_path):
     policy = BadRowPolicy(tmp_path / "skipped.jsonl")
     found = list(TASKS["translate"].examples(request, policy, NullReporter()))
     assert [example.texts for example in found] == [("one", "eins"), ("two", "zwei")]
-    assert policy.reasons == {"one side is empty": 1}
+    assert policy.reasons == {"the source or target is empty": 1}
     assert json.loads(policy.log.read_text())["location"] == f"{one}:3"
-    with pytest.raises(GlassError, match="is no table: name two files"):
+    with pytest.raises(GlassError, match="is not a table: give two files"):
         list(TASKS["translate"].examples(DataRequest(files=(one,)), policy, NullReporter()))
 
 
-# --- a look at data -------------------------------------------------------------------------------
+# --- checks of data -------------------------------------------------------------------------------
 
 
-def test_a_look_counts_duplicates_conflicts_labels_and_leaks(tmp_path):
+def test_check_counts_duplicates_conflicts_labels_and_leaks(tmp_path):
     rows = [f"text number {i},{'xy'[i % 2]}" for i in range(40)]
     rows += ["text number 0,x", "text number 1,x", "text number 3,y"]
-    file = table(tmp_path, rows)
+    file = write_table(tmp_path, rows)
     found = check.check("classify", DataRequest(files=(file,)))
     assert (found["examples"], found["duplicates"], found["same_text_other_label"]) == (43, 3, 1)
     assert found["labels"] == {"x": 22, "y": 21}
@@ -810,9 +829,9 @@ def test_a_look_counts_duplicates_conflicts_labels_and_leaks(tmp_path):
     assert both["leaks"] == 43
 
 
-def test_a_look_remembers_the_first_bad_rows(tmp_path):
+def test_check_lists_the_first_bad_rows(tmp_path):
     rows = [f"text {i},{'xy'[i % 2]}" for i in range(20)] + [f"text {i}," for i in range(12)]
-    found = check.check("classify", DataRequest(files=(table(tmp_path, rows),)))
+    found = check.check("classify", DataRequest(files=(write_table(tmp_path, rows),)))
     assert found["bad_rows"] == 12
     assert found["bad_reasons"] == {"the label is empty": 12}
     assert len(found["first_bad"]) == 10
@@ -820,51 +839,56 @@ def test_a_look_remembers_the_first_bad_rows(tmp_path):
     assert found["examples"] == 20
 
 
-def test_a_look_tells_why_training_would_refuse(tmp_path):
+def test_check_reports_why_training_would_refuse_the_data(tmp_path):
     rows = [f"text {i},x" for i in range(20)]
-    found = check.check("classify", DataRequest(files=(table(tmp_path, rows),), label="label"))
-    assert found["refused"] == "every text has the label 'x': at least two are needed"
+    found = check.check(
+        "classify", DataRequest(files=(write_table(tmp_path, rows),), label="label")
+    )
+    assert found["refused"] == "every text has the label 'x': at least two labels are needed"
 
 
-def test_lengths_are_described_by_their_spread():
-    assert check.describe([]) == {}
-    found = check.describe([1, 2, 3, 10], bins=5)
+def test_lengths_are_summarized_with_a_histogram():
+    assert check.summarize_lengths([]) == {}
+    found = check.summarize_lengths([1, 2, 3, 10], bins=5)
     assert (found["least"], found["middle"], found["of 99 %"], found["most"]) == (1, 2.5, 10, 10)
-    assert found["spread"] == "█▄  ▄"  # 1, 2 in the first of five; 3 in the second; 10 in the last
-    outlier = check.describe([5] * 200 + [1000])
+    assert found["spread"] == "█▄  ▄"  # 1, 2 in the first bin; 3 in the second; 10 in the last
+    outlier = check.summarize_lengths([5] * 200 + [1000])
     assert (outlier["of 99 %"], outlier["most"]) == (5, 1000)
 
 
 # --- rows of tables -------------------------------------------------------------------------------
 
 
-def test_texts_in_both_parts_are_told(tmp_path):
+def test_texts_in_both_parts_are_reported_as_a_leak(tmp_path):
     rows = [f"text {i},{'xy'[i % 2]}" for i in range(30)]
-    train = table(tmp_path, rows)
+    train = write_table(tmp_path, rows)
     valid = tmp_path / "valid.csv"
     valid.write_text("\n".join(["text,label", *rows[:4], "new text,x"]))
     reporter = RecordingReporter()
-    opened("classify", DataRequest(files=(train,), valid=(valid,)), tmp_path / "cache", reporter)
+    open_task("classify", DataRequest(files=(train,), valid=(valid,)), tmp_path / "cache", reporter)
     assert reporter.lines[-2:] == [
-        "30 texts to learn from, 5 to validate on",
-        "4 of the validation texts are among those to learn from: too easy",
+        "30 texts for training, 5 for validation",
+        "data leak: 4 of the validation texts also appear in the training data; "
+        "the score will be optimistic",
     ]
 
 
-def test_a_label_for_each_text_or_the_data_is_damaged(tmp_path):
-    task = labelled(tmp_path)
+def test_labels_that_do_not_match_the_texts_are_refused(tmp_path):
+    task = open_labeled(tmp_path)
     file = tmp_path / "cache" / "train.labels.npy"
     good = np.load(file)
     for wrong in (good[:-1], np.where(np.arange(len(good)) == 3, 2, good), good - 1):
         np.save(file, wrong)
-        with pytest.raises(GlassError, match="does not hold a label for each text"):
+        with pytest.raises(
+            GlassError, match="is corrupted: expected one valid label for each text"
+        ):
             TASKS["classify"].open(task.artifacts, tmp_path / "cache")
     np.save(file, good)
     TASKS["classify"].open(task.artifacts, tmp_path / "cache")
 
 
-def test_stores_of_both_parts_hold_what_they_should(tmp_path):
-    task = labelled(tmp_path)
+def test_the_stores_of_both_parts_hold_their_ids(tmp_path):
+    task = open_labeled(tmp_path)
     vocab = task.artifacts.tokenizer.vocab
     for part in ("train", "valid"):
         store = Store(tmp_path / "cache" / f"{part}.ids", vocab)
