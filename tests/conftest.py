@@ -1,4 +1,5 @@
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import torch
 
 torch.set_num_threads(1)  # two test processes run at a time
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell script
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # or Ctrl-C tests would hang
 
 SLOW = (  # substrings of the ids of tests that `make quick` skips
     *("tests/training/", "tests/cli/", "tests/tasks/", "tests/test_use.py", "tests/test_bench.py"),
