@@ -156,7 +156,6 @@ def test_a_prompt_longer_than_the_context_loses_its_beginning():
     assert network.read[0][:2] == ([[0, 3, 4, 5]], [[False, True, True, True]])
 
 
-@pytest.mark.xfail(strict=True, reason="keep is truncated twice: with the prompt, and again")
 def test_padding_is_remembered_when_a_truncated_prompt_fills_the_context_again():
     network = FakeNetwork(counting, 10, context=4)
     keep = torch.tensor([[False, True, True, True, True, True]])

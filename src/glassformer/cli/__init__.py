@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 import sys
 import time
 from typing import NoReturn
@@ -10,13 +11,18 @@ from typing import NoReturn
 import click
 
 from glassformer import __version__
+from glassformer.cli import options
+from glassformer.cli.help import LocalizedContext
 from glassformer.cli.registry import COMMANDS, LazyCommands
 from glassformer.core.errors import GlassError, is_memory_error
+from glassformer.core.i18n import language, localize
 from glassformer.core.reporter import discard_output
 
 
 class GroupedHelp(click.Group):
     """A group whose help lists the commands under the group titles of the registry."""
+
+    context_class = LocalizedContext
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for group in dict.fromkeys(entry.group for entry in COMMANDS.values()):
@@ -31,6 +37,7 @@ class GroupedHelp(click.Group):
     commands=LazyCommands(),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+@options.lang
 @click.version_option(__version__, prog_name="glass")
 def glass() -> None:
     """Train Transformers, use them, and look at every number inside them.
@@ -45,6 +52,7 @@ def glass() -> None:
 def main() -> None:
     """Run a command; print errors that the user can fix in one line, without a traceback."""
     open_missing_streams()
+    choose_language(sys.argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # without Unicode, print question marks
@@ -58,11 +66,18 @@ def main() -> None:
                 discard_output(stream)
 
 
+def choose_language(arguments: list[str]) -> None:
+    """Set the language before anything is parsed, so that help and usage errors have it too."""
+    option = re.search(r"\0--lang[=\0](\w+)", "\0".join(arguments))
+    name = option[1] if option else os.environ.get("GLASSFORMER_LANG")
+    language.set("zh" if name == "zh" else "en")
+
+
 def run_command() -> None:
     try:
         glass.main(standalone_mode=False, obj=time.monotonic())  # --minutes counts from here
     except click.ClickException as error:
-        error.show()
+        show_usage_error(error)
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
@@ -74,9 +89,18 @@ def run_command() -> None:
         fail("out of memory: try a smaller model, batch or input")
 
 
+def show_usage_error(error: click.ClickException) -> None:
+    """Print what click's own `show` prints, in the user's language."""
+    with contextlib.suppress(OSError):
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            hint = f"Try '{error.ctx.command_path} --help' for help."
+            click.echo(f"{error.ctx.get_usage()}\n{localize(hint)}\n", err=True)
+        click.echo(f"{localize('Error: ')}{localize(error.format_message())}", err=True)
+
+
 def fail(message: str) -> NoReturn:
     with contextlib.suppress(OSError):
-        click.echo(f"glass: {message}", err=True)
+        click.echo(f"glass: {localize(message)}", err=True)
     sys.exit(1)
 
 

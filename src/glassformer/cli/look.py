@@ -98,7 +98,6 @@ def check_plot(name: str, run: str | None, text: str | None, values: dict[str, A
 @options.plot(help="Also draw the table to this file (.png, .svg or .pdf).")
 @options.overwrite(help="Overwrite the file of --plot if it exists.")
 @options.json()
-@options.lang
 def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_json: bool) -> None:
     """Measure where each attention head in RUN attends and what ablating it costs.
 
@@ -139,7 +138,6 @@ def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_jso
 @options.plot(help="Also draw the tables to this file (.png, .svg or .pdf).")
 @options.overwrite(help="Overwrite the file of --plot if it exists.")
 @options.json(help="Print one JSON object.")
-@options.lang
 def patch(
     run: str, clean: str, corrupt: str, plot: Path | None, overwrite: bool, as_json: bool
 ) -> None:

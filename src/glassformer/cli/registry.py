@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 import click
 
+from glassformer.cli import options
+from glassformer.cli.help import LocalizedContext
+
 
 class Entry(NamedTuple):
     """Where a command is defined and how `glass --help` lists it."""
@@ -73,6 +76,9 @@ class LazyCommands(Mapping[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         module = import_module(f"glassformer.cli.{COMMANDS[name].module}")
         command: click.Command = getattr(module, name.replace("-", "_"))
+        if command.context_class is not LocalizedContext:  # on first use
+            command.context_class = LocalizedContext
+            options.lang(command)
         return command
 
     def __iter__(self) -> Iterator[str]:

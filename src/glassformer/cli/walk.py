@@ -151,7 +151,6 @@ def print_forward_pass(
     "--blanks", is_flag=True, help="Leave numbers blank as an exercise, followed by the solution."
 )
 @options.overwrite(help="Overwrite the output files if they exist.")
-@options.lang
 def walk(what: str, text: str | None, **values: Any) -> None:
     """Print every step of a lesson, or of TEXT through the model in RUN, as a worksheet.
 

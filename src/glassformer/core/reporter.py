@@ -7,6 +7,8 @@ import sys
 import time
 from typing import TextIO
 
+from glassformer.core.i18n import localize
+
 
 class Reporter:
     """Writes progress to standard error.
@@ -22,6 +24,7 @@ class Reporter:
 
     def __call__(self, text: str) -> None:
         """Write a permanent line."""
+        text = localize(text)
         self.write(f"\r\x1b[K{text}\n" if self.is_terminal else text + "\n")
 
     def line(self, text: str) -> None:
@@ -29,10 +32,10 @@ class Reporter:
         now = time.monotonic()
         if self.is_terminal and now - self.last > 0.1:
             columns = shutil.get_terminal_size().columns - 1  # a wrapped line cannot be replaced
-            self.write(f"\r\x1b[K{text[:columns]}")
+            self.write(f"\r\x1b[K{localize(text)[:columns]}")
             self.last = now
         elif not self.is_terminal and now - self.last > self.every:
-            self.write(text + "\n")
+            self.write(localize(text) + "\n")
             self.last = now
 
     def clear(self) -> None:

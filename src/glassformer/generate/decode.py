@@ -40,11 +40,11 @@ def generate_tokens(
             if context and (cache is None or cache.length + new_ids.shape[1] > context):
                 window = context if cache is None else max(context // 2, 1)
                 start = max(generated.shape[1] - window, 0)
-                new_ids, keep = generated[:, start:], None if keep is None else keep[:, start:]
-                cache = None
+                new_ids, cache = generated[:, start:], None
             if cache is None:
                 cache = network.cache(context or ids.shape[1] + max_new_tokens)
-                logits = network(new_ids, keep=keep, cache=cache, **first)
+                window_keep = None if keep is None else keep[:, -new_ids.shape[1] :]
+                logits = network(new_ids, keep=window_keep, cache=cache, **first)
             else:
                 logits = network(new_ids, cache=cache)
             token = sample_token(logits[:, -1], generated, sampling, generator)
