@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
+from glassformer.core.i18n import language
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -25,10 +27,9 @@ def combine(*parameters: Callable[[Any], Any]) -> Callable[[F], F]:
     return add
 
 
-def set_language(_context: click.Context, _option: click.Parameter, name: str) -> None:
-    from glassformer.core.i18n import language
-
-    language.set(name)
+def set_language(_context: click.Context, _option: click.Parameter, name: str | None) -> None:
+    if name is not None:
+        language.set(name)
 
 
 def parse_separator(
@@ -140,11 +141,9 @@ lang = click.option(
     "--lang",
     type=click.Choice(["en", "zh"]),
     envvar="GLASSFORMER_LANG",
-    default="en",
     callback=set_language,
     expose_value=False,
-    show_default=True,
-    help="Language of the output: English or 中文.",
+    help="Language of the output: English or 中文.  [default: en]",
 )
 
 
