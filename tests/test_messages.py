@@ -1,19 +1,47 @@
 """Every message that a user can see has a Chinese translation in the catalog."""
 
 import ast
+import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
+import pytest
+
 import glassformer
+from glassformer.cli.registry import COMMANDS, LazyCommands
+from glassformer.core.i18n import language, load_catalog, localize
 
 PACKAGE = Path(glassformer.__file__).parent
 SHOWN_BY = {  # functions and classes whose text arguments are shown to a user
-    *("GlassError", "UsageError", "TooLongError", "CannotRunError"),
-    *("reporter", "on_bad_row", "echo", "option", "Entry", "Exporter", "Plot", "ProgressBar"),
+    *("GlassError", "UsageError", "ContextTooLongError", "UnsupportedPrecisionError"),
+    *("reporter", "on_bad_row", "echo", "ProgressBar", "fail"),
 }
-RETURNED_BY = {"describe_step", "did_you_mean"}  # functions that return a message or a part of one
-NO_WORDS = re.compile(r"[^A-Za-z]*([A-Za-z]|\\b)?[^A-Za-z]*")
+RETURNED_BY = {  # functions that return a message or a part of one
+    *("did_you_mean", "format_step", "compare_with_baseline", "format_budget"),
+    *("describe_checkpoint", "format_best"),
+}
+
+
+def iter_help() -> Iterator[tuple[str, str]]:
+    """The paragraphs and option descriptions of the help of every command, as click shows them."""
+    from glassformer.cli import glass
+
+    yield "Usage: ", "click"
+    yield "Options", "click"
+    for name, entry in COMMANDS.items():
+        yield entry.help, name
+        yield entry.group, name
+    for name, command in [("glass", glass), *LazyCommands().items()]:
+        for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+            if not paragraph.startswith("\b"):
+                yield " ".join(paragraph.split()), name
+        for option in command.params:
+            if isinstance(option, click.Option) and option.help:
+                yield re.sub(r"\s*\[.*\]$", "", option.help), f"{name} {option.opts[0]}"
 
 
 def iter_messages() -> Iterator[tuple[str, str]]:
@@ -80,3 +108,45 @@ def iter_templates(node: ast.expr, scope: ast.AST, depth: int = 0) -> Iterator[s
                 isinstance(target, ast.Name) and target.id == node.id for target in other.targets
             ):
                 yield from iter_templates(other.value, scope, depth + 1)
+
+
+def test_every_message_and_help_text_has_a_translation():
+    catalog = load_catalog()
+    messages = dict([*iter_messages(), *iter_help()])
+    assert len(messages) > 500
+    missing = {text: where for text, where in messages.items() if text not in catalog}
+    assert not missing, missing
+
+
+def test_templates_are_filled_with_localized_values():
+    token = language.set("zh")
+    try:
+        message = "unknown task 'clasify'; did you mean 'classify'?"
+        assert re.search(
+            "[\u4e00-\u9fff].*'clasify'.*[\u4e00-\u9fff].*'classify'", localize(message)
+        )
+        assert localize("a text that no template matches") == "a text that no template matches"
+        assert localize("") == ""
+    finally:
+        language.reset(token)
+    assert localize("unknown task 'x'") == "unknown task 'x'"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--help"], "用法"),
+        (["train", "--help"], "训练"),
+        (["train", "generate", "no-such-file.txt"], "不存在"),
+        (["trian"], "命令"),
+        (["check-data", "translate"], "训练"),
+    ],
+)
+def test_commands_speak_chinese(arguments, expected, tmp_path):
+    program = "from glassformer.cli import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", program, *arguments, "--lang", "zh"],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert expected in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr

@@ -73,7 +73,7 @@ def test_repetition_penalty_makes_generated_tokens_less_likely():
 
 
 def test_a_setting_out_of_range_is_refused_with_its_bounds():
-    with pytest.raises(GlassError, match=r"top_p must be at least 0.0 and at most 1.0, not 1.5"):
+    with pytest.raises(GlassError, match=r"top_p must be at least 0.0 and at most 1.0, got 1.5"):
         Sampling(top_p=1.5)
 
 

@@ -1,4 +1,4 @@
-"""Help texts in the user's language: a formatter that translates what click is about to print."""
+"""Messages and help in the user's language: what click is about to print is translated."""
 
 import re
 from collections.abc import Iterable
@@ -8,6 +8,11 @@ import click
 from glassformer.core.i18n import language, localize
 
 CHINESE_WIDTH = 60  # click counts characters; a Chinese character takes two columns
+
+
+def echo(message: str, *, err: bool = False) -> None:
+    """Print a message (not data) in the user's language."""
+    click.echo(localize(message), err=err)
 
 
 class LocalizedFormatter(click.HelpFormatter):
