@@ -91,7 +91,7 @@ def test_tables_are_resized_to_the_loaded_ones():
     assert loaded.numbers.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_keys_that_do_not_increase_are_refused():
+def test_keys_that_do_not_increase_are_rejected():
     assert is_increasing(torch.tensor([0, 2, 3]))
     assert is_increasing(torch.tensor([], dtype=torch.int64))
     for wrong in ([0, 0, 1], [-1, 2], [[0, 1]]):
