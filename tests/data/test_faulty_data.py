@@ -1,4 +1,4 @@
-"""Corrupted, hostile or sloppy data is rejected with a one-line error, and no row is lost silently."""
+"""Corrupted, hostile or sloppy data gives a one-line error, and no row is lost silently."""
 
 import csv
 import gzip
@@ -112,7 +112,7 @@ def make_table(n_before, bad_row, n_after):
 @pytest.mark.parametrize("tail", ["", 'last "one",pos\n', '"last",pos\n', 'x",pos\n'])
 def test_a_stray_quotation_mark_makes_only_its_own_line_a_bad_row(tmp_path, tail):
     file = write(tmp_path / "a.csv", make_table(3, '"tis the season,pos', 40) + tail)
-    with pytest.raises(GlassError, match=r"a\.csv:5: a quotation mark is opened here"):
+    with pytest.raises(GlassError, match=r"a\.csv:5: a quoted cell starts here"):
         read_texts(file)
     on_bad_row = BadRowPolicy(tmp_path / "skipped.jsonl")
     texts = read_texts(file, on_bad_row)

@@ -10,7 +10,7 @@ from glassformer import MODELS, GlassError
 from glassformer.baselines.nb_svm import IncidenceMatrix, fit_svm, sum_rows
 from glassformer.baselines.phrase_table import (
     DIAGONAL_STRENGTH,
-    EM_ROUNDS,
+    EM_ITERATIONS,
     align_words,
     alignment_probs,
     extract_phrases,
@@ -234,7 +234,7 @@ def test_words_that_occur_together_are_aligned():
 def test_alignment_probs_equal_those_of_ibm_model_1_with_dictionaries():
     texts = [([1, 2, 1], [5, 6]), ([2, 3], [6, 7, 5]), ([3, 1], [7, 5])]
     prob, vocab = defaultdict(lambda: 1.0), 9
-    for _ in range(EM_ROUNDS):
+    for _ in range(EM_ITERATIONS):
         counts, totals, expected = defaultdict(float), defaultdict(float), []
         for source, target in texts:
             for i, s in enumerate(source):

@@ -56,9 +56,9 @@ class SequenceLayout:
         return cls(new_tokens, past + new_tokens, keep=keep, device=ids.device)
 
     def positions(self, count: int | None = None) -> Tensor:
-        """The positions of the last `count` tokens, by default of the queries; padding is not counted.
+        """The positions of the last `count` tokens, by default of the queries.
 
-        The shape is t, or b t if there is padding.
+        The shape is t, or b t if there is padding, which is not counted.
         """
         start = self.keys - (self.queries if count is None else count)
         if self.keep is None:
@@ -66,7 +66,7 @@ class SequenceLayout:
         return (self.keep.cumsum(dim=1) - 1).clamp(min=0)[:, start:]
 
     def is_unmasked(self, mask: Mask) -> bool:
-        """Whether every query may see every key, as is the case for one new token with a causal mask."""
+        """Whether every query may see every key, as a single new token may with a causal mask."""
         return self.keep is None and (mask == full or (mask == causal and self.queries == 1))
 
     def mask_matrix(self, mask: Mask) -> Tensor:
@@ -79,7 +79,8 @@ class SequenceLayout:
             position  -1  0  1  2
 
         the rule "same chunk of two positions" gives [0, 1, 1, 0] for A and B, and [0, 0, 0, 1]
-        for C. Applied to indexes into the padded row, it would pair A with the padding, and B with C.
+        for C. Applied to indexes into the padded row, it would pair A with the padding, and B
+        with C.
         """
         return self.compute_once(mask, lambda: self._make_matrix(mask))
 

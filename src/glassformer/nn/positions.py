@@ -16,7 +16,7 @@ from glassformer.nn.layout import SequenceLayout
 
 
 class Learned(nn.Embedding):
-    """A learned vector for each position, to add to the embedding: b t d, or t d without padding."""
+    """A learned vector per position, to add to the embedding: b t d, or t d without padding."""
 
     def forward(self, layout: SequenceLayout) -> Tensor:  # type: ignore[override]
         positions = layout.positions()
