@@ -1,4 +1,4 @@
-"""Hostile and corrupted folders are rejected with one-line errors, and none makes the program hang."""
+"""Hostile and corrupted folders give one-line errors, and none makes the program hang."""
 
 import json
 import shutil

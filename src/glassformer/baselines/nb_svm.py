@@ -63,7 +63,8 @@ class NBSVM(CountModule, Network):
         """Each pair of a text and a phrase in it, once: two vectors of the same length.
 
         `indexes` has, for each length, the phrase that ends at each position, n; `text_of`, n, has
-        the text of each position. Phrases of all lengths are numbered consecutively, shortest first.
+        the text of each position. Phrases of all lengths are numbered consecutively, shortest
+        first.
         """
         sizes = [len(keys) for keys in self.phrases.keys]
         starts, total = [0, *accumulate(sizes)], max(sum(sizes), 1)

@@ -37,7 +37,7 @@ class Neighbors(Network):
         self.counts.fit([left[is_real], right[is_real]], ids.flatten()[is_real])
 
     def target_probs(self, ids: Tensor, masked_positions: Tensor, targets: Tensor) -> Tensor:
-        """The probability of each target at the masked positions, n, computed faster than all."""
+        """The probability of each target at the masked positions, n; faster than `forward`."""
         columns = [column[masked_positions.flatten()] for column in neighbor_ids(ids)]
         return self.counts.target_probs(columns, targets)
 

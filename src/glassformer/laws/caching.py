@@ -49,7 +49,7 @@ def check_cached_steps_equal_one_pass_with_padding_on_the_left(subject: Subject)
 @law(Trait.CACHED)
 @torch.no_grad()
 def check_cache_stores_padding(subject: Subject) -> None:
-    """`keep` must be passed only with the prompt, not with the tokens after it."""
+    """`keep` needs to be passed only with the prompt, not with the tokens after it."""
     ids, prefix, cache = subject.ids(), subject.prefix, read_prompt(subject)
     expected = subject(ids, keep=subject.keep("left"))[:, prefix:]
     actual = subject(ids[:, prefix:], cache=cache)
@@ -77,7 +77,7 @@ def has_several_layers(network: Network) -> bool:
 def check_failed_pass_leaves_cache_unchanged(subject: Subject) -> None:
     """After a pass that raised an error, decoding continues as if that pass had not been started.
 
-    The error is raised after the first layer: a pass that went through every layer counts as complete.
+    The error is raised after the first layer, since a pass counts once every layer has run.
     """
     ids, prefix, cache = subject.ids(), subject.prefix, read_prompt(subject)
 
