@@ -337,9 +337,9 @@ def parse_chinese(text):
 
 
 def test_samples_are_deterministic_and_pairs_are_distinct():
-    pairs = list(sample.numbers(500))
+    pairs = list(sample.number_pairs(500))
     assert len(set(pairs)) == 500
-    assert pairs == list(sample.numbers(500))
+    assert pairs == list(sample.number_pairs(500))
     code_passages = list(sample.code_passages(20))
     assert code_passages == list(sample.code_passages(20))
     labels = [label for _, label, _ in code_passages]
