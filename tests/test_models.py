@@ -128,7 +128,7 @@ def test_laws_hold_for_networks_of_other_sizes_in_any_state(name, settings):
     assert network_state(network) == state
 
 
-def test_a_context_that_is_too_short_for_laws_is_refused():
+def test_a_context_that_is_too_short_for_laws_is_rejected():
     model_class = MODELS["gpt2"]
     network = model_class(model_class.Config(vocab=50, context=3, dim=32, depth=1, heads=4))
     with pytest.raises(GlassError, match="at least 4 tokens, got 3"):
@@ -144,16 +144,16 @@ def keep_with_left_padding():
 
 @cases(Trait.CACHED)
 @torch.no_grad()
-def test_a_cache_refuses_another_batch_size(case):
+def test_a_cache_rejects_another_batch_size(case):
     cache = case.network.cache(LENGTH)
     case(ids()[:, :6], cache=cache)
-    with pytest.raises(ValueError, match="holds 3 sequences, got 1"):
+    with pytest.raises(ValueError, match="the cache has batch size 3, got 1"):
         case(ids()[:1, 6:], cache=cache)
 
 
 @cases(Trait.CACHED, Trait.SEQ2SEQ)
 @torch.no_grad()
-def test_a_cache_with_a_source_refuses_another_source(case):
+def test_a_cache_with_a_source_rejects_another_source(case):
     cache = case.network.cache(LENGTH)
     case(ids()[:, :6], cache=cache)
     with pytest.raises(ValueError, match="the cache already holds a source"):
@@ -177,9 +177,9 @@ def test_cache_buffers_grow_with_the_number_of_tokens(case):
 
 @cases(Trait.CACHED)
 @torch.no_grad()
-def test_a_cache_refuses_more_tokens_than_its_capacity(case):
+def test_a_cache_rejects_more_tokens_than_its_capacity(case):
     cache = case.network.cache(4)
-    with pytest.raises(ValueError, match="has room for 4 tokens, got 5"):
+    with pytest.raises(ValueError, match="its capacity is 4 tokens, got 5"):
         case(ids(length=5), cache=cache)
 
 
@@ -198,14 +198,14 @@ def test_saving_and_loading_changes_nothing(case, tmp_path):
 
 
 @cases()
-def test_an_empty_input_is_refused(case):
+def test_an_empty_input_is_rejected(case):
     with pytest.raises(ValueError, match="no tokens to read"):
         case(ids(length=0))
 
 
 @pytest.mark.parametrize("name", ["classifier", "generator", "bert", "gpt2"])
-def test_a_sequence_longer_than_the_context_is_refused(name):
-    with pytest.raises(ValueError, match="33 tokens do not fit into a context of 32"):
+def test_a_sequence_longer_than_the_context_is_rejected(name):
+    with pytest.raises(ValueError, match="33 tokens do not fit in a context of 32"):
         CASES[name](ids(length=33))
 
 
@@ -303,6 +303,6 @@ def test_segments_change_the_output_of_bert():
     assert not torch.allclose(bert(text), bert(text, segments=segments), **TOLERANCE)
 
 
-def test_a_translator_without_a_source_is_refused():
+def test_a_translator_without_a_source_is_rejected():
     with pytest.raises(ValueError, match="needs source ids"):
         CASES["translator"].network(ids())

@@ -129,7 +129,7 @@ def test_editing_the_pattern_bypasses_the_fused_kernel():
     )
 
 
-def test_an_edit_that_changes_the_shape_is_refused():
+def test_an_edit_that_changes_the_shape_is_rejected():
     with (
         pytest.raises(
             ValueError, match=r"blocks.0: expected the shape \(3, 12, 32\), got \(3, 1, 32\)"
@@ -153,7 +153,7 @@ def test_a_full_trace_warns_and_keeps_earlier_values():
         trace["blocks.1.attention.pattern"]
 
 
-def test_an_unknown_name_is_refused_with_a_suggestion():
+def test_an_unknown_name_is_rejected_with_a_suggestion():
     with Trace(GPT2, "*.pattern") as trace:
         GPT2(ids())
     with pytest.raises(KeyError, match=r"did you mean .*blocks.0.attention.pattern"):
@@ -277,7 +277,7 @@ def test_edits_as_data_equal_edits_as_functions():
         assert not torch.equal(results[0], GPT2(text)), data
 
 
-def test_edits_are_parsed_from_data_and_invalid_ones_are_refused():
+def test_edits_are_parsed_from_data_and_invalid_ones_are_rejected():
     assert parse_edit({"kind": "zero", "head": 2}) == Zero(head=2)
     assert parse_edit({"kind": "scale", "factor": 2, "token": 1}) == Scale(2.0, token=1)
     assert parse_edit({"kind": "replace", "value": 0.5}) == Replace(0.5)
@@ -299,13 +299,17 @@ def test_edits_are_parsed_from_data_and_invalid_ones_are_refused():
 @pytest.mark.parametrize(
     ("name", "edit", "message"),
     [
-        ("blocks.0.attention.head_outputs", Zero(head=9), "head 9 is out of range: there are 4"),
+        (
+            "blocks.0.attention.head_outputs",
+            Zero(head=9),
+            "out of range: the head axis has size 4",
+        ),
         ("embedded", Zero(head=1), "no head axis; its axes are 'b t d'"),
         ("blocks.0", Zero(head=1), "axes are 'unknown'"),
         ("embedded", Replace(torch.zeros(3)), "expected the shape"),
     ],
 )
-def test_an_edit_that_does_not_fit_its_value_is_refused(name, edit, message):
+def test_an_edit_that_does_not_fit_its_value_is_rejected(name, edit, message):
     with pytest.raises(ValueError, match=f"the edit of {name}.*{message}"), \
          Trace(GPT2, edit={name: edit}):  # fmt: skip
         GPT2(ids())

@@ -368,7 +368,7 @@ def test_runs_models_and_evaluate_report_metrics(home):
     assert "is not a run folder" in command("evaluate", home, code=1)
     assert "only running text" in command("evaluate", home / "classify", "--context", 9, code=1)
     error = command("evaluate", home / "generate", "--context", 64, code=1)
-    assert "64 tokens do not fit into a context of 32" in error
+    assert "64 tokens do not fit in a context of 32" in error
 
 
 def test_train_reports_errors_with_exit_code_1_or_2(home):

@@ -35,7 +35,7 @@ _hooks: dict[int, tuple[int, list[Any]]] = {}  # id(module): number of traces, a
 
 
 def tap(name: str, value: Tensor) -> Tensor:
-    """Name an intermediate value. An open trace may record it or replace it by another."""
+    """Name an intermediate value. An open trace may record or replace it."""
     if _open:
         for trace in _thread_traces():
             value = trace.visit(name, value)
@@ -106,7 +106,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Replace:
-    """Replace a value, or its part for one head or one token, by a tensor or a number."""
+    """Replace a value, or its part for one head or one token, with a tensor or a number."""
 
     value: Tensor | float
     head: int | None = None
@@ -128,7 +128,7 @@ Edit = Callable[[Tensor], Tensor] | Tensor | Zero | Scale | Replace
 def select(value: Tensor, axes: str, head: int | None, token: int | None) -> tuple[Any, ...]:
     """The index of the part of a value that belongs to a head, a token, or both.
 
-    `axes` names the axes of the value: h is that of the heads, t that of the tokens.
+    `axes` names the axes of the value; the axis of heads is h and the axis of tokens is t.
     """
     names = axes.split() or [""] * value.ndim
     part: list[Any] = [slice(None)] * value.ndim
@@ -139,7 +139,7 @@ def select(value: Tensor, axes: str, head: int | None, token: int | None) -> tup
             raise ValueError(f"the value has no {what} axis; its axes are {axes or 'unknown'!r}")
         size = value.shape[names.index(axis)]
         if not -size <= index < size:
-            raise ValueError(f"{what} {index} is out of range: there are {size}")
+            raise ValueError(f"{what} {index} is out of range: the {what} axis has size {size}")
         part[names.index(axis)] = index
     return tuple(part)
 
@@ -176,7 +176,7 @@ class Trace(Mapping[str, Tensor]):
             Without patterns and edits, everything is recorded.
         edit: an edit for each name or pattern: a function of the value, a tensor that replaces it,
             or `Zero`, `Scale` or `Replace`.
-        megabytes: the limit of recorded values; later ones are dropped with a warning.
+        megabytes: the size limit for recorded values; later ones are dropped with a warning.
         gradients: also record gradients, for `gradient(name)`.
         allow_missing: do not warn about patterns that match no value.
     """

@@ -149,7 +149,7 @@ def test_demo_reports_errors_in_one_line():
             ["--layer", "7"],
             "there is no attention layer 7; there are blocks.0.attention, blocks.1.attention",
         ),
-        (["a " * 200], "do not fit into a context of 64"),
+        (["a " * 200], "do not fit in a context of 64"),
         ([""], "the text is empty"),
     ):
         error = run("demo", *args, code=1).stderr

@@ -98,7 +98,7 @@ def test_heads_and_patch_print_tables_and_json(run):
         (["walk", "RUN", "a cat", "--why", "output[0,1,99]"], "output has the shape [1, 5, 50]"),
         (["walk", "RUN", "a cat", "--why", "output"], "expected a value and an index into it"),
         (["walk", "RUN", "a cat", "--layer", "7"], "there is no block 7"),
-        (["walk", "RUN", "a" * 99], "do not fit into a context of 32"),
+        (["walk", "RUN", "a" * 99], "do not fit in a context of 32"),
         (["patch", "RUN", "a cat", "a do"], "same number of tokens"),
         (["draw", "atention", "RUN", "a cat"], "did you mean"),
         (["draw", "waves", "--layer", "3"], "waves takes no --layer"),

@@ -80,7 +80,7 @@ def test_bad_lines_raise_an_error_or_are_logged(tmp_path, content, message):
     assert [text for _, text in read_lines(file, IgnoreBadRows())] == ["good\n"]
 
 
-def test_compressed_files_are_read_and_truncated_ones_refused(tmp_path):
+def test_compressed_files_are_read_and_truncated_ones_are_rejected(tmp_path):
     text = "one\ntwo\n" * 1000
     write(tmp_path / "a.txt.gz", gzip.compress(text.encode()))
     write(tmp_path / "b.txt.xz", lzma.compress(text.encode()))
@@ -125,7 +125,7 @@ def test_columns_of_a_table_without_header_are_numbered(tmp_path):
         ("a.json", "[1,", "is not valid JSON"),
     ],
 )
-def test_ragged_rows_and_invalid_json_are_refused(tmp_path, name, content, message):
+def test_ragged_rows_and_invalid_json_are_rejected(tmp_path, name, content, message):
     with pytest.raises(GlassError, match=message):
         list(read_rows(write(tmp_path / name, content), BadRowPolicy()))
 
@@ -181,13 +181,13 @@ def test_aligned_files_must_have_the_same_number_of_lines(tmp_path):
         list(read_aligned_lines(a, b, BadRowPolicy()))
 
 
-def test_too_few_or_too_many_labels_are_refused():
+def test_too_few_or_too_many_labels_are_rejected():
     from collections import Counter
 
     assert check_labels(Counter(b=2, a=1)) == ["a", "b"]
     with pytest.raises(GlassError, match="every text has the label 'a'"):
         check_labels(Counter(a=9))
-    with pytest.raises(GlassError, match="is the right column the label"):
+    with pytest.raises(GlassError, match="choose the label column with --label"):
         check_labels(Counter(map(str, range(2000))))
 
 
@@ -337,9 +337,9 @@ def parse_chinese(text):
 
 
 def test_samples_are_deterministic_and_pairs_are_distinct():
-    pairs = list(sample.numbers(500))
+    pairs = list(sample.number_pairs(500))
     assert len(set(pairs)) == 500
-    assert pairs == list(sample.numbers(500))
+    assert pairs == list(sample.number_pairs(500))
     code_passages = list(sample.code_passages(20))
     assert code_passages == list(sample.code_passages(20))
     labels = [label for _, label, _ in code_passages]

@@ -1,4 +1,4 @@
-"""Corrupted, hostile or sloppy data is refused in one line, and no row is lost silently."""
+"""Corrupted, hostile or sloppy data gives a one-line error, and no row is lost silently."""
 
 import csv
 import gzip
@@ -43,7 +43,7 @@ def read_texts(file, on_bad_row=None):
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
-def test_a_corrupted_compressed_file_is_refused(tmp_path, compress):
+def test_a_corrupted_compressed_file_is_rejected(tmp_path, compress):
     content = bytearray(compress(os.urandom(50_000) + b"\n"))
     for i in range(20_000, 20_050):
         content[i] ^= 0xFF
@@ -112,7 +112,7 @@ def make_table(n_before, bad_row, n_after):
 @pytest.mark.parametrize("tail", ["", 'last "one",pos\n', '"last",pos\n', 'x",pos\n'])
 def test_a_stray_quotation_mark_makes_only_its_own_line_a_bad_row(tmp_path, tail):
     file = write(tmp_path / "a.csv", make_table(3, '"tis the season,pos', 40) + tail)
-    with pytest.raises(GlassError, match=r"a\.csv:5: a quotation mark is opened here"):
+    with pytest.raises(GlassError, match=r"a\.csv:5: a quoted cell starts here"):
         read_texts(file)
     on_bad_row = BadRowPolicy(tmp_path / "skipped.jsonl")
     texts = read_texts(file, on_bad_row)
@@ -184,7 +184,7 @@ def test_a_column_cannot_be_both_text_and_label(tmp_path):
         guess_columns(first, ("text",), "text")
 
 
-def test_duplicate_column_names_are_refused(tmp_path):
+def test_duplicate_column_names_are_rejected(tmp_path):
     file = write(tmp_path / "a.csv", "text,label,text\na,x,b\n")
     with pytest.raises(GlassError, match="two columns are named 'text'"):
         read_texts(file)
@@ -223,7 +223,7 @@ def test_a_pipe_without_a_writer_times_out(tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(GlassError, match=r"is a pipe, and no data arrived within 0.05 seconds"):
         save_streams((tmp_path / "pipe",), tmp_path, table=False)
-    with pytest.raises(GlassError, match="cannot be read more than once"):
+    with pytest.raises(GlassError, match="data is read more than once"):
         list(read_lines(tmp_path / "pipe", BadRowPolicy()))
     with pytest.raises(GlassError, match="nothing does not exist"):
         list(read_lines(tmp_path / "nothing", BadRowPolicy()))

@@ -121,7 +121,7 @@ def test_the_repetition_penalty_is_applied_before_the_temperature():
 
 @pytest.mark.parametrize("wrong", [{"temperature": -0.1}, {"top_k": -1}, {"min_p": 1.1},
                                    {"repetition_penalty": 0.0}, {"top_k": 1.5}])  # fmt: skip
-def test_sampling_out_of_range_is_refused(wrong):
+def test_sampling_out_of_range_is_rejected(wrong):
     with pytest.raises(GlassError, match=next(iter(wrong))):
         Sampling(**wrong)
 

@@ -72,7 +72,7 @@ def test_repetition_penalty_makes_generated_tokens_less_likely():
     assert chosen.tolist() == [2]
 
 
-def test_a_setting_out_of_range_is_refused_with_its_bounds():
+def test_a_setting_out_of_range_is_rejected_with_its_bounds():
     with pytest.raises(GlassError, match=r"top_p must be at least 0.0 and at most 1.0, got 1.5"):
         Sampling(top_p=1.5)
 
@@ -310,7 +310,7 @@ def test_temperature_is_applied_before_unlikely_tokens_are_excluded(temperature)
         torch.testing.assert_close(frequencies, expected / expected.sum(), atol=0.015, rtol=0)
 
 
-def test_logits_that_are_not_finite_are_refused():
+def test_logits_that_are_not_finite_are_rejected():
     with pytest.raises(GlassError, match="logits are not finite"):
         sample_token(torch.full((1, 5), float("nan")), torch.empty(1, 0).long(), Sampling(0.8))
 

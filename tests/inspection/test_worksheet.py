@@ -72,7 +72,7 @@ def test_formulas_match_the_modules():
     assert llama["blocks.0.attention.q"] == "Q = X W_q"
     assert gpt2["blocks.0.attention.q"] == "Q = X W_q + b"
     assert llama["blocks.0.attention.scores"] == "Q Kᵀ / √8 of rotated Q and K, −∞ where masked"
-    assert bert["body.blocks.0.attention.scores"] == "Q Kᵀ / √8 + bias by distance, −∞ where masked"
+    assert bert["body.blocks.0.attention.scores"] == "Q Kᵀ / √8 + distance bias, −∞ where masked"
     assert llama["norm"] == "x / RMS × scale"
     assert gpt2["norm"] == "(x − mean) / std × scale + shift"
     assert llama["blocks.0.feedforward.hidden"] == "SiLU(X W_g) × (X W₁)"
@@ -261,7 +261,7 @@ def test_an_unknown_block_or_head_or_text_is_refused():
     ):
         with pytest.raises(GlassError, match=message):
             worksheet(network, TOKENIZER, TEXT, **options)
-    with pytest.raises(GlassError, match="33 tokens do not fit into a context of 32"):
+    with pytest.raises(GlassError, match="33 tokens do not fit in a context of 32"):
         worksheet(network, TOKENIZER, "a" * 33)
     with pytest.raises(GlassError, match="the text is empty"):
         worksheet(network, TOKENIZER, "")

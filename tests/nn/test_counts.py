@@ -10,7 +10,7 @@ from glassformer import MODELS, GlassError
 from glassformer.baselines.nb_svm import IncidenceMatrix, fit_svm, sum_rows
 from glassformer.baselines.phrase_table import (
     DIAGONAL_STRENGTH,
-    EM_ROUNDS,
+    EM_ITERATIONS,
     align_words,
     alignment_probs,
     extract_phrases,
@@ -91,7 +91,7 @@ def test_tables_are_resized_to_the_loaded_ones():
     assert loaded.numbers.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_keys_that_do_not_increase_are_refused():
+def test_keys_that_do_not_increase_are_rejected():
     assert is_increasing(torch.tensor([0, 2, 3]))
     assert is_increasing(torch.tensor([], dtype=torch.int64))
     for wrong in ([0, 0, 1], [-1, 2], [[0, 1]]):
@@ -234,7 +234,7 @@ def test_words_that_occur_together_are_aligned():
 def test_alignment_probs_equal_those_of_ibm_model_1_with_dictionaries():
     texts = [([1, 2, 1], [5, 6]), ([2, 3], [6, 7, 5]), ([3, 1], [7, 5])]
     prob, vocab = defaultdict(lambda: 1.0), 9
-    for _ in range(EM_ROUNDS):
+    for _ in range(EM_ITERATIONS):
         counts, totals, expected = defaultdict(float), defaultdict(float), []
         for source, target in texts:
             for i, s in enumerate(source):

@@ -84,7 +84,7 @@ def test_the_default_settings_are_those_of_the_paper(name):
         ("llama", {"heads": 8, "kv_heads": 3}),
     ],
 )
-def test_impossible_settings_are_refused(name, settings):
+def test_impossible_settings_are_rejected(name, settings):
     with pytest.raises(GlassError):
         MODELS[name].Config(**settings)
     MODELS["decoder"].Config(score="plain", position="learned")
@@ -492,7 +492,7 @@ def test_keys_and_values_are_not_mixed_up():
     keys, values = cache.extend(k - 1, v + 1)
     assert keys[0, 0, :, 0].tolist() == [0, 0, -1, -1]
     assert values[0, 0, :, 0].tolist() == [1, 1, 2, 2]
-    with pytest.raises(ValueError, match="holds 1 sequences, got 2"):
+    with pytest.raises(ValueError, match="the cache has batch size 1, got 2"):
         cache.extend(torch.zeros(2, 1, 1, 3), torch.zeros(2, 1, 1, 3))
 
 
@@ -516,7 +516,7 @@ def test_a_state_can_be_initialized_selected_from_and_returned_to():
     assert carried.state[0].flatten().tolist() == [5, 3]
     carried.length = 0
     assert carried.state[0].flatten().tolist() == [2, 0]
-    with pytest.raises(ValueError, match="has room for 5 tokens, got 6"):
+    with pytest.raises(ValueError, match="its capacity is 5 tokens, got 6"):
         carried.advance(6, None)
 
 
@@ -619,7 +619,7 @@ def test_attention_has_the_requested_shapes():
     assert Attention(12, 4).head_dim == 3
 
 
-def test_dilations_start_again_at_1_after_ten_layers():
+def test_dilations_restart_at_1_after_ten_layers():
     layers = convolutions(2, 12, 3, causal=True, dropout=0.0)
     far = [layer.window.dilation[0] for layer in layers]
     assert far == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1, 2]
@@ -662,7 +662,7 @@ def test_the_default_order_is_lower_for_a_large_vocabulary():
 
 
 @pytest.mark.parametrize("name", ["markov", "markov with skips", "markov with a mask"])
-def test_reading_a_long_text_in_parts_changes_nothing(monkeypatch, name):
+def test_reading_a_long_text_in_chunks_changes_nothing(monkeypatch, name):
     network, text = CASES[name].network, ids(2)
     whole, probs = network(text), network.target_probs(text[0])
     monkeypatch.setattr(markov, "MAX_ELEMENTS", 5 * VOCAB)

@@ -96,9 +96,9 @@ def test_a_layer_cache_returns_all_keys_and_values_so_far():
         assert torch.equal(values, v[:, :, :end])
 
 
-def test_a_cache_refuses_more_tokens_than_its_capacity_and_a_source_is_complete_after_one_pass():
+def test_a_cache_rejects_more_tokens_than_its_capacity_and_a_source_is_complete_after_one_pass():
     layer_cache, k = LayerCache(2), torch.randn(1, 1, 3, 4)
-    with pytest.raises(ValueError, match="has room for 2 tokens, got 3"):
+    with pytest.raises(ValueError, match="its capacity is 2 tokens, got 3"):
         layer_cache.extend(k, k)
     source = LayerCache(None)
     assert not source.is_complete

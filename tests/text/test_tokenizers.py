@@ -159,7 +159,7 @@ def test_byte_ids_are_utf8():
     assert (tokenizer.token(65), tokenizer.token(10), tokenizer.token(256)) == ("A", "0a", "<end>")
 
 
-def test_duplicate_tokens_are_refused():
+def test_duplicate_tokens_are_rejected():
     with pytest.raises(ValueError, match="must be distinct"):
         Characters(["a", "a"])
 
@@ -276,7 +276,7 @@ def test_ids_with_the_bert_vocabulary_equal_those_of_transformers(data, lower):
         '{"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["x y"]}}',
     ],
 )
-def test_a_corrupted_tokenizer_file_is_refused_in_one_line(content, tmp_path):
+def test_a_corrupted_tokenizer_file_is_rejected_in_one_line(content, tmp_path):
     file = tmp_path / "tokenizer.json"
     file.write_text(content, encoding="utf-8")
     with pytest.raises(GlassError, match=r"tokenizer.json") as error:
@@ -284,7 +284,7 @@ def test_a_corrupted_tokenizer_file_is_refused_in_one_line(content, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_invalid_vocabulary_files_of_gpt2_and_bert_are_refused(tmp_path):
+def test_invalid_vocabulary_files_of_gpt2_and_bert_are_rejected(tmp_path):
     vocabulary, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
     byte_ids = {c: i for i, c in enumerate(sorted(by_hand.CHAR_TO_BYTE))}
     vocabulary.write_text(json.dumps({**byte_ids, "ab": 256}))
@@ -294,7 +294,7 @@ def test_invalid_vocabulary_files_of_gpt2_and_bert_are_refused(tmp_path):
     merges.write_text("#version: 0.2\na b\n")
     assert BPE.read(vocabulary, merges).encode("ab") == [256]
     for content, message in (
-        ("[]", "not a JSON object of tokens"),
+        ("[]", "not a JSON object that maps tokens"),
         ('{"a": -1}', "the id of 'a' must be from 0 to 16,777,215, got -1"),
         ('{"a": 0}', "byte"),
     ):

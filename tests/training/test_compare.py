@@ -62,7 +62,7 @@ def test_invalid_comparisons_are_refused(book, tmp_path):
         (("gpt2", "bert"), "'bert' is a model for fill-mask, not for generate"),
         (("gpt2",), "at least two"),
         (("gpt2", "gpt2"), "at least two different"),
-        (("gpt2:size=3", "markov"), "unknown setting 'size'"),
+        (("gpt2:size=3", "markov"), "unknown setting 'model.size'"),
     ):
         with pytest.raises(GlassError, match=message):
             run_comparison(book, tmp_path / "x" / str(len(message)), *models)

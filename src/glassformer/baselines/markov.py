@@ -1,4 +1,4 @@
-"""Markov chains (n-gram models): the next token from counts of what followed the last tokens.
+"""Markov chains (n-gram models): predict the next token from counts.
 
 Shapes: b batch, t tokens, n contexts, v vocabulary.
 """
@@ -16,8 +16,8 @@ from glassformer.nn.counts import NGramCounts, previous_ids
 from glassformer.nn.layout import SequenceLayout
 from glassformer.trace import Tap, tap
 
-LARGE_VOCAB = 1000  # above it the same four tokens rarely occur twice: the default order is lower
-MAX_ELEMENTS = 2**25  # numbers of a table n v that is in memory at once
+LARGE_VOCAB = 1000  # above it, the same four tokens rarely occur twice: the default order is lower
+MAX_ELEMENTS = 2**25  # max size of a table n v in memory
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Config(ModelConfig):
     vocab: int = 256
     order: int | None = None  # length of the context; by default 4, or 3 for a large vocab
     skips: int = 0  # if set: pair the last token with each of the `skips` tokens before it
-    masked: bool = False  # whether only pairs vote that one token follows in most cases
+    masked: bool = False  # whether a pair votes only if one token follows it in most cases
 
 
 class Markov(Network):
@@ -88,7 +88,7 @@ class Markov(Network):
         return (votes + self.bigrams.probs(columns[:1])) / total
 
     def votes(self, columns: Sequence[Tensor]) -> Tensor:
-        """The votes for each token, n v; a pair splits its vote among the tokens that followed."""
+        """The votes for each token, n v; a pair splits its vote among its followers."""
         last, *earlier = columns
         total = torch.zeros(len(last), self.config.vocab, device=last.device)
         for column in earlier:
@@ -99,7 +99,7 @@ class Markov(Network):
         return tap("votes", total)
 
     def target_probs(self, ids: Tensor) -> Tensor:
-        """The probability of each token of a sequence, t, but the first: t-1.
+        """The probability of each token in a sequence, t, except the first: t-1.
 
         Without skips this is much faster than computing the probabilities of all tokens.
         """

@@ -29,7 +29,7 @@ class Config(ModelConfig):
     vocab: int = 50_000
     classes: int = 2
     order: int = 3  # max length of a phrase
-    min_count: int = 2  # occurrences that a phrase needs
+    min_count: int = 2  # min number of occurrences of a phrase
     svm_c: float = 0.1  # weight of the margin errors relative to the L2 penalty
 
 
@@ -62,8 +62,9 @@ class NBSVM(CountModule, Network):
     def unique_pairs(self, indexes: Sequence[Tensor], text_of: Tensor) -> tuple[Tensor, Tensor]:
         """Each pair of a text and a phrase in it, once: two vectors of the same length.
 
-        `indexes` has the phrase that ends at each position, n, for each length; `text_of`, n, the
-        text of each position. Phrases of all lengths are numbered consecutively, shortest first.
+        `indexes` has, for each length, the phrase that ends at each position, n; `text_of`, n, has
+        the text of each position. Phrases of all lengths are numbered consecutively, shortest
+        first.
         """
         sizes = [len(keys) for keys in self.phrases.keys]
         starts, total = [0, *accumulate(sizes)], max(sum(sizes), 1)

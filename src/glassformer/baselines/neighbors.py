@@ -1,4 +1,4 @@
-"""Masked tokens from their neighbors: counts of tokens between a left and a right neighbor.
+"""Predict masked tokens from counts of the tokens between a left and a right neighbor.
 
 Shapes: b batch, t tokens, n masked tokens, v vocabulary.
 """
@@ -37,12 +37,12 @@ class Neighbors(Network):
         self.counts.fit([left[is_real], right[is_real]], ids.flatten()[is_real])
 
     def target_probs(self, ids: Tensor, masked_positions: Tensor, targets: Tensor) -> Tensor:
-        """The probability of each target at the masked positions, n: faster than all tokens'."""
+        """The probability of each target at the masked positions, n; faster than `forward`."""
         columns = [column[masked_positions.flatten()] for column in neighbor_ids(ids)]
         return self.counts.target_probs(columns, targets)
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
-        """Log-probabilities of the token at each position: b t -> b t v."""
+        """Token log-probabilities at each position: b t -> b t v."""
         layout = SequenceLayout.from_ids(ids, keep)
         real_ids = ids if layout.keep is None else ids.masked_fill(~layout.keep, -1)
         return torch.unflatten(self.counts.probs(neighbor_ids(real_ids)).log(), 0, ids.shape)

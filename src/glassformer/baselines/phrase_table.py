@@ -1,8 +1,8 @@
-"""A phrase table: each phrase is translated by its most frequent translation (after Koehn, 2003).
+"""A phrase table: each phrase is replaced by its most frequent translation (after Koehn, 2003).
 
-Words are aligned by IBM Model 1 in both directions, with a prior for the diagonal. Phrase pairs
-are spans whose words are aligned only with each other. To translate, a text is split greedily into
-the longest known phrases, which keep their order. A word without a translation is copied if it
+Words are aligned by IBM Model 1 in both directions, with a prior that favors the diagonal. Phrase
+pairs are spans whose words are aligned only with each other. To translate, a text is split greedily
+into the longest known phrases, which keep their order. A word without a translation is copied if it
 also occurs in the target language.
 
 Shapes: b batch, t target tokens, s source tokens, w max target words, n phrases, v vocabulary.
@@ -21,10 +21,10 @@ from glassformer.nn.cache import Cache
 from glassformer.nn.counts import CountModule, NGramIndex, check_tables, int_parameter
 from glassformer.nn.layout import SequenceLayout
 
-EM_ROUNDS = 5
+EM_ITERATIONS = 5
 DIAGONAL_STRENGTH = 4.0  # the prior of a pair is exp(-strength * distance from the diagonal)
-MIN_LINK_PROB = 0.1  # product of the probabilities in both directions that a link must exceed
-OTHER_TOKEN_PROB = 0.05  # probability of all tokens other than that of the table, together
+MIN_LINK_PROB = 0.1  # lower limit for the product of a link's probabilities in both directions
+OTHER_TOKEN_PROB = 0.05  # total probability of all tokens except the one in the table
 
 Phrase = tuple[int, ...]
 
@@ -67,7 +67,8 @@ class PhraseTable(CountModule, Network):
         for s, t, links in zip(*texts, links_by_text, strict=True):
             counts.update(extract_phrases(s, t, links, *limits))
         best: dict[Phrase, Phrase] = {}
-        # the most frequent comes last and stays; of equally frequent ones the shortest
+        # sorted so that the most frequent translation is written last and wins; ties go to the
+        # shortest
         for (s, t), _ in sorted(counts.items(), key=lambda item: (item[1], -len(item[0][1]))):
             best[s] = t
         for word in torch.unique(target[target >= 0]).tolist():  # copy names and numbers
@@ -94,7 +95,7 @@ class PhraseTable(CountModule, Network):
     ) -> Tensor:
         """Next-token log-probabilities, given the source: b t, b s -> b t v.
 
-        Only the positions of ids matter, not the ids. The cache stores the translation.
+        Only the positions of the ids matter, not their values. The cache stores the translation.
         """
         layout = SequenceLayout.from_ids(ids, keep, cache)
         source_cache = cache.source.layers[0] if cache and cache.source else None
@@ -121,7 +122,7 @@ class PhraseTable(CountModule, Network):
         return probs.scatter_add_(2, token, token_prob).log_()
 
     def translate(self, source: Tensor, keep: Tensor | None = None) -> Tensor:
-        """The translation of each sequence, ended and padded with `eos`: b s -> b t."""
+        """The translation of each sequence, terminated and padded with `eos`: b s -> b t."""
         ids = source if keep is None else source.masked_fill(~keep.bool(), -1)
         padded = torch.cat((ids, ids.new_full((len(ids), self.config.max_source_words), -1)), dim=1)
         columns = [
@@ -145,7 +146,7 @@ class PhraseTable(CountModule, Network):
         """Concatenate the translations of consecutive phrases: b s w, b s -> b t.
 
         Both arguments describe the longest phrase that starts at each source token: its
-        translation and its length. Phrases start where the one before ended.
+        translation and its length. Each phrase starts where the one before it ended.
         """
         rows = []
         for row_translations, row_lengths in zip(
@@ -209,7 +210,7 @@ def alignment_probs(
     distinct, pair = torch.unique(pair, return_inverse=True)
     translation_probs = torch.ones(len(distinct))
     words = int(target_word.max()) + 1 if len(target_word) else 0
-    for _ in range(EM_ROUNDS):
+    for _ in range(EM_ITERATIONS):
         probs = translation_probs[pair] * prior
         probs = probs / torch.zeros(words).index_add(0, target_word, probs)[target_word]
         counts = torch.zeros(len(distinct)).index_add(0, pair, probs)
@@ -222,7 +223,7 @@ def extract_phrases(
     source: Sequence[int], target: Sequence[int], links: Sequence[tuple[int, int]],
     max_source_words: int, max_target_words: int,
 ) -> Iterator[tuple[Phrase, Phrase]]:  # fmt: skip
-    """Every pair of spans whose words are linked with each other and with no word outside."""
+    """Yield every pair of spans whose words are linked with each other and with no word outside."""
     source_links = [[j for i, j in links if i == k] for k in range(len(source))]
     target_links = [[i for i, j in links if j == k] for k in range(len(target))]
     for start in range(len(source)):
@@ -233,7 +234,8 @@ def extract_phrases(
             linked = [i for j in range(low, high + 1) for i in target_links[j]]
             if not linked or min(linked) < start or max(linked) >= stop:
                 continue
-            while high + 1 - low <= max_target_words:  # also with unlinked words at the end
+            # also yield the phrase extended by the unaligned words after it
+            while high + 1 - low <= max_target_words:
                 yield tuple(source[start:stop]), tuple(target[low : high + 1])
                 if high + 1 == len(target) or target_links[high + 1]:
                     break

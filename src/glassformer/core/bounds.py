@@ -6,8 +6,8 @@ from numbers import Integral, Real
 
 from glassformer.core.errors import GlassError
 
-TINY = 1e-30  # lower bound of a setting that must be above 0
-MAX_SIZE = 2**24  # of a model's tables and layers; larger only in a corrupted or hostile file
+TINY = 1e-30  # lower bound for settings that must be above 0
+MAX_SIZE = 2**24  # limit for tables and layers; only a corrupted or hostile file exceeds it
 
 # (min, max), both inclusive. If both are integers, the value must be an integer.
 BOUNDS: dict[str, tuple[float, float]] = {

@@ -55,11 +55,11 @@ def from_dict(kind: type[T], values: dict[str, Any], where: str = "") -> T:
     return kind(**{key: coerce(types[key], value, where + key) for key, value in values.items()})
 
 
-def override(config: T, *settings: str) -> T:
-    """A copy of a config with settings changed: `override(config, "model.dim=512", "steps=8")`.
+def override(config: T, *settings: str, where: str = "") -> T:
+    """Return a config with some settings changed: `override(config, "model.dim=512", "steps=8")`.
 
     Values are written as in TOML, except that strings need no quotes. The result is validated once,
-    after all settings are applied.
+    after all settings are applied. `where` is used as in `from_dict`.
     """
     values = to_dict(config)
     for setting in settings:
@@ -67,15 +67,15 @@ def override(config: T, *settings: str) -> T:
         if not equals:
             raise GlassError(f"expected name=value, got {setting!r}")
         *outer, last = path.strip().split(".")
-        kind, table, where = type(config), values, ""
+        kind, table, prefix = type(config), values, where
         for name in outer:
-            kind = field_types(kind, [name], where)[name]
+            kind = field_types(kind, [name], prefix)[name]
             if not is_dataclass(kind):
-                raise GlassError(f"setting {where + name!r} is not a table of settings")
-            table, where = table.setdefault(name, {}), f"{where}{name}."
-        field_type = field_types(kind, [last], where)[last]
-        table[last] = coerce(field_type, _parse_value(field_type, text.strip()), where + last)
-    return from_dict(type(config), values)
+                raise GlassError(f"setting {prefix + name!r} is not a table of settings")
+            table, prefix = table.setdefault(name, {}), f"{prefix}{name}."
+        field_type = field_types(kind, [last], prefix)[last]
+        table[last] = coerce(field_type, _parse_value(field_type, text.strip()), prefix + last)
+    return from_dict(type(config), values, where)
 
 
 def _parse_value(kind: Any, text: str) -> Any:
@@ -120,18 +120,22 @@ def coerce(kind: Any, value: Any, where: str) -> Any:
 
 
 def field_types(kind: type, keys: Iterable[str], where: str = "") -> dict[str, Any]:
-    """The types of a config class's settings; a `GlassError` if a key is not one of them."""
+    """Return the type of each setting of a config class; raise a `GlassError` for unknown keys."""
     types = get_type_hints(kind)
     for key in keys:
         if key not in types:
-            raise GlassError(f"unknown setting {where + key!r}{did_you_mean(key, types)}")
+            raise GlassError(f"unknown setting {where + key!r}{did_you_mean(key, types, where)}")
     return types
 
 
-def did_you_mean(name: object, names: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the closest valid names, if any."""
+def did_you_mean(name: object, names: Iterable[str], where: str = "") -> str:
+    """The end of an error message about an unknown name: the closest valid names, if any.
+
+    `where` is prepended to each of them.
+    """
     names = list(names)
     suggestions = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     if (renamed := RENAMED.get(str(name))) in names:
         suggestions = [str(renamed)]
-    return f"; did you mean {' or '.join(map(repr, suggestions))}?" if suggestions else ""
+    full_names = " or ".join(repr(where + suggestion) for suggestion in suggestions)
+    return f"; did you mean {full_names}?" if suggestions else ""

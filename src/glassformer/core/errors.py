@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 
 class GlassError(ValueError):
-    """Invalid input: a file, a setting or a text. The message is one line for the user."""
+    """Invalid input, such as a file, a setting or a text. The user sees its one-line message."""
 
 
 def is_memory_error(error: BaseException) -> bool:
@@ -19,7 +19,7 @@ def catch_memory_errors() -> Iterator[None]:
     """Suppress out-of-memory errors.
 
     The caller checks after the block whether it produced a result, and retries there: inside an
-    `except` clause, the traceback would keep the tensors that did not fit alive.
+    `except` clause, the traceback would keep alive the tensors that did not fit.
     """
     try:
         yield

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-FONTS = (  # with Chinese characters; those that are installed are used
+FONTS = (  # fonts with Chinese characters; only the installed ones are used
     *("Noto Sans CJK SC", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei"),
     *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei"),
 )
@@ -52,8 +52,8 @@ def installed_fonts() -> tuple[list[str], set[int]]:
 def figure_class() -> Any:
     """A subclass of matplotlib's `Figure` that draws text literally.
 
-    A dollar sign starts no formula. In SVG, text stays text and the viewer needs the font; in other
-    formats, a character that no installed font covers is drawn as its code point: ⟨4e09⟩.
+    A dollar sign does not start a formula. In SVG, text stays text and the viewer needs the font;
+    in other formats, a character that no installed font covers is drawn as its code point: ⟨4e09⟩.
     """
     from io import BytesIO
 

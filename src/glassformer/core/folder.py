@@ -1,4 +1,4 @@
-"""Write folders atomically, verify them by checksum, and refuse paths that lead out of them."""
+"""Write folders atomically, verify them by checksum, and reject paths that lead out of them."""
 
 import contextlib
 import ctypes
@@ -64,7 +64,7 @@ def wrap_write_errors(path: Path) -> Iterator[None]:
 def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to fill, and move it to `path` once its files are synced to disk.
 
-    If the block fails, `path` is unchanged. Only a model folder is overwritten.
+    If the block fails, `path` is unchanged. Only model folders can be overwritten.
     """
     if path.exists():
         if not overwrite:
@@ -91,7 +91,7 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def swap_folders(new: Path, old: Path) -> None:
-    """Swap two folders atomically where the system can (Linux), otherwise by three renames."""
+    """Swap two folders: atomically if the system supports it (Linux), else by three renames."""
     at_fdcwd, rename_exchange = -100, 2
     rename = None
     if os.name == "posix":
@@ -120,8 +120,8 @@ def recover_folder(path: Path) -> None:
 def lock_folder(path: Path, message: str) -> Iterator[None]:
     """Hold an exclusive lock on a folder, or raise a `GlassError` with `message` if it is locked.
 
-    The lock is released when the process ends. On Windows, folders cannot be locked: there this
-    does nothing.
+    The lock is released when the process ends. On Windows, where folders cannot
+    be locked, this does nothing.
     """
     if fcntl is None:
         yield
@@ -162,7 +162,7 @@ def fsync_path(path: Path) -> None:
 
 
 def safe_join(folder: Path, name: str) -> Path:
-    """The path of an existing file in a folder; an error if the name or a link leads outside."""
+    """Return the path of an existing file in a folder; raise an error if it leads outside."""
     path = folder / name
     if not name.isprintable() or len(name) > 255:
         raise GlassError(f"{folder}: {name[:50]!r} is not a valid file name")
@@ -179,7 +179,7 @@ def safe_join(folder: Path, name: str) -> Path:
 
 
 def find_subfolder(folder: Path, name: str) -> Path | None:
-    """A folder's subfolder, or None if it does not exist; a link that leads outside is an error."""
+    """Return a subfolder, or None if it does not exist; raise an error if it leads outside."""
     path = folder / name
     if not path.is_dir():
         return None
@@ -213,7 +213,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_manifest(folder: Path) -> None:
-    """List every file of a folder with its size and SHA-256."""
+    """Write a manifest that lists every file in a folder with its size and SHA-256."""
     files = {
         file.name: {"bytes": file.stat().st_size, "sha256": hash_file(file)}
         for file in sorted(folder.iterdir())

@@ -13,7 +13,7 @@ language: ContextVar[str] = ContextVar("language", default="en")
 def tr(text: str, /, **values: object) -> str:
     """Translate a text into the current language and fill in `values` with `str.format`.
 
-    A text that is not in the catalog stays English.
+    A text that is not in the catalog stays in English.
     """
     text = load_catalog().get(text, text) if language.get() == "zh" else text
     return text.format(**values) if values else text
@@ -42,12 +42,12 @@ def escape_character(character: str) -> str:
 
 
 def localize(message: str) -> str:
-    """A finished message in the language of the context.
+    """Translate a complete message into the current language.
 
-    Errors, progress lines and help are written as f-strings. Here the catalog's template that the
-    message was made from is found again ("{0} does not exist" for "a.txt does not exist"), and its
-    translation is filled with the same values, which are localized in turn. A message without a
-    template stays as it is.
+    Errors, progress lines and help are written as f-strings. The message is matched with the
+    catalog's templates ("{0} does not exist" for "a.txt does not exist"), and the translation of
+    the template is filled with the same values, which are localized in turn. A message that
+    matches no template is returned unchanged.
     """
     if language.get() != "zh" or not message.strip():
         return message
@@ -62,11 +62,11 @@ def localize(message: str) -> str:
 @cache
 def compile_templates() -> list[tuple[re.Pattern[str], str]]:
     """The catalog's numbered templates as patterns, those with the most literal text first."""
-    found = []
+    templates = []
     for english, chinese in load_catalog().items():
         literals = re.split(r"\{\d+\}", english)
         if len(literals) > 1:
             pattern = re.compile("(.*?)".join(map(re.escape, literals)), re.DOTALL)
-            found.append((sum(map(len, literals)), pattern, chinese))
-    found.sort(key=lambda entry: -entry[0])
-    return [(pattern, chinese) for _, pattern, chinese in found]
+            templates.append((sum(map(len, literals)), pattern, chinese))
+    templates.sort(key=lambda entry: -entry[0])
+    return [(pattern, chinese) for _, pattern, chinese in templates]

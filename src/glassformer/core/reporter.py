@@ -14,7 +14,7 @@ class Reporter:
     """Writes progress to standard error.
 
     On a terminal the status line is overwritten in place; elsewhere it is written as a new line at
-    most once in `every` seconds. A closed or broken stream is not an error: output just stops.
+    most once every `every` seconds. A closed or broken stream is not an error: output just stops.
     """
 
     def __init__(self, every: float = 10.0) -> None:

@@ -1,4 +1,4 @@
-"""The interface for distributed training. Today there is one process, so every call is a no-op."""
+"""The interface for distributed training. With one process, as now, every call is a no-op."""
 
 from dataclasses import dataclass
 from typing import TypeVar

@@ -44,7 +44,7 @@ class Buckets:
         return len(self.cuts) + 1
 
     def at(self, step: int) -> NDArray[np.int64]:
-        """The indices of the examples of a step; steps count on across epochs."""
+        """The indices of the examples in a step; the step count continues across epochs."""
         return self._epoch(step // len(self))[step % len(self)]
 
     def _make_epoch(self, epoch: int) -> list[NDArray[np.int64]]:
@@ -78,7 +78,7 @@ def choose_examples(size: int, limit: int | None) -> NDArray[np.int64]:
 
 
 def split_batch(batch: dict[str, Tensor], count: int) -> list[dict[str, Tensor]]:
-    """Split a batch into `count` micro-batches, or into its rows if there are fewer."""
+    """Split a batch into `count` micro-batches, or into single rows if it has fewer rows."""
     rows = len(next(iter(batch.values())))
     parts = {name: value.tensor_split(min(count, rows)) for name, value in batch.items()}
     return [dict(zip(parts, part, strict=True)) for part in zip(*parts.values(), strict=True)]

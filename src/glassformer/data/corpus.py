@@ -25,7 +25,7 @@ from glassformer.text.subword import BERT_SPECIAL_TOKENS, SubwordTokenizer
 from glassformer.text.tokenizer import Tokenizer
 
 CHUNK_CHARACTERS = 1 << 16  # minimum size of a chunk of text, which is encoded at once
-MAX_TOKENIZER_CHARACTERS = 20_000_000  # that a tokenizer is trained on
+MAX_TOKENIZER_CHARACTERS = 20_000_000  # max text that a tokenizer is trained on
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 def read_texts(
     files: tuple[Path, ...], on_bad_row: BadRowPolicy, column: str | None = None
 ) -> Iterator[str]:
-    """Yield the text of files in chunks, of all files in folders, or of one column of tables."""
+    """Yield text in chunks: from files, from all files in folders, or from one column of tables."""
     for file in files:
         if file.is_dir():
             folder_files = tuple(sorted(p for p in file.rglob("*") if p.is_file()))
@@ -133,7 +133,7 @@ def train_tokenizer(
 def reuse_tokenizer(
     tokenizer: Tokenizer, sample: list[str], *, extend: bool, reporter: Reporter
 ) -> Tokenizer:
-    """The tokenizer of a trained model; with `extend`, with the new tokens of the sample added.
+    """Return a trained model's tokenizer; with `extend`, add the new tokens in the sample to it.
 
     Report the percentage of tokens in the sample that are still unknown.
     """
@@ -142,7 +142,7 @@ def reuse_tokenizer(
             raise GlassError(f"a {tokenizer.kind} tokenizer cannot be extended: omit --extend")
         old = tokenizer.vocab
         tokenizer = tokenizer.extend(sample)
-        reporter(f"{tokenizer.vocab - old:,} tokens were added to the tokenizer")
+        reporter(f"tokens added to the tokenizer: {tokenizer.vocab - old:,}")
     special_tokens = tokenizer.special_tokens
     unknown_ids = [special_tokens[t] for t in (UNKNOWN, "[UNK]") if t in special_tokens]
     ids = [i for text in sample[:1000] for i in tokenizer.encode(text[:10_000])]
@@ -158,20 +158,20 @@ def encode_corpus(
 ) -> dict[str, int]:
     """Write the ids of chunks of text to `train.ids` and `valid.ids` in the folder.
 
-    Each chunk comes as (part, text), where part is train or valid. Returns the number of bytes and
-    tokens of both parts, such as `train_bytes`.
+    Each chunk comes as (split, text), where split is train or valid. Returns the number of bytes
+    and tokens in both splits, such as `train_bytes`.
     """
-    parts = ("train", "valid")
-    writers = {part: StoreWriter(folder / f"{part}.ids", tokenizer.vocab) for part in parts}
-    counts = {f"{part}_{unit}": 0 for part in parts for unit in ("bytes", "tokens")}
+    splits = ("train", "valid")
+    writers = {split: StoreWriter(folder / f"{split}.ids", tokenizer.vocab) for split in splits}
+    counts = {f"{split}_{unit}": 0 for split in splits for unit in ("bytes", "tokens")}
     for batch in batched(chunks, 64):
-        for (part, text), ids in zip(
+        for (split, text), ids in zip(
             batch, encode_batch(tokenizer, [t for _, t in batch]), strict=True
         ):
             size = len(text.encode("utf-8", "replace"))
-            writers[part].add(ids)
-            counts[f"{part}_bytes"] += size
-            counts[f"{part}_tokens"] += len(ids)
+            writers[split].add(ids)
+            counts[f"{split}_bytes"] += size
+            counts[f"{split}_tokens"] += len(ids)
             bar.add(size)
     for writer in writers.values():
         writer.close()
@@ -179,7 +179,7 @@ def encode_corpus(
 
 
 def split_at_byte(chunks: Iterable[str], limit: int) -> Iterator[tuple[str, str]]:
-    """Yield (part, text): train up to `limit` bytes, valid after that. No character is split."""
+    """Yield (split, text): train up to `limit` bytes, then valid. No character is cut in two."""
     position = 0
     for chunk in chunks:
         raw = chunk.encode("utf-8", "replace")
@@ -187,9 +187,9 @@ def split_at_byte(chunks: Iterable[str], limit: int) -> Iterator[tuple[str, str]
         while cut < len(raw) and raw[cut] & 0xC0 == 0x80:  # inside a character
             cut += 1
         position += len(raw)
-        for part, content in (("train", raw[:cut]), ("valid", raw[cut:])):
+        for split, content in (("train", raw[:cut]), ("valid", raw[cut:])):
             if content:
-                yield part, content.decode()
+                yield split, content.decode()
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -199,7 +199,7 @@ def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def encode_batch(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
-    """Encode texts, on all cores if the tokenizer can."""
+    """Encode texts, in parallel if the tokenizer supports it."""
     if isinstance(tokenizer, SubwordTokenizer):
         return tokenizer.encode_batch(texts)
     return [tokenizer.encode(text) for text in texts]

@@ -9,9 +9,9 @@ class Example:
     texts: tuple[str, ...]
     part: str  # train or valid
     label: str | None = None
-    group: str | None = None  # examples of a group must be in the same part
+    group: str | None = None  # examples in a group must be in the same split
 
     @property
     def key(self) -> str:
-        """Decides the part; an equal key in both parts is a data leak."""
+        """Determines the split; a key that occurs in both splits is a data leak."""
         return "\0".join(self.texts) if self.group is None else self.group

@@ -42,7 +42,7 @@ class Row:
 class BadRowPolicy:
     """Handles rows that cannot be used: raises an error, or logs and counts them.
 
-    Without `log`, a call raises a `GlassError` that names the row's location and the reason. With
+    Without `log`, a call raises a `GlassError` with the row's location and the reason. With
     `log`, it appends the row to that JSONL file, and the caller skips the row.
     """
 
@@ -76,14 +76,13 @@ def file_type(path: Path) -> str:
 def open_bytes(path: Path) -> BinaryIO:
     """Open a file, decompressing .gz and .xz.
 
-    Pipes and devices are refused because data is read more than once.
+    Pipes and devices are rejected because data is read more than once.
     """
     if not path.exists():
         raise GlassError(f"{path} does not exist")
     if not path.is_file():
         raise GlassError(
-            f"{path} is a folder, a pipe or a device, which cannot be read more than once: save "
-            "it as a file first"
+            f"{path} is not a regular file; data is read more than once, so save it to a file first"
         )
     if path.suffix == ".gz":
         return gzip.open(path, "rb")  # type: ignore[return-value]
@@ -119,9 +118,8 @@ def copy_pipe(path: Path, out: BinaryIO) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with open(handle, "rb", buffering=0) as pipe:  # noqa: PTH123
         deadline = time.monotonic() + PIPE_TIMEOUT
-        while not (
-            block := pipe.read(1 << 16)
-        ):  # None: a writer is connected, but sent nothing yet
+        # None means that a writer is connected but has not sent anything yet
+        while not (block := pipe.read(1 << 16)):
             if block is not None and time.monotonic() > deadline:
                 raise GlassError(
                     f"{path} is a pipe, and no data arrived within {PIPE_TIMEOUT:g} seconds"
@@ -141,7 +139,7 @@ def guess_extension(file: Path) -> str:
 
 
 def read_lines(path: Path, on_bad_row: BadRowPolicy) -> Iterator[tuple[str, str]]:
-    """Yield the location and text of each line, with a final newline if the file has one.
+    """Yield the location and text of each line, including its newline, if any.
 
     Lines end with \\n or \\r\\n, or with \\r if the file has no \\n near its start.
     """
@@ -203,7 +201,7 @@ def read_delimited(path: Path, on_bad_row: BadRowPolicy, separator: str) -> Iter
             numbers = [str(i + 1) for i in range(len(cells))]
             header = [c.strip() or i for c, i in zip(cells, numbers, strict=True)]
             header = header if has_header else numbers
-            refuse_duplicate_columns(path, header)
+            check_duplicate_columns(path, header)
             if has_header:
                 continue
         if len(cells) != len(header):
@@ -212,7 +210,7 @@ def read_delimited(path: Path, on_bad_row: BadRowPolicy, separator: str) -> Iter
             yield Row(location, dict(zip(header, cells, strict=True)))
 
 
-def refuse_duplicate_columns(path: Path, header: list[str]) -> None:
+def check_duplicate_columns(path: Path, header: list[str]) -> None:
     for name in header:
         if header.count(name) > 1:
             raise GlassError(f"{path}: two columns are named {name!r}; rename one of them")
@@ -223,8 +221,8 @@ def read_cells(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield the location and cells of each row; empty lines are skipped.
 
-    A stray quotation mark, which is never closed or closed only in a later row, makes only its own
-    line a bad row.
+    If a quotation mark is never closed, or is closed only in a later row, only the line that
+    contains it is treated as bad.
     """
     lines = read_lines(path, on_bad_row)
     pending = deque[tuple[str, str]]()  # lines that were read ahead but belong to later rows
@@ -241,7 +239,7 @@ def read_cells(
             cells, unused = parse_quoted(first, next_line, separator, known)
             pending.extendleft(reversed(unused))
         if cells is None:
-            on_bad_row(location, "a quotation mark is opened here but not properly closed", text)
+            on_bad_row(location, "a quoted cell starts here but is not closed properly", text)
         elif cells:
             known = known or [set() for _ in cells]
             for values, cell in zip(known, cells, strict=False):
@@ -276,7 +274,7 @@ def parse_quoted(
     texts = [text for _, text in lines]
     if cells is not None and not swallows_rows(texts, separator, cells, known):
         return cells, []
-    # Without strict rules, quotation marks inside a text are part of it.
+    # Parse the first line again, leniently: a quotation mark inside a cell is then literal text.
     first_cells = next(csv.reader([first[1]], delimiter=separator), [])
     is_row = not known or len(first_cells) == len(known)
     return first_cells if is_row else None, lines[1:]
@@ -287,9 +285,9 @@ def swallows_rows(
 ) -> bool:
     """Whether a row of several lines is really a stray quotation mark followed by other rows.
 
-    This is assumed if it has another number of columns than the rows before it; or if each of its
-    lines would be a row by itself, and in some column all these rows have values that also occur in
-    other rows.
+    This is assumed if it has a different number of columns from the rows before it; or if each of
+    its lines would be a row by itself, and in some column all these rows have values that also
+    occur in other rows.
     """
     columns = len(known)
     if len(lines) == 1 or not columns:

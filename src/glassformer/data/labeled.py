@@ -53,7 +53,7 @@ def read_folder_rows(folder: Path, on_bad_row: BadRowPolicy) -> Iterator[Row]:
 
 
 def guess_columns(first: list[Row], text: tuple[str, ...], label: str | None) -> Columns:
-    """The columns of the text and the label: those given, or guessed by name or by content.
+    """Return the text and label columns: those passed in, or guessed by name or content.
 
     `first` are the first rows of the data.
     """
@@ -110,13 +110,13 @@ def read_aligned_lines(
 
 
 def check_labels(counts: Counter[str]) -> list[str]:
-    """The labels, sorted; an error if there are fewer than 2 or more than 1000."""
+    """Return the sorted labels; raise an error if there are fewer than 2 or more than 1000."""
     if len(counts) < 2:
         only = next(iter(counts), None)
         raise GlassError(f"every text has the label {only!r}: at least two labels are needed")
     if len(counts) > 1000:
         raise GlassError(
-            f"{len(counts):,} different labels; at most 1,000 are allowed: "
-            "is the right column the label?"
+            f"there are {len(counts):,} different labels, but at most 1,000 are allowed: "
+            "choose the label column with --label"
         )
     return sorted(counts)

@@ -16,7 +16,7 @@ class DataOptions:
 
     text: tuple[str, ...] = ()  # columns
     label: str | None = None  # a column
-    group: str | None = None  # a column; rows with equal values are in the same part of the split
+    group: str | None = None  # a column; rows with equal values are in the same split
     separator: str | None = None
     tokenizer: str | None = None  # a name in TOKENIZERS
     vocab: int | None = None
@@ -38,16 +38,16 @@ class DataRequest(DataOptions):
     seed: int = 0
     on_bad_row: BadRowPolicy = field(default_factory=BadRowPolicy)
     model: str | None = None  # the architecture to train
-    base_tokenizer: Tokenizer | None = None  # of the trained model to fine-tune or evaluate
+    base_tokenizer: Tokenizer | None = None  # tokenizer of the trained model, if any
     extend: bool = False  # whether to add new tokens to base_tokenizer
-    labels: tuple[str, ...] = ()  # of the trained model to evaluate
+    labels: tuple[str, ...] = ()  # labels of the trained model to evaluate
 
     def split_files(self) -> tuple[tuple[tuple[Path, ...], str | None], ...]:
-        """Files and their part, train or valid; None if `assign_part` splits their examples."""
+        """Files and their split, train or valid; None if `assign_part` splits their examples."""
         if self.valid:
             return (self.files, "train"), (self.valid, "valid")
         return ((self.files, None),)
 
     def assign_part(self, key: str) -> str:
-        """The part, train or valid, of all examples with this key."""
+        """The split, train or valid, of all examples with this key."""
         return "valid" if is_held_out(key, self.seed, self.valid_fraction) else "train"

@@ -28,7 +28,7 @@ def python_documentation() -> Iterator[str]:
 
 
 def code_passages(each: int = 300, seed: int = 0) -> Iterator[tuple[str, str, str]]:
-    """Yield a few lines of Python code, their package and their file; `each` per package."""
+    """Yield `each` short passages of Python code per package, with their package and file."""
     rng = random.Random(seed)
     for package in PACKAGES:
         spec = find_spec(package)

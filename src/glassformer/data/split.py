@@ -1,4 +1,4 @@
-"""Split data into training and validation parts by hash, so that equal texts stay together."""
+"""Split data into training and validation data by hash; equal texts are in the same split."""
 
 import hashlib
 from array import array
@@ -18,13 +18,13 @@ def is_held_out(key: str, seed: int, fraction: float = 0.1) -> bool:
 
 
 class LeakCounter:
-    """Counts texts that are in both parts: a data leak, which makes metrics optimistic."""
+    """Counts texts that are in both splits: a data leak, which makes metrics optimistic."""
 
     def __init__(self) -> None:
         self.hashes = {"train": array("Q"), "valid": array("Q")}
 
-    def add(self, part: str, text: str) -> None:
-        self.hashes[part].append(hash_text(text))
+    def add(self, split: str, text: str) -> None:
+        self.hashes[split].append(hash_text(text))
 
     def count(self) -> int:
         """The number of validation texts that are also training texts."""

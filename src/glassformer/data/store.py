@@ -19,8 +19,8 @@ def read_array(path: Path, *, ndim: int = 1) -> NDArray[Any]:
         values: NDArray[Any] = np.load(path, allow_pickle=False)
     if values.ndim != ndim or values.dtype.kind not in "iu":
         raise GlassError(
-            f"{path} is corrupted: expected {ndim} dimensions of integers, "
-            f"got {values.ndim} of {values.dtype}"
+            f"{path} is corrupted: expected an integer array with ndim={ndim}, "
+            f"got {values.dtype} with ndim={values.ndim}"
         )
     return values
 
@@ -51,7 +51,7 @@ class Store:
         return np.memmap(self.path, dtype=self.dtype, mode="r") if self.size else empty
 
     def read(self, start: int, stop: int) -> NDArray[np.int64]:
-        """A copy of the ids from `start` to `stop`; unlike `flat`, it maps no pages."""
+        """A copy of the ids from `start` to `stop`, read without memory mapping."""
         offset = int(start) * self.dtype.itemsize
         ids = np.fromfile(self.path, self.dtype, int(stop - start), offset=offset)
         return ids.astype(np.int64)

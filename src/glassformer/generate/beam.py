@@ -28,12 +28,12 @@ def beam_search(
     Args:
         ids: the first tokens of each hypothesis, b t; the result does not include them.
         limits: the max number of new tokens for each sequence.
-        first: further arguments of the first pass, such as a source.
+        first: further arguments for the first pass, such as a source.
 
-    The score is the log-probability / ((5 + length) / 6) ** length_penalty: with 0 the most likely
-    hypothesis wins, with more a longer one may. A sequence is done when `beam_size` hypotheses
-    have ended; at its limit, its unfinished beams fill up the rest. The result of a sequence
-    therefore does not depend on the others in the batch.
+    The score is the log-probability / ((5 + length) / 6) ** length_penalty: with a
+    penalty of 0 the most likely hypothesis wins, with a higher one a longer hypothesis may win. A
+    sequence is done when `beam_size` hypotheses have ended; at its limit, its best unfinished beams
+    are added. The result for a sequence therefore does not depend on the others in the batch.
 
     Two steps of a beam of 2, with total log-probabilities; . is eos:
 

@@ -26,10 +26,10 @@ def generate_tokens(
 
     Args:
         ids: the prompts, b t; `keep`, b t, is false at their padding, which is on the left.
-        first: further arguments of the first pass, such as a source.
+        first: further arguments for the first pass, such as a source.
 
-    When the context is full, generation continues from the second half of it, which is read again
-    with a new cache.
+    When the context is full, generation continues from its second half, which is processed
+    again with a new cache.
     """
     sampling = sampling or Sampling()
     generator = None if seed is None else torch.Generator(ids.device).manual_seed(int(seed))

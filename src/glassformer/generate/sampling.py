@@ -16,18 +16,18 @@ from glassformer.core.errors import GlassError
 class Sampling:
     """How to choose the next token; top_k, top_p and min_p exclude unlikely tokens."""
 
-    temperature: float = 0.8  # 0: always the most likely token
-    top_k: int = 0  # only the k most likely tokens; 0: all
+    temperature: float = 0.8  # 0 means always the most likely token
+    top_k: int = 0  # only the k most likely tokens; 0 means no limit
     top_p: float = 1.0  # only the most likely tokens that together reach this probability
     min_p: float = 0.0  # only tokens with at least this fraction of the highest probability
-    repetition_penalty: float = 1.0  # above 1: tokens that occurred already become less likely
+    repetition_penalty: float = 1.0  # above 1, tokens that occurred already become less likely
 
     def __post_init__(self) -> None:
         check_bounds(vars(self))
 
 
 GREEDY = Sampling(temperature=0.0)
-MIN_TEMPERATURE = 1e-6  # a lower one counts as 0: logits divided by it would overflow
+MIN_TEMPERATURE = 1e-6  # lower ones count as 0, because logits divided by it would overflow
 
 
 def sample_token(

@@ -9,7 +9,7 @@ class IncrementalDecoder:
     """Decodes token by token; an incomplete UTF-8 character waits for its remaining bytes.
 
     Only recent tokens are decoded. The first `n_decoded` of them have been returned already; they
-    are there because some tokenizers decode a token differently after another one.
+    are kept because some tokenizers decode a token differently after another one.
     """
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
@@ -53,5 +53,5 @@ def decode_stream(
 
 
 def overlap(text: str, word: str) -> int:
-    """The length of the longest end of a text that is a proper prefix of a word."""
+    """The length of the longest suffix of a text that is a proper prefix of a word."""
     return next((n for n in range(len(word) - 1, 0, -1) if text.endswith(word[:n])), 0)

@@ -1,4 +1,4 @@
-"""Laws of networks that decode with a cache.
+"""Laws for networks that decode with a cache.
 
 Shapes: b batch, t tokens.
 """
@@ -49,7 +49,7 @@ def check_cached_steps_equal_one_pass_with_padding_on_the_left(subject: Subject)
 @law(Trait.CACHED)
 @torch.no_grad()
 def check_cache_stores_padding(subject: Subject) -> None:
-    """`keep` is passed with the prompt only, and not again with the tokens after it."""
+    """`keep` needs to be passed only with the prompt, not with the tokens after it."""
     ids, prefix, cache = subject.ids(), subject.prefix, read_prompt(subject)
     expected = subject(ids, keep=subject.keep("left"))[:, prefix:]
     actual = subject(ids[:, prefix:], cache=cache)
@@ -59,7 +59,7 @@ def check_cache_stores_padding(subject: Subject) -> None:
 @law(Trait.CACHED)
 @torch.no_grad()
 def check_cache_selects_rows(subject: Subject) -> None:
-    """After selecting rows of a cache, decoding continues as if the batch had been these rows."""
+    """After selecting rows of a cache, decoding continues as if the batch had consisted of them."""
     ids, prefix, cache = subject.ids(), subject.prefix, read_prompt(subject)
     rows = torch.tensor([2, 0, 0, 1], device=ids.device)
     expected = subject(ids, keep=subject.keep("left"))[rows, prefix:]
@@ -75,9 +75,9 @@ def has_several_layers(network: Network) -> bool:
 @law(Trait.CACHED, without=Trait.FITTED, when=has_several_layers)
 @torch.no_grad()
 def check_failed_pass_leaves_cache_unchanged(subject: Subject) -> None:
-    """After a pass that raised an error, decoding continues as if it had not been started.
+    """After a pass that raised an error, decoding continues as if that pass had not been started.
 
-    The error is raised after the first layer: a pass that every layer has read counts as done.
+    The error is raised after the first layer, since a pass counts once every layer has run.
     """
     ids, prefix, cache = subject.ids(), subject.prefix, read_prompt(subject)
 

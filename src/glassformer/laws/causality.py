@@ -1,4 +1,4 @@
-"""Laws of networks that predict from left to right."""
+"""Laws for networks that predict from left to right."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from glassformer.trace import Trace
 @law(Trait.CAUSAL)
 @torch.no_grad()
 def check_future_is_hidden(subject: Subject) -> None:
-    """Changing later tokens changes no earlier output, bit for bit, but changes their own."""
+    """Changing later tokens changes their own outputs, but no bit of any earlier output."""
     ids, prefix = subject.ids(), subject.prefix
     changed_ids = ids.clone()
     changed_ids[:, prefix:] = subject.other_ids(ids[:, prefix:])
@@ -38,7 +38,7 @@ def check_gradients_respect_the_mask(subject: Subject) -> None:
 
         with Trace(subject.network, *patterns, edit={subject.network.embeddings[0]: as_leaf}):
             torch.autograd.backward(subject(subject.ids())[:, :prefix].sum())
-        gradient = leaves[-1].grad  # at the target tokens: a Seq2Seq embeds the source first
+        gradient = leaves[-1].grad  # for the target tokens: a Seq2Seq embeds the source first
         assert gradient is not None
         later, earlier = gradient[:, prefix:], gradient[:, :prefix]
         require_equal(later, torch.zeros_like(later), f"at later tokens, {kernel} kernel")

@@ -1,4 +1,4 @@
-"""Laws of how a network runs: in batches, copied, in half precision, compiled, on meta."""
+"""Laws about how a network runs: in batches, copied, in half precision, compiled, on meta."""
 
 import torch
 

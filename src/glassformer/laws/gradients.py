@@ -1,4 +1,4 @@
-"""Laws of networks that are trained with gradients."""
+"""Laws for networks that are trained with gradients."""
 
 import torch
 import torch.nn.functional as F

@@ -55,6 +55,6 @@ class Law:
 def law(
     *needs: Trait, without: Trait | None = None, when: Callable[[Network], bool] | None = None
 ) -> Callable[[Callable[[Subject], None]], Law]:
-    """Make a law from a function, for networks with all traits in `needs` and not `without`."""
+    """Make a law from a function, for networks with all traits in `needs` but not `without`."""
     excluded = frozenset() if without is None else frozenset({without})
     return lambda check: Law(check, frozenset(needs), excluded, when)

@@ -1,4 +1,4 @@
-"""Laws of networks in which only the position embedding encodes the order of tokens."""
+"""Laws for networks in which only the position embedding encodes the order of tokens."""
 
 import torch
 
@@ -21,7 +21,7 @@ def without_positions(network: Network) -> Trace:
 def check_permuted_input_gives_permuted_output(subject: Subject) -> None:
     """The order matters; without positions, a permuted input gives the same outputs, permuted.
 
-    If the output is computed from the first token, that token stays the first.
+    If the output is computed from the first token, that token stays first.
     """
     ids = subject.ids()
     order = torch.randperm(subject.length, generator=subject.generator(3)).to(ids.device)

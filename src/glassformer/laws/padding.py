@@ -1,4 +1,4 @@
-"""Laws of networks that take a padding mask."""
+"""Laws for networks that take a padding mask."""
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ def check_padding_changes_nothing(subject: Subject) -> None:
 @law(Trait.PADDED)
 @torch.no_grad()
 def check_padding_ids_do_not_matter(subject: Subject) -> None:
-    """Other ids at padding change nothing, bit for bit."""
+    """Changing the ids at padding changes nothing, bit for bit."""
     ids = subject.ids()
     for side in SIDES:
         keep = subject.keep(side)

@@ -28,7 +28,7 @@ class Subject:
 
     network: Network
     name: str = ""  # for messages; by default the name of its class
-    max_length: int = 12  # tokens of a sequence, unless the context is shorter
+    max_length: int = 12  # tokens in a sequence, unless the context is shorter
     tolerance: float = TOLERANCE  # for values computed in two ways
     seed: int = 0
 
@@ -39,7 +39,7 @@ class Subject:
             )
 
     def __call__(self, ids: Tensor, **more: Any) -> Tensor:
-        """The output of the network for these ids, in a Seq2Seq with the source of each row."""
+        """The output of the network for these ids (and the source of each row, for a Seq2Seq)."""
         output: Tensor = self.network(**self.inputs(ids, **more))
         return output
 

@@ -1,4 +1,4 @@
-"""Laws of traces: a traced network computes the same values, with other kernels."""
+"""Laws for traces: a traced network computes the same values, but with different kernels."""
 
 import torch
 

@@ -96,7 +96,7 @@ class Body(nn.Module):
 
 
 class BertNetwork(Network):
-    """A network with a `Body`, which has its embeddings and blocks."""
+    """A network with a `Body`, which holds its embeddings and blocks."""
 
     traits = TRAITS
     embeddings = ("body.token", "body.position", "body.segment")
@@ -134,7 +134,7 @@ class Bert(BertNetwork):
     def forward(
         self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
     ) -> Tensor:
-        """Logits of the token at each position: b t -> b t v."""
+        """Token logits at each position: b t -> b t v."""
         logits: Tensor = self.masked(self.body(ids, segments, keep), self.body.token.weight)
         return logits
 

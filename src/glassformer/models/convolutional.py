@@ -1,4 +1,4 @@
-"""A convolutional language model: each layer sees twice as far back (seeds 001, 003).
+"""A convolutional language model: each layer sees twice as far back.
 
 Shapes: b batch, t tokens, d features, v vocabulary.
 """

@@ -1,4 +1,4 @@
-"""A convolutional classifier with symmetric windows that widen by layer (seeds 001, 003).
+"""A convolutional classifier with symmetric windows that widen with each layer.
 
 Shapes: b batch, t tokens, d features, c classes.
 """

@@ -66,8 +66,8 @@ class GPT2(Network):
         )
         self.norm = norm(c.dim)
         init.normal(self)
-        # smaller for layers that add to the residual stream, so that its variance does not grow
-        # with the depth
+        # smaller weights for layers that add to the residual stream, so that its variance does not
+        # grow with the depth
         for name, weight in self.named_parameters():
             if name.endswith(("attention.out.weight", "feedforward.down.weight")):
                 nn.init.normal_(weight, std=0.02 * (2 * c.depth) ** -0.5)

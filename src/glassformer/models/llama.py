@@ -1,4 +1,4 @@
-"""Llama: RMS norm, rotary positions, gated feed-forward, grouped keys (Touvron et al., 2023).
+"""Llama (Touvron et al., 2023): RMS norm, rotary positions, gated feed-forward, grouped queries.
 
 Shapes: b batch, t tokens, d features, v vocabulary.
 """
@@ -31,7 +31,7 @@ class Config(ModelConfig):
     dim: int = 512
     depth: int = 8
     heads: int = 8
-    kv_heads: int | None = None  # each serves heads / kv_heads queries; by default heads
+    kv_heads: int | None = None  # each serves heads / kv_heads query heads; by default heads
     head_dim: int | None = None  # features of a head; by default dim / heads
     hidden: int = 1376  # features inside feed-forward
     activation: Literal["silu", "gelu", "gelu_tanh", "relu"] = "silu"

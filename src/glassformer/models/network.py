@@ -28,11 +28,11 @@ class Trait(StrEnum):
 
     PADDED = "padded"  # padding on either side does not change the output
     CAUSAL = "causal"  # the output does not depend on later tokens
-    ATTENTION = "attention"  # every layer attends
+    ATTENTION = "attention"  # every layer has attention
     POSITIONLESS = "positionless"  # without its position embedding, the order does not matter
     FIRST_TOKEN = "first_token"  # the output is computed from the first token
-    SEGMENTED = "segmented"  # takes segment ids, which tell apart the texts of a pair
-    COMPILED = "compiled"  # torch.compile makes one graph of it
+    SEGMENTED = "segmented"  # takes segment ids, which distinguish the texts of a pair
+    COMPILED = "compiled"  # torch.compile compiles it to one graph
 
 
 @runtime_checkable
@@ -44,7 +44,7 @@ class CausalLM(Protocol):
 
 @runtime_checkable
 class MaskedLM(Protocol):
-    """Logits of the token at each position: b t -> b t v."""
+    """Token logits at each position: b t -> b t v."""
 
     def __call__(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor: ...
 
@@ -141,7 +141,7 @@ class ModelConfig:
 class Network(nn.Module):
     """The base class of all models in the registry: a module with a config and traits.
 
-    Where a setting changes the traits, the instance has its own.
+    If a setting changes the traits, the instance overrides them.
     """
 
     Config: Any
@@ -171,7 +171,7 @@ class Network(nn.Module):
 
     @property
     def vocab(self) -> int:
-        """The size of the vocabulary: all ids are less than it."""
+        """The size of the vocabulary; every id is smaller."""
         size: int = self.config.vocab
         return size
 

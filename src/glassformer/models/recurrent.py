@@ -1,4 +1,4 @@
-"""A recurrent language model (seeds 001, 003).
+"""A recurrent language model.
 
 Shapes: b batch, t tokens, d features, v vocabulary.
 """

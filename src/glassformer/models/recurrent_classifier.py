@@ -1,4 +1,4 @@
-"""A bidirectional recurrent classifier (seeds 001, 003).
+"""A bidirectional recurrent classifier.
 
 Shapes: b batch, t tokens, d features, c classes.
 """

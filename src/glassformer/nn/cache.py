@@ -1,4 +1,5 @@
-"""Caches of what layers have computed for earlier tokens, so that each new token is one step.
+"""Per-layer caches of keys, values and recurrent states, so that each new token needs only one
+incremental step.
 
 Shapes: b batch, t new tokens, s all tokens so far, d features, h heads, e features of a head.
 """
@@ -10,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MIN_CAPACITY = 64  # tokens that a new buffer has room for
+MIN_CAPACITY = 64  # min size of a buffer, in tokens
 
 
 class LayerCache:
     """One layer's keys and values so far, in buffers that grow up to `capacity` tokens.
 
-    A cache without a capacity is for a source, which one pass reads in full: it is complete then.
+    With `capacity=None` the cache holds the keys and values of cross-attention: the whole source
+    is encoded in one pass, after which the cache is complete.
     """
 
     def __init__(self, capacity: int | None) -> None:
@@ -27,9 +29,11 @@ class LayerCache:
         """Append k and v, b h t e, and return all keys and values so far, b h s e."""
         end = self.length + k.shape[2]
         if self.length and len(k) != len(self.keys):
-            raise ValueError(f"the cache holds {len(self.keys)} sequences, got {len(k)}")
+            raise ValueError(f"the cache has batch size {len(self.keys)}, got {len(k)}")
         if self.capacity is not None and end > self.capacity:
-            raise ValueError(f"the cache has room for {self.capacity} tokens, got {end}")
+            raise ValueError(
+                f"the cache is full: its capacity is {self.capacity} tokens, got {end}"
+            )
         self.keys = self.grow(self.keys, k, end)
         self.values = self.grow(self.values, v, end)
         self.keys[:, :, self.length : end] = k
@@ -68,7 +72,7 @@ class RecurrentState:
 
     def __init__(self, capacity: int | None) -> None:
         self.capacity, self.length = capacity, 0
-        self.states: dict[int, Any] = {}  # by the number of tokens read
+        self.states: dict[int, Any] = {}  # keyed by the number of tokens read
 
     @property
     def state(self) -> Any:
@@ -82,7 +86,9 @@ class RecurrentState:
         """Store the state after `new_tokens` more tokens."""
         end = self.length + new_tokens
         if self.capacity is not None and end > self.capacity:
-            raise ValueError(f"the cache has room for {self.capacity} tokens, got {end}")
+            raise ValueError(
+                f"the cache is full: its capacity is {self.capacity} tokens, got {end}"
+            )
         self.states = {self.length: self.state, end: state}
         self.length = end
 
@@ -110,17 +116,20 @@ class Cache:
     ) -> None:
         self.layers = [layer_type(capacity) for _ in range(depth)]
         self.source = source  # keys and values for cross-attention, complete after the first pass
-        self.keep: Tensor | None = None  # b s, false at padding; None while there was no padding
+        self.keep: Tensor | None = None  # b s; None as long as there has been no padding
 
     @property
     def length(self) -> int:
-        """The number of tokens that every layer has read."""
+        """The number of tokens that all layers have read."""
         return int(min(layer_cache.length for layer_cache in self.layers))
 
     def start_pass(
         self, keep: Tensor | None, batch: int, new_tokens: int
     ) -> tuple[int, Tensor | None]:
-        """Prepare for new tokens. Returns the number of earlier tokens, and `keep` of all, b s.
+        """Prepare for new tokens.
+
+        Returns: the number of earlier tokens, and the padding mask of all tokens so far, b s, or
+        None as long as there has been no padding.
 
         Without `keep`, b t, all new tokens are real. Two prompts, the second padded on the left,
         and then one new token for each:
@@ -129,7 +138,7 @@ class Cache:
             start_pass(None, 2, 1)                    ->  3, [[1, 1, 1, 1], [0, 0, 1, 1]]
 
         If a pass fails, some layers have read its tokens and others have not. The next call
-        returns them all to the length that they have in common, 3 if the second pass failed.
+        resets all layers to the length that they have in common: 3 if the second pass failed.
         """
         past = self.length
         for layer_cache in self.layers:

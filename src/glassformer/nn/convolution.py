@@ -11,13 +11,13 @@ from glassformer.nn.dropout import Dropout
 from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.norms import LayerNorm
 
-DILATION_CYCLE = 10  # layers after which dilations start at 1 again
+DILATION_CYCLE = 10  # layers after which the dilation restarts at 1
 
 
 def convolutions(
     dim: int, depth: int, kernel_size: int, *, causal: bool, dropout: float
 ) -> nn.ModuleList:
-    """Layers that double the dilation of the one before: 1, 2, 4, ..., 512, 1, ..."""
+    """Layers, each with twice the dilation of the one before: 1, 2, 4, ..., 512, 1, ..."""
     dilations = (2 ** (i % DILATION_CYCLE) for i in range(depth))
     return nn.ModuleList(
         Convolution(dim, kernel_size, dilation, causal=causal, dropout=dropout)
@@ -28,7 +28,7 @@ def convolutions(
 class Convolution(nn.Module):
     """One gated layer: each token sees `kernel_size` tokens, `dilation` positions apart.
 
-    These are the token itself and tokens before it (causal), or equally many on either side.
+    They are the token itself and earlier tokens (causal), or the same number on either side.
     Positions outside the sequence and padding count as zeros.
     """
 

@@ -1,7 +1,7 @@
-"""N-gram counts: which tokens followed a context, how often, and the probabilities from that.
+"""N-gram counts: which tokens followed a context, how often, and the resulting probabilities.
 
 Shapes: b batch, t tokens, n contexts (or n-grams), v vocabulary. A context is passed as columns:
-one tensor of n ids for each of its positions, with -1 where a context is shorter.
+one tensor of n ids for each of its positions, with -1 where a context has fewer ids.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ class CountModule(nn.Module):
 
 
 def check_tables(is_valid: bool, problem: str) -> None:
-    """Raise an error for loaded tables that `fit` cannot have made."""
+    """Raise an error for loaded tables that `fit` could not have produced."""
     if not is_valid:
         raise GlassError(f"the count tables are corrupted: {problem}")
 
@@ -57,7 +57,7 @@ def is_increasing(keys: Tensor) -> bool:
 
 
 class NGramIndex(CountModule):
-    """Numbers the n-grams of each length up to `max_length`: an n-gram -> its index.
+    """Assigns an index to every n-gram of each length up to `max_length`.
 
     `keys` holds one sorted table per length. The key of an n-gram is
 
@@ -80,7 +80,7 @@ class NGramIndex(CountModule):
 
     @torch.no_grad()
     def fit(self, columns: Sequence[Tensor], min_count: int = 1) -> Iterator[Tensor]:
-        """Index all n-grams that occur at least `min_count` times; yields the same as `find`."""
+        """Index all n-grams that occur at least `min_count` times; yield what `find` yields."""
         index = torch.zeros_like(columns[0])
         for i, column in enumerate(columns):
             is_known = (index >= 0) & (column >= 0)
@@ -176,7 +176,9 @@ class NGramCounts(CountModule):
     def order_taps(self) -> dict[str, Tap]:
         """The taps of `probs`, for the module that calls it."""
         first = Tap("n v", tr("(count + distinct / vocab) / (total + distinct)"))
-        other = Tap("n v", tr("(count + distinct × prob with one token less) / (total + distinct)"))
+        other = Tap(
+            "n v", tr("(count + distinct × prob with one fewer token) / (total + distinct)")
+        )
         return {f"order{n}": other if n else first for n in range(self.order + 1)}
 
     def target_probs(self, columns: Sequence[Tensor], targets: Tensor) -> Tensor:
@@ -192,7 +194,7 @@ class NGramCounts(CountModule):
         return prob
 
     def fractions(self, columns: Sequence[Tensor]) -> Tensor:
-        """count / total of every token after each full context, n v: unsmoothed, 0 if unseen."""
+        """count / total for every token after each full context, n v: unsmoothed, 0 if unseen."""
         *_, (_, start, end) = self.find(columns)
         row, token, count = self.list_followers(self.order, start, end - start)
         fractions = torch.zeros(len(start), self.vocab, device=start.device)

@@ -31,7 +31,7 @@ DISPLAY_NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU_tanh", "silu
 def activation_name(activation: Activation) -> str:
     """The display name of an activation.
 
-    It is looked up by the function's outputs: a deep copy of a partial is not equal to it.
+    Activations are compared by their outputs, because a deep copy of a partial is not equal to it.
     """
     x = torch.linspace(-2, 2, 9)
     names = (name for name, other in ACTIVATIONS.items() if torch.equal(other(x), activation(x)))

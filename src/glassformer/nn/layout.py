@@ -56,9 +56,9 @@ class SequenceLayout:
         return cls(new_tokens, past + new_tokens, keep=keep, device=ids.device)
 
     def positions(self, count: int | None = None) -> Tensor:
-        """The positions of the last `count` tokens, by default the queries, without padding.
+        """The positions of the last `count` tokens, by default of the queries.
 
-        The shape is t, or b t if there is padding: then each sequence counts its real tokens.
+        The shape is t, or b t if there is padding, which is not counted.
         """
         start = self.keys - (self.queries if count is None else count)
         if self.keep is None:
@@ -66,20 +66,21 @@ class SequenceLayout:
         return (self.keep.cumsum(dim=1) - 1).clamp(min=0)[:, start:]
 
     def is_unmasked(self, mask: Mask) -> bool:
-        """Whether every query may see every key, as one new token does with a causal mask."""
+        """Whether every query may see every key, as a single new token may with a causal mask."""
         return self.keep is None and (mask == full or (mask == causal and self.queries == 1))
 
     def mask_matrix(self, mask: Mask) -> Tensor:
         """Which keys each query may see: t s, or b 1 t s if there is padding.
 
-        The rule of a mask sees positions that count from the first real token, so that padding on
-        the left does not change the mask. With one padding token before the tokens A, B and C:
+        A mask's rule gets positions counted from the first real token, so that padding on the left
+        does not change the mask. With one padding token before the tokens A, B and C:
 
             token      _  A  B  C
             position  -1  0  1  2
 
         the rule "same chunk of two positions" gives [0, 1, 1, 0] for A and B, and [0, 0, 0, 1]
-        for C. By the index in the row it would pair A with the padding, and B with C.
+        for C. Applied to indexes into the padded row, it would pair A with the padding, and B
+        with C.
         """
         return self.compute_once(mask, lambda: self._make_matrix(mask))
 

@@ -11,7 +11,7 @@ SCALE = 2.0  # factor on the low-rank product (alpha / rank in the paper)
 
 
 class LoRA(nn.Module):
-    """A linear layer W x plus SCALE * up (down x). `up` starts at zero, so nothing changes yet."""
+    """A linear layer W x plus SCALE * up (down x). `up` starts at zero: no change at first."""
 
     def __init__(self, linear: nn.Linear, rank: int) -> None:
         super().__init__()

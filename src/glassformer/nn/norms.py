@@ -1,4 +1,4 @@
-"""Norms over the features of each token: step by step if a trace watches, else with a kernel.
+"""Norms over the features of each token: step by step if traced, else with torch's kernel.
 
 Shapes: b batch, t tokens, d features.
 """

@@ -16,18 +16,18 @@ from glassformer.nn.layout import SequenceLayout
 
 
 class Learned(nn.Embedding):
-    """A learned vector for each position, to add to the embedding: b t d, or t d if no padding."""
+    """A learned vector per position, to add to the embedding: b t d, or t d without padding."""
 
     def forward(self, layout: SequenceLayout) -> Tensor:  # type: ignore[override]
         positions = layout.positions()
         if layout.keys > self.num_embeddings and int(positions.max()) >= self.num_embeddings:
-            problem = f"{int(positions.max()) + 1} tokens do not fit into a context of"
+            problem = f"{int(positions.max()) + 1} tokens do not fit in a context of"
             raise GlassError(f"{problem} {self.num_embeddings}: shorten the text")
         return super().forward(positions)
 
 
 class Sinusoidal(nn.Module):
-    """The sinusoids of Vaswani et al., to add to the embedding: b t d, or t d if no padding."""
+    """The sinusoids of Vaswani et al., to add to the embedding: b t d, or t d without padding."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Position(nn.Module):
         return None
 
     def formula(self, product: str) -> str:
-        """The formula of the scores, given that of the product of queries and keys."""
+        """The formula for the scores, given the formula for the product of queries and keys."""
         return product
 
 
@@ -142,11 +142,11 @@ class Alibi(Position):
         return -slope * distance.abs()
 
     def formula(self, product: str) -> str:
-        return tr("{product} + bias by distance", product=product)
+        return tr("{product} + distance bias", product=product)
 
 
 class Relative(Position):
-    """Transformer-XL's relative positions: learned scores for the distance of query and key."""
+    """Transformer-XL's relative positions: learned scores for the distance from query to key."""
 
     def __init__(self, heads: int, head_dim: int) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class Relative(Position):
         return scores.gather(-1, column.expand(*q.shape[:2], t, s))
 
     def formula(self, product: str) -> str:
-        return tr("{product} + bias by distance", product=product)
+        return tr("{product} + distance bias", product=product)
 
 
 def distances(layout: SequenceLayout, device: torch.device) -> Tensor:

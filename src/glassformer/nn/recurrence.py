@@ -25,10 +25,10 @@ class Recurrence(nn.Module):
     def forward(
         self, x: Tensor, layout: SequenceLayout, state: RecurrentState | None = None
     ) -> Tensor:
-        """The outputs for x, starting from `state`, which is advanced: b t d -> b t d."""
+        """The outputs for x, starting from `state`, which is updated: b t d -> b t d."""
         before = state.state if state else None
         if before is not None and (batch := state_tensors(before)[0].shape[1]) != len(x):
-            raise ValueError(f"the cache holds {batch} sequences, got {len(x)}")
+            raise ValueError(f"the cache has batch size {batch}, got {len(x)}")
         keep = None if layout.keep is None else layout.keep[:, -layout.queries :]
         if keep is None and not self.reverse:
             y, after = self.cell(x, before)

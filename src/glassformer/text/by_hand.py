@@ -12,7 +12,7 @@ from itertools import pairwise
 Word = tuple[str, ...]
 Pair = tuple[str, str]
 
-# --- merges, for both -----------------------------------------------------------------------------
+# --- merges, for BPE and WordPiece ----------------------------------------------------------------
 
 
 def train_merges(
@@ -22,13 +22,13 @@ def train_merges(
     min_count: int,
     join: Callable[[str, str], str],
 ) -> tuple[dict[str, int], list[Pair]]:
-    """Repeatedly merge the most frequent pair of neighbors, until there are `size` tokens.
+    """Repeatedly merge the most frequent pair of neighboring symbols until there are `size` tokens.
 
     Args:
         words: the count of each word, split into symbols.
         letters: the initial tokens, in the order of their ids.
         min_count: stop when the most frequent pair is rarer than this.
-        join: makes the new token from the two that merge.
+        join: makes the new token from the two merged ones.
 
     Returns: the id of each token, and the merges in order.
     """
@@ -80,7 +80,7 @@ def character_class(character: str) -> str:
 
 
 def gpt2_words(text: str) -> Iterator[str]:
-    """Split a text into runs of letters, numbers or other characters, each with a leading space."""
+    """Split a text into runs of letters, numbers or other characters, with any leading space."""
     classes, start = "".join(map(character_class, text)), 0
     while start < len(text):
         match = CONTRACTION.match(text, start) or RUN.match(classes, start)
@@ -166,7 +166,7 @@ def train_wordpiece(
 
 
 def encode_wordpiece(text: str, ids: dict[str, int], *, lower: bool = True) -> list[int]:
-    """Split each word greedily into the longest pieces in `ids`; if that fails, it is [UNK]."""
+    """Split each word greedily into the longest pieces in `ids`; else it is [UNK]."""
     out: list[int] = []
     for word in bert_words(text, lower=lower):
         word_ids, start = [], 0

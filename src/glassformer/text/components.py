@@ -35,7 +35,7 @@ SEQUENCE_KEYS = {  # the key under which a Sequence lists its components
     "post_processor": "processors",
     "decoder": "decoders",
 }
-REGEXES = frozenset(  # of GPT-2, Llama 3 and Qwen 2, and runs of spaces
+REGEXES = frozenset(  # those of GPT-2, Llama 3 and Qwen 2, and one for runs of spaces
     [
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
@@ -110,7 +110,7 @@ def max_growth(component: dict[str, Any]) -> float:
 
 
 def is_linear(regex: str) -> bool:
-    """Whether a regular expression certainly never backtracks on any text.
+    """Whether a regular expression provably never backtracks.
 
     True only for alternatives without groups in which nothing follows an unbounded repetition.
     """

@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from glassformer.text.tokenizer import REPLACEMENT, clean
 
 UNKNOWN = "<unk>"
-CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # written without spaces: each one is a word
+CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # written without spaces: each character is a word
 WORD = re.compile(rf"[{CJK}]|[^\W{CJK}]+(?:'[^\W{CJK}]+)*|[^\w\s]")
 
 
@@ -48,7 +48,7 @@ class ListTokenizer:
     ) -> Self:
         """List the tokens that occur at least `min_count` times, most frequent first.
 
-        With `vocab`, list only the most frequent ones, for `vocab` tokens including special tokens.
+        With `vocab`, stop when there are `vocab` tokens, including special tokens.
         """
         counts = Counter(token for text in texts for token in cls.split(text))
         by_count = sorted(counts, key=lambda token: (-counts[token], token))
@@ -57,7 +57,7 @@ class ListTokenizer:
         return cls(tokens, special_tokens)
 
     def extend(self, texts: Iterable[str]) -> Self:
-        """A tokenizer with the new tokens of the texts appended, most frequent first."""
+        """A tokenizer that also has the new tokens in the texts, appended most frequent first."""
         counts = Counter(token for text in texts for token in self.split(text))
         new = sorted(counts.keys() - self._ids.keys(), key=lambda token: (-counts[token], token))
         return type(self)([*self._ids, *new], list(self.special_tokens))

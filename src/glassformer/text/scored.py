@@ -27,7 +27,7 @@ class ScoredTokenizer:
         self.pieces, self.scores, self.vocab = list(pieces), list(scores), len(pieces)
         self.special_tokens, self.prefix = {"<unk>": 0, "<s>": 1, "</s>": 2}, [1]
         self._byte_ids: dict[int, int] = {}
-        self._ids: dict[bytes, int] = {}  # of text pieces, without special tokens and bytes
+        self._ids: dict[bytes, int] = {}  # text pieces only: no special tokens or bytes
         for i, piece in enumerate(self.pieces[3:], start=3):
             if match := BYTE.fullmatch(piece):
                 self._byte_ids[int(match[1], 16)] = i
@@ -40,9 +40,8 @@ class ScoredTokenizer:
         initial = [i for character in (" " + text if text else "") for i in self._spell(character)]
         after = [*range(1, len(initial)), -1]  # linked list: indices of the neighbors
         before = [-1, *range(len(initial) - 1)]
-        ids: list[int | None] = list(
-            initial
-        )  # None where a piece was merged into its left neighbor
+        # None where a piece was merged into its left neighbor
+        ids: list[int | None] = list(initial)
         heap: list[tuple[float, int, int, int, int]] = []
 
         def push(left: int, right: int) -> None:

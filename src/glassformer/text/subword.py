@@ -62,7 +62,7 @@ class SubwordTokenizer:
     def encode(self, text: str) -> list[int]:
         try:
             ids: list[int] = self.engine.encode(clean(text), add_special_tokens=False).ids
-        except Exception as error:  # the library raises it for text that it has no token for
+        except Exception as error:  # raised by the library for text without a token
             raise GlassError(f"the tokenizer cannot encode {text[:40]!r}: {error}") from None
         return ids
 
@@ -110,7 +110,7 @@ class BPE(SubwordTokenizer):
         min_count: int = 2,
         special_tokens: Sequence[str] = ("<|endoftext|>",),
     ) -> Self:
-        """Merge neighbors that occur at least `min_count` times, until there are `vocab` tokens.
+        """Merge pairs that occur at least `min_count` times until there are `vocab` tokens.
 
         Special tokens get the last ids, as in GPT-2.
         """
@@ -129,7 +129,7 @@ class BPE(SubwordTokenizer):
         """Load GPT-2's files `vocab.json` (or encoder.json) and `merges.txt` (or vocab.bpe)."""
         ids = read_json(vocabulary)
         if not isinstance(ids, dict):
-            raise GlassError(f"{vocabulary} is not a JSON object of tokens and ids")
+            raise GlassError(f"{vocabulary} is not a JSON object that maps tokens to ids")
         try:
             for token, id in ids.items():
                 check_token(token, id)
@@ -222,7 +222,8 @@ class WordPiece(SubwordTokenizer):
 def add_special_tokens(engine: Engine, special_tokens: Sequence[str]) -> Engine:
     """Add special tokens to an engine.
 
-    No text may be encoded as a special token, so one that is a single word is refused.
+    No text may be encoded as a special token, so a special token that is an ordinary word is
+    rejected.
     """
     for token in special_tokens:
         normal = engine.normalizer.normalize_str(token) if engine.normalizer else token
@@ -240,7 +241,7 @@ def split_long_words(text: str) -> str:
 
 
 def count_words(engine: Engine, texts: Iterable[str]) -> Counter[str]:
-    """Count words, as the engine normalizes and splits text."""
+    """Count the words into which the engine splits the normalized texts."""
     counts: Counter[str] = Counter()
     for text in texts:
         normal = engine.normalizer.normalize_str(split_long_words(text))
@@ -262,7 +263,7 @@ def choose_letters(counts: Counter[str], vocab: int) -> tuple[list[str], Counter
 
 
 def repeat_words(counts: Counter[str], max_words: int = 1000) -> Iterator[str]:
-    """Lines with each word as often as it was counted, and at most `max_words` words per line."""
+    """Yield lines that repeat each word as often as it was counted, `max_words` times at most."""
     for word, count in counts.items():
         for done in range(0, count, max_words):
             yield " ".join([word] * min(max_words, count - done))

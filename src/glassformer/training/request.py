@@ -58,7 +58,7 @@ class Request:
             kept = {n: v for n, v in recipe.train.items() if n not in BUDGETS}
             recipe = replace(recipe, train=kept)  # the budget of --set replaces all others
         training, reading = sort_options(spec, recipe, options, from_scratch=from_scratch)
-        training = override(training, *train_settings)
+        training = override(training, *train_settings, where="train.")
         check_batch_unit(spec, training)
         find_optimizer(training.optimizer)  # refuses a wrong name before any data is read
         training = replace(training, device=find_device(training.device))

@@ -333,4 +333,5 @@ def make_config(
         raise GlassError(f"unknown model {architecture!r}{hint}")
     kind = registry.MODELS[architecture].Config
     defaults = {k: v for k, v in spec.model_settings.items() if k in kind.__dataclass_fields__}
-    return override(from_dict(kind, {**defaults, **table}, "model."), *settings)
+    config = from_dict(kind, {**defaults, **table}, "model.")
+    return override(config, *settings, where="model.")
