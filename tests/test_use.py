@@ -141,7 +141,7 @@ def test_stream_yields_only_complete_characters(home):
     assert [chunk for chunk in chunks if chunk] == ["é", "你", "😀", "!"]
 
 
-def test_unknown_options_and_unsupported_tasks_are_refused(home):
+def test_unknown_options_and_unsupported_tasks_are_rejected(home):
     model = load(home / "generate")
     with pytest.raises(
         GlassError, match="unknown setting 'temprature'; did you mean 'temperature'"
@@ -453,7 +453,7 @@ def test_a_recipe_sets_the_task_and_its_settings(home, tmp_path):
     for recipe_text, message in (
         ('task = "fly"', "unknown task 'fly'"),
         ('task = "generate"\n[data]\nfoo = 1', "no setting 'data.foo'"),
-        ('task = "generate"\n[modle]\ndim = 1', "entry 'modle' in a recipe; did you mean 'model'"),
+        ('task = "generate"\n[modle]\ndim = 1', "recipe entry 'modle'; did you mean 'model'"),
         ("steps = ", "is not TOML"),
     ):
         recipe.write_text(recipe_text)
@@ -535,7 +535,7 @@ def test_a_bert_without_a_masked_lm_head_does_not_fill_masks(tmp_path, name):
         (lambda m: m["translate"].translate("one " * 5000), "at most 256 tokens, and .* 5,001"),
     ],
 )
-def test_options_out_of_range_are_refused(home, call, message):
+def test_options_out_of_range_are_rejected(home, call, message):
     models = {name: load(home / name) for name in ("generate", "translate", "fill-mask")}
     with pytest.raises(GlassError, match=message):
         call(models)

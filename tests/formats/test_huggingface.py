@@ -130,7 +130,7 @@ def test_llama_constants_and_tied_head_are_accepted(tmp_path):
         ({"n_layer": 5}, "lacks the tensors blocks"),
     ],
 )
-def test_setting_that_may_change_the_output_is_refused(gpt2, settings, message):
+def test_setting_that_may_change_the_output_is_rejected(gpt2, settings, message):
     update_config(gpt2, **settings)
     with pytest.raises(GlassError, match=message):
         load(gpt2)
@@ -153,7 +153,7 @@ def test_setting_that_may_change_the_output_is_refused(gpt2, settings, message):
          "type 'linear'"),
     ],
 )  # fmt: skip
-def test_unsupported_settings_of_bert_and_llama_are_refused(make, settings, message, tmp_path):
+def test_unsupported_settings_of_bert_and_llama_are_rejected(make, settings, message, tmp_path):
     make(0).save_pretrained(tmp_path)
     update_config(tmp_path, **settings)
     with pytest.raises(GlassError, match=message):
@@ -185,7 +185,7 @@ def test_unknown_and_missing_tensors_are_listed(gpt2):
         load(gpt2, ignore=["score.*", "*.adapter.*"])
 
 
-def test_tensors_with_invalid_shapes_are_refused(gpt2):
+def test_tensors_with_invalid_shapes_are_rejected(gpt2):
     state = read_tensors(gpt2)
     for wrong in (torch.ones(1), torch.tensor(1.0), torch.ones(2, 2, 2)):
         save_file({**state, "transformer.h.0.attn.c_attn.bias": wrong}, gpt2 / "model.safetensors")
@@ -201,7 +201,7 @@ def test_bert_without_learned_positions_cannot_be_exported(tmp_path):
         Model(Bert(small)).save(tmp_path / "x", format="huggingface")
 
 
-def test_pickled_weights_are_refused(gpt2):
+def test_pickled_weights_are_rejected(gpt2):
     (gpt2 / "model.safetensors").rename(gpt2 / "pytorch_model.bin")
     with pytest.raises(GlassError, match="pickle files, which can run code"):
         load(gpt2)
@@ -212,7 +212,7 @@ def test_half_precision_loads_as_float32(gpt2):
     assert {p.dtype for p in load(gpt2).network.parameters()} == {torch.float32}
 
 
-def test_corrupted_config_is_refused(gpt2):
+def test_corrupted_config_is_rejected(gpt2):
     for content in ("{", "[]", '"gpt2"', "[" * 100_000):
         (gpt2 / "config.json").write_text(content)
         with pytest.raises(GlassError, match=r"config.json"):

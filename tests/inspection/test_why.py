@@ -223,7 +223,7 @@ def test_each_kind_of_operation_is_explained():
     assert seen >= {"−", "×", "log", "a", "window", "+", "row", "", "sum"}
 
 
-def test_an_operation_without_an_explainer_is_named():
+def test_an_operation_without_an_explainer_is_reported_by_name():
     class Network(nn.Module):
         def forward(self, x):
             return x.cumsum(dim=1)
@@ -254,6 +254,6 @@ def test_padding_is_not_mistaken_for_an_input():
         ("blocks.0#3[0,0,0]", "is computed 1 times; there is no #3"),
     ],
 )
-def test_an_invalid_name_or_index_is_refused(name, message):
+def test_an_invalid_name_or_index_is_rejected(name, message):
     with pytest.raises(GlassError, match=message):
         record_pass(CASES["gpt2"]).at(name)

@@ -253,7 +253,7 @@ def test_patterns_and_next_tokens_are_those_of_the_model():
     assert [t for t, _ in top] == [TOKENIZER.token(i) for i in best.indices.tolist()]
 
 
-def test_an_unknown_block_or_head_or_text_is_refused():
+def test_an_unknown_block_or_head_or_text_is_rejected():
     network = CASES["gpt2"].network
     for options, message in (
         ({"layer": 7}, "there is no block 7; the last is 1"),

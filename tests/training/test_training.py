@@ -294,7 +294,7 @@ def test_the_learning_rate_rises_and_falls(schedule):
         ({"label_smoothing": 2.0}, "label_smoothing must be at least 0.0 and at most 1.0"),
     ],
 )
-def test_invalid_settings_are_named(settings, message):
+def test_errors_name_invalid_settings(settings, message):
     with pytest.raises(GlassError, match=message):
         TrainingSettings(**settings)
 
@@ -663,7 +663,7 @@ def test_bad_rows_are_skipped_counted_and_logged(tmp_path):
     assert any("2 bad rows were skipped" in line for line in reporter.lines)
 
 
-def test_requests_that_cannot_be_trained_are_refused(tmp_path):
+def test_requests_that_cannot_be_trained_are_rejected(tmp_path):
     file = tmp_path / "a.txt"
     for content, message in (("", "the files are empty"), ("short", "too few for a window")):
         file.write_text(content)
@@ -673,7 +673,7 @@ def test_requests_that_cannot_be_trained_are_refused(tmp_path):
         train("generat", run=tmp_path / "x")
     file.write_text("some text " * 500)
     assert not list(tmp_path.glob("run*"))  # a run that could not start leaves no folder
-    message = r"'bert' is a model for .*, not for generate; generate has the models gpt2, generator"
+    message = r"'bert' is a model for .*, not for generate; models for generate: gpt2, generator"
     with pytest.raises(GlassError, match=message):
         train("generate", file, run=tmp_path / "b", model="bert")
     with pytest.raises(GlassError, match="does not preserve spaces"):

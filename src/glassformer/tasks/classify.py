@@ -387,6 +387,6 @@ CLASSIFY = TaskSpec(
     objective=TextLabel,
     codec=ClassifyCodec,
     baseline_model="nb_svm",
-    baseline_name="NB-SVM (nb_svm)",
+    baseline_name="NB-SVM",
     plots={"confusion": plot_confusion},
 )

@@ -279,5 +279,5 @@ FILL_MASK = TaskSpec(
     codec=FillMaskCodec,
     task_variants={"bert_encoder": "bert"},
     baseline_model="neighbors",
-    baseline_name="neighbor counts (neighbors)",
+    baseline_name="neighbor counts",
 )

@@ -241,5 +241,5 @@ GENERATE = TaskSpec(
     objective=NextToken,
     codec=GenerateCodec,
     baseline_model="markov",
-    baseline_name="n-gram counts (markov)",
+    baseline_name="n-gram counts",
 )

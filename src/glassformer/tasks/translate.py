@@ -382,5 +382,5 @@ TRANSLATE = TaskSpec(
     objective=NextTargetToken,
     codec=TranslateCodec,
     baseline_model="phrase_table",
-    baseline_name="phrase table (phrase_table)",
+    baseline_name="phrase table",
 )
