@@ -223,15 +223,15 @@ def test_config_that_does_not_fit_the_weights_is_rejected(folder):
         (
             "depth = 2",
             "depth = 3",
-            r"lacks the tensors blocks.2.attention.key.weight, .* and \d+ more",
+            r"is missing the tensors blocks.2.attention.key.weight, .* and \d+ more",
         ),
         ("depth = 2", "depth = 1", "has unexpected tensors"),
         ("depth = 2", "depth = 2000000", "depth must be at least 1 and at most 1,000"),
         ("dim = 32", "dim = 'x'", "model.dim must be a whole number"),
         ("dim = 32", "dims = 32", "no setting 'model.dims'"),
         ('name = "generator"', 'name = "os.system"', "unknown model 'os.system'"),
-        ('name = "generator"', "", "does not name a model"),
-        ("[model]", "[other]", "does not name a model"),
+        ('name = "generator"', "", "has no model name"),
+        ("[model]", "[other]", "has no model name"),
         ("vocab = 50", "vocab = 9999999999999", "vocab must be at least 1"),
     ):
         config.write_text(original.replace(old, new))

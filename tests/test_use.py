@@ -403,16 +403,16 @@ def test_check_data_reports_what_training_would_read(home, tmp_path):
     assert report["first_bad"] == [f"{file}:64: expected 2 columns, got 1"]
     assert sum(report["split"].values()) == 62
     output = command("check-data", "classify", file, code=None)
-    assert "1 bad rows; --skip-bad skips them" in output
+    assert "1 bad row; to skip bad rows: --skip-bad" in output
     assert "66.1%" in output
     small = ("check-data", "generate", write(tmp_path, "a\nb\n\nb\nlast"), "--json")
     report = json.loads(command(*small, code=None))
     assert (report["examples"], report["bytes"], report["empty"]) == (5, 11, 1)
-    assert "too few for a window" in report["refused"]
+    assert "too few for a window" in report["error"]
     file.write_text("text,label\n" + "\n".join(f"text {i},same" for i in range(60)))
     output = command("check-data", "classify", file, code=None)
-    assert "would refuse this: every text has the label 'same'" in output
-    assert "read as: text 0  ->  same" in output
+    assert "would fail: every text has the label 'same'" in output
+    assert "example: text 0  ->  same" in output
     assert "text: text; label: label" in command("check-data", "classify", home / "reviews.csv")
     assert "6,000 examples" in command("check-data", "translate")
 
@@ -532,7 +532,7 @@ def test_a_bert_without_a_masked_lm_head_does_not_fill_masks(tmp_path, name):
         (lambda m: m["translate"].translate("a", beam=0), "beam must be at least 1"),
         (lambda m: m["translate"].translate("a", beam=10**7), "beam must be at least 1"),
         (lambda m: m["fill-mask"].fill_mask("[MASK]", top=-1), "top must be at least 1"),
-        (lambda m: m["translate"].translate("one " * 5000), "at most 256 tokens, and .* 5,001"),
+        (lambda m: m["translate"].translate("one " * 5000), "at most 256 tokens, but .* 5,001"),
     ],
 )
 def test_options_out_of_range_are_rejected(home, call, message):

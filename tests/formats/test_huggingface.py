@@ -1,4 +1,4 @@
-"""Hugging Face folders: shards, old names, refused settings, malicious files, tokenizers."""
+"""Hugging Face folders: shards, old names, rejected settings, malicious files, tokenizers."""
 
 import json
 
@@ -127,7 +127,7 @@ def test_llama_constants_and_tied_head_are_accepted(tmp_path):
         ({"n_embd": "wide"}, "model.dim must be a whole number, not 'wide'"),
         ({"n_layer": 10**9}, "depth must be at least 1 and at most 1,000"),
         ({"n_embd": 4096, "n_head": 4}, "expected shape .* from the config"),
-        ({"n_layer": 5}, "lacks the tensors blocks"),
+        ({"n_layer": 5}, "is missing the tensors blocks"),
     ],
 )
 def test_setting_that_may_change_the_output_is_rejected(gpt2, settings, message):
@@ -181,7 +181,7 @@ def test_unknown_and_missing_tensors_are_listed(gpt2):
     load(gpt2, ignore=["score.*", "*.adapter.*"])
     del state["transformer.h.0.ln_1.weight"]
     save_file(state, gpt2 / "model.safetensors")
-    with pytest.raises(GlassError, match=r"lacks the tensors blocks.0.attention_norm.weight"):
+    with pytest.raises(GlassError, match=r"is missing the tensors blocks.0.attention_norm.weight"):
         load(gpt2, ignore=["score.*", "*.adapter.*"])
 
 
@@ -189,7 +189,7 @@ def test_tensors_with_invalid_shapes_are_rejected(gpt2):
     state = read_tensors(gpt2)
     for wrong in (torch.ones(1), torch.tensor(1.0), torch.ones(2, 2, 2)):
         save_file({**state, "transformer.h.0.attn.c_attn.bias": wrong}, gpt2 / "model.safetensors")
-        with pytest.raises(GlassError, match=r"c_attn.bias has the invalid shape"):
+        with pytest.raises(GlassError, match=r"c_attn.bias has an invalid shape"):
             load(gpt2)
 
 
@@ -286,7 +286,7 @@ def test_exported_tokenizer_loads_in_transformers(tmp_path):
 
 def test_unsupported_tokenizers_models_and_formats_are_reported(gpt2, tmp_path):
     model = Model(load(gpt2).network, Characters.train(SAMPLE))
-    with pytest.warns(UserWarning, match="cannot export a tokenizer of kind 'characters'"):
+    with pytest.warns(UserWarning, match="cannot export kind 'characters'"):
         model.save(tmp_path / "out", format="huggingface")
     assert load(tmp_path / "out").tokenizer is None
     model = Model(Generator(Config(vocab=9, context=8, dim=8, depth=1, heads=1)))

@@ -153,7 +153,7 @@ def test_corrupted_llama2c_files_are_rejected(tmp_path):
         load(path)
     tokenizer = tmp_path / "tokenizer.bin"
     tokenizer.write_bytes(struct.pack("<ifi", 5, 0.0, 9) + b"abc")
-    with pytest.raises(GlassError, match="token 0 has the length 9"):
+    with pytest.raises(GlassError, match="token 0 has length 9"):
         load(write_llama2c_file(path), tokenizer=tokenizer)
     tokenizer.write_bytes(struct.pack("<ifi", 5, 0.0, 3) + b"abc")
     with pytest.raises(GlassError, match="ends after 1 of 11 tokens"):

@@ -158,10 +158,10 @@ def test_an_impossible_plot_is_rejected():
     for make, message in (
         (
             lambda: draw.attention(TRACED, 9),
-            "there is no attention layer 9; there are blocks.0.attention",
+            "there is no attention layer 9; available: blocks.0.attention",
         ),
         (lambda: draw.lines(TRACED, 0, 9), "there is no head 9"),
-        (lambda: draw.norm(TRACED, 5), "no norm in block 5; there are blocks.0, blocks.1"),
+        (lambda: draw.norm(TRACED, 5), "no norm in block 5; available: blocks.0, blocks.1"),
         (lambda: draw.heads(traced), "no attention layers"),
         (
             lambda: draw.lens(trace_text(CROSS, TOKENIZER, TEXT), CROSS, TOKENIZER),

@@ -32,7 +32,7 @@ def one_hot_pattern(*positions):
     [
         ((0, 0, 1, 2, 3, 4), {"previous": 1.0, "first": 0.2, "distance": 5 / 6}),
         ((0, 0, 0, 0, 0, 0), {"first": 1.0, "distance": 15 / 6}),
-        ((0, 1, 2, 3, 4, 5), {"same": 1.0, "previous": 0.0, "distance": 0.0}),
+        ((0, 1, 2, 3, 4, 5), {"self": 1.0, "previous": 0.0, "distance": 0.0}),
         ((0, 1, 2, 0, 1, 2), {"duplicate": 1.0, "induction": 0.0}),
         ((0, 1, 2, 1, 2, 3), {"induction": 1.0, "duplicate": 0.0}),
     ],

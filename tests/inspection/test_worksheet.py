@@ -187,7 +187,7 @@ def test_traced_values_can_be_used_in_computations():
     torch.testing.assert_close(again, seen["blocks.0.feedforward"])
     again.sum().backward()
     model.network.zero_grad()
-    with pytest.raises(GlassError, match=r"no value is named '\*\.patern'; did you mean"):
+    with pytest.raises(GlassError, match=r"no value matches '\*\.patern'; did you mean"):
         model.trace(TEXT, "*.patern")
 
 

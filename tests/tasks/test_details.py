@@ -725,7 +725,7 @@ def test_a_source_that_is_too_long_to_translate_is_rejected():
     words = Characters.train(["ab"], special_tokens=("<unk>", "<start>", "<end>"))
     codec = TranslateCodec(Artifacts(tokenizer=words))
     assert len(codec.encode_source("a" * 256)) == 256
-    with pytest.raises(GlassError, match=r"may have at most 256 tokens, and 'a+' \.\.\. has 257"):
+    with pytest.raises(GlassError, match=r"may have at most 256 tokens, but 'a+' \.\.\. has 257"):
         codec.encode_source("a" * 257)
     batch = codec.encode(["", "ab"])
     assert batch["source"].tolist() == [[2, 0], words.encode("ab")]
@@ -823,7 +823,7 @@ def test_check_counts_duplicates_conflicts_labels_and_leaks(tmp_path):
     assert found["bytes"] == sum(len(row) - 2 for row in rows)
     assert found["samples"][0] == {"text": "text number 0", "label": "x"}
     assert len(found["samples"]) == 2
-    assert (found["model"], found["refused"]) == ("classifier", None)
+    assert (found["model"], found["error"]) == ("classifier", None)
     both = check.check("classify", DataRequest(files=(file,), valid=(file,)))
     assert both["split"] == {"train": 43, "valid": 43}
     assert both["leaks"] == 43
@@ -844,16 +844,16 @@ def test_check_reports_why_training_would_fail(tmp_path):
     found = check.check(
         "classify", DataRequest(files=(write_table(tmp_path, rows),), label="label")
     )
-    assert found["refused"] == "every text has the label 'x': at least two labels are needed"
+    assert found["error"] == "every text has the label 'x': at least two labels are needed"
 
 
 def test_lengths_are_summarized_with_a_histogram():
     assert check.summarize_lengths([]) == {}
     found = check.summarize_lengths([1, 2, 3, 10], bins=5)
-    assert (found["least"], found["middle"], found["of 99 %"], found["most"]) == (1, 2.5, 10, 10)
-    assert found["spread"] == "█▄  ▄"  # 1, 2 in the first bin; 3 in the second; 10 in the last
+    assert (found["min"], found["median"], found["p99"], found["max"]) == (1, 2.5, 10, 10)
+    assert found["histogram"] == "█▄  ▄"  # 1, 2 in the first bin; 3 in the second; 10 in the last
     outlier = check.summarize_lengths([5] * 200 + [1000])
-    assert (outlier["of 99 %"], outlier["most"]) == (5, 1000)
+    assert (outlier["p99"], outlier["max"]) == (5, 1000)
 
 
 # --- rows of tables -------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def test_a_tenth_that_ended_before_a_stop_does_not_end_again(tmp_path):
 def test_a_budget_continues_from_a_state(tmp_path):
     run = Run.create(tmp_path / "run")
     network = CASES["gpt2"].network
-    state = State(step=0, evals=4, evaluated=2.0, setup=6.0, seconds=9.0)
+    state = State(step=0, evals=4, eval_seconds=2.0, setup=6.0, seconds=9.0)
     found = make_budget(network, TrainingSettings(minutes=2.0), run, state)
     assert found.seconds == 120
     assert found.spent == pytest.approx(15, abs=5)
@@ -368,7 +368,7 @@ def test_the_final_evaluation_uses_as_much_as_fits_but_no_less_than_earlier_ones
 
 def test_seconds_per_unit_count_only_the_data_that_exists():
     evaluator = Evaluator(FakeTask([], size=40), TrainingSettings())
-    assert evaluator.seconds_per_unit(State(evals=1, evaluated=2.0)) == pytest.approx(0.05)
+    assert evaluator.seconds_per_unit(State(evals=1, eval_seconds=2.0)) == pytest.approx(0.05)
     assert evaluator.seconds_per_unit(State()) == 0
     assert [evaluator.count_units(limit) for limit in (None, 7, 99)] == [40, 7, 40]
 
@@ -850,8 +850,17 @@ def test_the_last_checkpoint_is_described_for_error_messages(tmp_path, book):
     )
 
 
-@pytest.mark.parametrize("wrong", [{"step": -1}, {"seconds": math.inf}, {"lr_scale": 0.0},
-                                   {"lr_scale": 1.1}, {"evals": -1}, {"consecutive_skips": -2}])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"step": -1},
+        {"seconds": math.inf},
+        {"lr_scale": 0.0},
+        {"lr_scale": 1.1},
+        {"evals": -1},
+        {"consecutive_skips": -2},
+    ],
+)
 def test_an_impossible_state_is_rejected(wrong):
     with pytest.raises(GlassError, match=next(iter(wrong))):
         State(**wrong)

@@ -404,7 +404,7 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_run(tmp_path, book, e
 
 
 def test_the_best_weights_are_chosen_by_best_metric(tmp_path):
-    """By default the loss; a metric that the task lacks is refused before training."""
+    """By default the loss; a metric that the task lacks is rejected before training."""
     file, small = write_reviews(tmp_path), ["model.dim=16", "model.heads=1", "model.depth=1"]
     options = {"steps": 30, "evaluate_every": 3, "device": "cpu", "reporter": NullReporter()}
     for metric, sign in (("loss", -1), ("accuracy", 1)):
