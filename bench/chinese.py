@@ -54,7 +54,7 @@ def split(file: Path, folder: Path) -> None:
     for name in ("train", "valid", "test"):
         selected = [pair for pair in pairs if choose_split(groups[pair[0]]) == name]
         lines = ["chinese\tenglish", *("\t".join(pair) for pair in selected)]
-        (folder / f"{part}.tsv").write_text("\n".join(lines) + "\n")
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
         print(f"{folder / name}.tsv: {len(selected):,} pairs")
 
 

@@ -153,7 +153,8 @@ def measure_heads(
 ) -> list[tuple[str, int, float, float]]:
     """Return the layer, index, ablation cost and attention contrast of each head.
 
-    The contrast is the attention from “it” to the noun that is meant minus the attention to the other.
+    The contrast is the attention from “it” to the noun that is meant minus the
+    attention to the other noun.
     """
     heads = []
     with Trace(network, "*.pattern") as trace:

@@ -41,7 +41,7 @@ def write_large_text(path: Path, size: int) -> None:
 
 
 def soak_large_text(folder: Path, size: int = 10**9) -> None:
-    """Training on a large text, including tokenizer and encoding, takes less than 1 GB of memory."""
+    """Training on a large text, including the tokenizer, takes less than 1 GB of memory."""
     file = folder / "large.txt"
     write_large_text(file, size)
     start = time.monotonic()

@@ -148,7 +148,7 @@ def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> Non
     network, tokenizer, task = models[0]
     first = network.state_dict()
     if network.has(Trait.FITTED):
-        raise GlassError(f
+        raise GlassError(
             f"cannot average {paths[0]}: it is a count-based model, which has no trained weights"
         )
     for path, (other, other_tokenizer, other_task) in zip(paths, models, strict=True):
