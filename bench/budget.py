@@ -1,11 +1,11 @@
-"""How exactly `--minutes` is kept: the wall-clock time of commands compared with their budget.
+"""How well `--minutes` is kept: the wall-clock time of commands compared with their budgets.
 
     python bench/budget.py            # on an idle machine
     python bench/budget.py --busy     # with a busy process on each core
 
-Runs twelve commands on all tasks and several models, each in a process of its own. The time is
-that of the entire command: imports, loading, the baseline, choosing a precision, training, the
-final evaluation and the plots. Early stopping is off, because it may end a run sooner.
+Runs twelve commands on all tasks and several models, each in its own process. The time is
+for the entire command: imports, loading, the baseline, choosing a precision, training, the
+final evaluation and the plots. Early stopping is off, because it may end a run early.
 """
 
 import argparse
@@ -37,7 +37,7 @@ COMMANDS = [
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--busy", action="store_true", help="keep each core busy meanwhile")
+    parser.add_argument("--busy", action="store_true", help="keep each core busy during the runs")
     parser.add_argument("--out", type=Path, help="append a line of JSON for each command")
     args = parser.parse_args()
     count = (os.cpu_count() or 1) if args.busy else 0

@@ -1,10 +1,10 @@
-"""Split English-Chinese sentence pairs so that no sentence is in two parts.
+"""Split English-Chinese sentence pairs so that no sentence is in two splits.
 
     python bench/chinese.py cmn.txt[.gz] FOLDER
 
 Reads tab-separated lines of English, Chinese and attribution (ignored), the format of Tatoeba's
 sentence pairs; writes train.tsv, valid.tsv and test.tsv with Chinese and English. Sentences that
-are linked by translations, directly or through others, form a group and stay in one part: 1/28 of
+are linked by translations, directly or through others, form a group and stay in one split: 1/28 of
 the groups for validation and 1/28 for testing, chosen by a hash of the group.
 """
 
@@ -16,7 +16,7 @@ import random
 import sys
 from pathlib import Path
 
-BUCKETS = 28  # of groups: one for validation, one for testing
+BUCKETS = 28  # buckets of groups: one for validation, one for testing
 
 
 def read_pairs(file: Path) -> list[tuple[str, str]]:
@@ -42,7 +42,7 @@ def find_groups(pairs: list[tuple[str, str]]) -> dict[str, str]:
     return {chinese: find_root(f"z{chinese}") for chinese, _ in pairs}
 
 
-def choose_part(group: str) -> str:
+def choose_split(group: str) -> str:
     bucket = int.from_bytes(hashlib.sha256(group.encode()).digest()[:4], "big") % BUCKETS
     return {0: "test", 1: "valid"}.get(bucket, "train")
 
@@ -51,11 +51,11 @@ def split(file: Path, folder: Path) -> None:
     pairs = read_pairs(file)
     groups = find_groups(pairs)
     folder.mkdir(parents=True, exist_ok=True)
-    for part in ("train", "valid", "test"):
-        selected = [pair for pair in pairs if choose_part(groups[pair[0]]) == part]
+    for name in ("train", "valid", "test"):
+        selected = [pair for pair in pairs if choose_split(groups[pair[0]]) == name]
         lines = ["chinese\tenglish", *("\t".join(pair) for pair in selected)]
-        (folder / f"{part}.tsv").write_text("\n".join(lines) + "\n")
-        print(f"{folder / part}.tsv: {len(selected):,} pairs")
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+        print(f"{folder / name}.tsv: {len(selected):,} pairs")
 
 
 if __name__ == "__main__":

@@ -66,9 +66,9 @@ def measure_recall(network: nn.Module, *, short_first: bool) -> dict[int, float]
 
 
 def time_step(network: nn.Module, length: int, tokens: int = 4096) -> float:
-    """Return the seconds of a training step on `tokens` tokens in sequences of a length.
+    """Return the seconds for a training step on `tokens` tokens in sequences of this length.
 
-    The best of three.
+    This is the best of three.
     """
     ids = torch.randint(0, VOCAB, (tokens // length, length))
     times = []
@@ -108,7 +108,7 @@ def measure(plot: Path) -> dict[str, str]:
         time_axes.plot(lengths, [1000 * s for s in times], marker="o", label=name)
     recall_axes.axhline(1 / LETTERS, color="gray", linestyle="--", label="random guess")
     recall_axes.set(xlabel="tokens between the letter and the query", ylabel="accuracy")
-    time_axes.set(xlabel="sequence length (4,096 tokens in all)", ylabel="ms per training step")
+    time_axes.set(xlabel="sequence length (4,096 tokens in total)", ylabel="ms per training step")
     time_axes.set(xscale="log", yscale="log")
     recall_axes.set(xscale="log")
     for axes in (recall_axes, time_axes):

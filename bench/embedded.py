@@ -53,7 +53,7 @@ def measure_classification(folder: Path, minutes: float) -> None:
     for name, values in accuracies.items():
         each = ", ".join(f"{value:.3f}" for value in values)
         mean = statistics.mean(values)
-        print(f"{name:<16} accuracy {mean:.3f}  (by seed: {each}; {examples} texts in all)")
+        print(f"{name:<16} accuracy {mean:.3f}  (by seed: {each}; {examples} texts in total)")
 
 
 def measure_translation(folder: Path, minutes: float) -> None:

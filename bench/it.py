@@ -61,18 +61,18 @@ def make_sentence(first: str, second: str, reason: str) -> list[str]:
 
 def make_examples() -> dict[str, list[Example]]:
     """Return sentences with target 0 for the first noun and 1 for the second, split by pairs."""
-    parts: dict[str, list[Example]] = {"train": [], "held out": []}
+    splits: dict[str, list[Example]] = {"train": [], "held out": []}
     for being in BEINGS:
         for place in PLACES:
             digest = hashlib.sha256(f"{being} {place}".encode()).digest()
-            part = parts["held out" if digest[0] % 5 == 0 else "train"]
+            split = splits["held out" if digest[0] % 5 == 0 else "train"]
             for reason in (*FEELINGS, *PROPERTIES):
                 is_feeling = reason in FEELINGS
-                part.append((make_sentence(being, place, reason), 0 if is_feeling else 1))
-                part.append((make_sentence(place, being, reason), 1 if is_feeling else 0))
-    for part in parts.values():
-        random.Random(0).shuffle(part)
-    return parts
+                split.append((make_sentence(being, place, reason), 0 if is_feeling else 1))
+                split.append((make_sentence(place, being, reason), 1 if is_feeling else 0))
+    for split in splits.values():
+        random.Random(0).shuffle(split)
+    return splits
 
 
 WORDS = sorted({word for text, _ in make_examples()["train"] for word in text})
@@ -151,9 +151,10 @@ def accuracy(logits: Tensor, targets: Tensor) -> float:
 def measure_heads(
     network: Encoder, ids: Tensor, targets: Tensor
 ) -> list[tuple[str, int, float, float]]:
-    """Return layer, head, cost of its ablation and contrast of its attention, for each head.
+    """Return the layer, index, ablation cost and attention contrast of each head.
 
-    The contrast is the attention from “it” to the noun that is meant minus that to the other.
+    The contrast is the attention from “it” to the noun that is meant minus the
+    attention to the other noun.
     """
     heads = []
     with Trace(network, "*.pattern") as trace:
@@ -206,8 +207,8 @@ def plot_attention(network: Encoder, name: str, head: int, file: Path) -> None:
 
 
 def main(file: Path | None) -> None:
-    parts = make_examples()
-    training, held_out = encode(parts["train"]), encode(parts["held out"])
+    splits = make_examples()
+    training, held_out = encode(splits["train"]), encode(splits["held out"])
     print(f"{len(training[0]):,} training sentences, {len(held_out[0]):,} held out")
     print(f"bag of words: accuracy {bag_of_words_accuracy(training, held_out):.1%}")
     for seed in range(3):

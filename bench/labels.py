@@ -4,8 +4,8 @@
 
 A tenth of the shuffled reviews (columns text and label) is held out. A BERT is pretrained on the
 text of all others (recipes/masked.toml) and fine-tuned on the first LABELS (1,000) of them. It is
-compared with a BERT trained from scratch and with NB-SVM, with three SEEDS each. Runs that are in
-FOLDER already are not repeated.
+compared with a BERT trained from scratch and with NB-SVM, with three SEEDS each. Runs that are
+already in FOLDER are not repeated.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def split(file: Path, folder: Path, labels: int) -> tuple[Path, Path, Path]:
         rows = [json.loads(line) for line in lines]
     random.Random(0).shuffle(rows)
     cut = len(rows) * 9 // 10
-    parts = {"texts": rows[:cut], "labeled": rows[: min(labels, cut)], "held-out": rows[cut:]}
+    splits = {"texts": rows[:cut], "labeled": rows[: min(labels, cut)], "held-out": rows[cut:]}
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, part in parts.items():
+    for name, split_rows in splits.items():
         paths.append(folder / f"{name}-{labels}.jsonl")
-        paths[-1].write_text("".join(json.dumps(row) + "\n" for row in part))
+        paths[-1].write_text("".join(json.dumps(row) + "\n" for row in split_rows))
     return paths[0], paths[1], paths[2]
 
 
@@ -65,7 +65,7 @@ def measure(file: Path, folder: Path, labels: int = 1000, seeds: int = 3) -> dic
         "from scratch": scratch,
         "NB-SVM": {"model": "nb_svm"},
     }
-    if seeds > 1:  # checks that the learning rate is not the reason, where that is fast
+    if seeds > 1:  # rule out the learning rate as the reason, if it is fast
         methods["from scratch, 3x learning rate"] = {**scratch, "lr": 1.5e-3}
     accuracies = {}
     for name, options in methods.items():

@@ -5,7 +5,7 @@
 
 Compares a forward pass without tracing, with every pattern traced and with every value traced, and
 the same for TransformerLens (`run_with_cache`) if it is installed: seconds (best of several, taken
-in turn), megabytes of traced values, and the peak memory of a process of its own.
+in turn), megabytes of traced values, and the peak memory in a separate process.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def their_methods() -> dict[str, Callable[[], float]]:
 
 @torch.inference_mode()
 def measure_inactive_taps() -> float:
-    """Return the time of a GPT-2's taps without a trace, as a fraction of a 128-token pass."""
+    """Return the time that taps take without a trace, as a fraction of a 128-token GPT-2 pass."""
     kind = MODELS["gpt2"]
     network = kind(kind.Config(vocab=512, context=128, dim=384, depth=6, heads=6)).eval()
     ids, value = torch.randint(0, 512, (1, 128)), torch.ones(1)

@@ -1,4 +1,4 @@
-"""Soak tests, which take long.
+"""Soak tests, which take a long time.
 
 Training on 1 GB of text in less than 1 GB of memory; a hundred kills; a disk that is full at every
 write; 12,000 corrupted folders and files.
@@ -41,7 +41,7 @@ def write_large_text(path: Path, size: int) -> None:
 
 
 def soak_large_text(folder: Path, size: int = 10**9) -> None:
-    """Training on a large text, tokenizer and encoding included, takes less than 1 GB of memory."""
+    """Training on a large text, including the tokenizer, takes less than 1 GB of memory."""
     file = folder / "large.txt"
     write_large_text(file, size)
     start = time.monotonic()
@@ -60,7 +60,7 @@ def soak_large_text(folder: Path, size: int = 10**9) -> None:
 def soak_kills(folder: Path, kills: int = 100) -> None:
     """A run that is killed repeatedly ends with the weights of an uninterrupted run."""
     killed, is_same = kill_until_done(folder, kills=kills, seed=1)
-    print(f"{killed} kills at random moments: weights are {'the same' if is_same else 'DIFFERENT'}")
+    print(f"{killed} kills at random times: weights are {'the same' if is_same else 'DIFFERENT'}")
     assert is_same
 
 
@@ -87,7 +87,7 @@ def soak_full_disk(folder: Path) -> None:
 
 
 def soak_fuzz(folder: Path, cases: int = 12_000, seconds: float = 2.0) -> None:
-    """Corrupted folders and files are loaded or refused, quickly and in little memory."""
+    """Corrupted folders and files are loaded or rejected, quickly and in little memory."""
     fuzzer = Path(__file__).parents[1] / "tests" / "fuzz.py"
     command = [sys.executable, str(fuzzer), "--cases", str(cases), "--seconds", str(seconds)]
     done = subprocess.run(
@@ -98,7 +98,7 @@ def soak_fuzz(folder: Path, cases: int = 12_000, seconds: float = 2.0) -> None:
     failures, (slowest, case) = report["failures"], report["slowest"]
     print(
         f"{report['cases']:,} corrupted folders and files: {report['loaded']:,} loaded, "
-        f"{report['refused']:,} refused, {len(failures)} FAILED; mean "
+        f"{report['refused']:,} rejected, {len(failures)} FAILED; mean "
         f"{report['average'] * 1000:.0f} ms, slowest {slowest:.1f} s (case {case}), peak memory "
         f"grew by {report['peak_mb_growth']:.0f} MB"
     )

@@ -70,7 +70,7 @@ def run_backward(network: Any, forward: Callable[[], torch.Tensor], ids: torch.T
 
 
 def compare(theirs: Any) -> dict[str, list[float]]:
-    """Return the seconds of our model and theirs for each workload."""
+    """Return the times of our model and theirs for each workload, in seconds."""
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
         ours = load(folder).network

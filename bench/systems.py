@@ -2,7 +2,7 @@
 
     python bench/systems.py RUNS DATA
 
-RUNS is a folder for the runs; runs that are in it already are not repeated, so the script can be
+RUNS is a folder for the runs; runs that are already in it are not repeated, so the script can be
 stopped and started again. DATA holds tinyshakespeare/input.txt, cmn-eng/train.tsv.gz and
 imdb/train.jsonl.gz. Everything takes about two hours on two cores.
 """
@@ -148,7 +148,7 @@ def write_positions(runs: Path, data: Path) -> str:
 
 
 def bits_per_byte(run: Path, context: int) -> float | None:
-    """Return the bits per byte of a run's model with another context; None if it cannot."""
+    """Return a model's bits per byte with another context; None if it does not support it."""
     try:
         return evaluate(run, context=context)["bits_per_byte"]
     except GlassError:
@@ -260,7 +260,7 @@ SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {
         gradient over the distance: trained on short sequences first, it carries the letter
         through 1,024 tokens; trained on all lengths from the start (dotted), it learns nothing in
         as many steps. For a convolution, a training step on 4,096 tokens takes the same time
-        however they are split; the LSTM reads one token after the other, so long sequences are
+        however they are split; the LSTM reads one token after another, so long sequences are
         slow; the work of attention grows with the length of a sequence.""",
     ),
     "Labels: phrases, convolution, recurrence, attention": (
@@ -271,7 +271,7 @@ SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {
     "Translation: what attention was invented for": (
         write_translators,
         """Numbers and dates from Chinese to English, scored by exact match. Without attention the
-        source has to fit into the state of an LSTM; with it, dot-product or additive, each word
+        source has to fit in the state of an LSTM; with it, dot-product or additive, each word
         looks back at the source. The Transformer learns the task in a fraction of their time.
         The machine was busy with other work.""",
     ),
@@ -290,7 +290,7 @@ SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {
     "Chinese to English": (
         write_chinese,
         """`translator`, the Transformer of the paper, on everyday sentences from Tatoeba
-        (`recipes/chinese.toml`), split so that no sentence is in two parts. The plot shows the
+        (`recipes/chinese.toml`), split so that no sentence is in two splits. The plot shows the
         attention from each English token to the Chinese tokens.""",
     ),
     "BERT": (
@@ -302,7 +302,7 @@ SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {
     "GPT-2": (
         write_gpt2,
         """The sizes of the paper, as recipes; their parameters are counted without allocating
-        them. The curve is that of the default size on tiny Shakespeare.""",
+        them. The curve is for the default size on tiny Shakespeare.""",
     ),
 }
 
@@ -311,11 +311,11 @@ def main(runs: Path, data: Path) -> None:
     runs.mkdir(parents=True, exist_ok=True)
     PLOTS.mkdir(exist_ok=True)
     machine = f"{torch.get_num_threads()} cores of {processor()}, torch {torch.__version__}"
-    parts = [HEADER.format(machine=machine)]
+    sections = [HEADER.format(machine=machine)]
     for title, (write_section, text) in SECTIONS.items():
         paragraph = textwrap.fill(" ".join(text.split()), 120)
-        parts.append(f"## {title}\n\n{paragraph}\n\n{write_section(runs, data).strip()}\n\n")
-    (DOCS / "systems.md").write_text("".join(parts).rstrip() + "\n")
+        sections.append(f"## {title}\n\n{paragraph}\n\n{write_section(runs, data).strip()}\n\n")
+    (DOCS / "systems.md").write_text("".join(sections).rstrip() + "\n")
 
 
 def processor() -> str:

@@ -33,7 +33,7 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
-def assert_refused(path, match):
+def assert_rejected(path, match):
     """Check that loading fails with a one-line message."""
     with pytest.raises(GlassError, match=match) as error:
         load(path)
@@ -127,7 +127,7 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path):
     assert not (tmp_path / "m" / "half").exists()
 
 
-def test_concurrent_saves_to_one_folder_are_refused(tmp_path):
+def test_concurrent_saves_to_one_folder_are_rejected(tmp_path):
     model = Model(CASES["generator"].network)
 
     def save_late():
@@ -198,13 +198,13 @@ def test_any_flipped_bit_is_detected(folder):
 
 
 @pytest.mark.parametrize("name", sorted(FILES))
-def test_missing_empty_or_truncated_file_is_refused_by_name(folder, name):
+def test_error_names_a_missing_empty_or_truncated_file(folder, name):
     content = (folder / name).read_bytes()
     for truncated in (b"", content[:-2], content[: len(content) // 2]):
         (folder / name).write_bytes(truncated)
-        assert_refused(folder, name)
+        assert_rejected(folder, name)
     (folder / name).unlink()
-    assert_refused(folder, name)
+    assert_rejected(folder, name)
 
 
 def rewrite_manifest(folder):
@@ -215,7 +215,7 @@ def rewrite_manifest(folder):
     write_manifest(folder)
 
 
-def test_config_that_does_not_fit_the_weights_is_refused(folder):
+def test_config_that_does_not_fit_the_weights_is_rejected(folder):
     config = folder / "config.toml"
     original = config.read_text()
     for old, new, message in (
@@ -223,20 +223,20 @@ def test_config_that_does_not_fit_the_weights_is_refused(folder):
         (
             "depth = 2",
             "depth = 3",
-            r"lacks the tensors blocks.2.attention.key.weight, .* and \d+ more",
+            r"is missing the tensors blocks.2.attention.key.weight, .* and \d+ more",
         ),
         ("depth = 2", "depth = 1", "has unexpected tensors"),
         ("depth = 2", "depth = 2000000", "depth must be at least 1 and at most 1,000"),
         ("dim = 32", "dim = 'x'", "model.dim must be a whole number"),
         ("dim = 32", "dims = 32", "no setting 'model.dims'"),
         ('name = "generator"', 'name = "os.system"', "unknown model 'os.system'"),
-        ('name = "generator"', "", "does not name a model"),
-        ("[model]", "[other]", "does not name a model"),
+        ('name = "generator"', "", "has no model name"),
+        ("[model]", "[other]", "has no model name"),
         ("vocab = 50", "vocab = 9999999999999", "vocab must be at least 1"),
     ):
         config.write_text(original.replace(old, new))
         rewrite_manifest(folder)
-        assert_refused(folder, message)
+        assert_rejected(folder, message)
 
 
 def test_manifest_cannot_name_files_outside_the_folder(folder, tmp_path):
@@ -246,32 +246,32 @@ def test_manifest_cannot_name_files_outside_the_folder(folder, tmp_path):
     for name in ("a\0b", "x" * 5000, "\ud800"):
         changed = {"files": {name: {"bytes": 8, "sha256": ""}}}
         (folder / "manifest.json").write_text(json.dumps(changed))
-        assert_refused(folder, "is no name of a file|has no file")
+        assert_rejected(folder, "is no name of a file|has no file")
     for name in ("../secret.toml", str(outside), "..", "a/b"):
         changed = {"files": {**manifest["files"], name: {"bytes": 8, "sha256": ""}}}
         (folder / "manifest.json").write_text(json.dumps(changed))
-        assert_refused(folder, "leads out of the folder")
+        assert_rejected(folder, "leads out of the folder")
     for wrong in ({"files": {"config.toml": 3}}, {"files": 3}, [], {"files": {}}):
         (folder / "manifest.json").write_text(json.dumps(wrong))
-        assert_refused(folder, "damaged|corrupted")
+        assert_rejected(folder, "damaged|corrupted")
 
 
-def test_link_to_a_file_outside_the_folder_is_refused(folder, tmp_path):
+def test_link_to_a_file_outside_the_folder_is_rejected(folder, tmp_path):
     outside = tmp_path / "weights"
     (folder / "model.safetensors").rename(outside)
     (folder / "model.safetensors").symlink_to(outside)
-    assert_refused(folder, "leads out of the folder")
+    assert_rejected(folder, "leads out of the folder")
     with pytest.raises(GlassError, match="leads out"):
         safe_join(folder, "../weights")
 
 
-def test_path_that_is_not_a_model_is_refused(folder, tmp_path):
+def test_path_that_is_not_a_model_is_rejected(folder, tmp_path):
     (folder / "model.safetensors").write_bytes(b"\x80\x04\x95 a pickle, perhaps")
     rewrite_manifest(folder)
-    assert_refused(folder, "not a safetensors file")
-    assert_refused(tmp_path / "nowhere", "does not exist")
+    assert_rejected(folder, "not a safetensors file")
+    assert_rejected(tmp_path / "nowhere", "does not exist")
     (tmp_path / "empty").mkdir()
-    assert_refused(tmp_path / "empty", "is not a model folder")
+    assert_rejected(tmp_path / "empty", "is not a model folder")
 
 
 def test_half_precision_loads_as_float32(folder):
@@ -283,14 +283,14 @@ def test_half_precision_loads_as_float32(folder):
     assert network(ids()).isfinite().all()
 
 
-def test_tensors_of_wrong_types_are_refused(folder):
+def test_tensors_of_wrong_types_are_rejected(folder):
     state = load_file(folder / "model.safetensors")
     for dtype in (torch.int64, torch.bool, torch.complex64):
         save_file(
             {**state, "head.bias": state["head.bias"].to(dtype)}, folder / "model.safetensors"
         )
         rewrite_manifest(folder)
-        assert_refused(folder, "head.bias: expected floating point, got ")
+        assert_rejected(folder, "head.bias: expected floating point, got ")
     save_file({**state, "head.bias": state["head.bias"].double()}, folder / "model.safetensors")
     rewrite_manifest(folder)
     assert load(folder).network(ids()).dtype == torch.float32

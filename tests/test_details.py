@@ -265,7 +265,7 @@ def test_an_adapter_without_its_base_is_refused(tmp_path):
         ({"rank": 0}, "the adapter's rank or base is invalid"),
         ({"rank": 4097}, "the adapter's rank or base is invalid"),
         ({"base": "{small}"}, "the adapter's rank or base is invalid"),
-        ({"rank": 3}, "does not fit the model"),
+        ({"rank": 3}, "does not match the model"),
     ],
 )
 def test_an_invalid_adapter_is_refused(tmp_path, change, message):
@@ -308,7 +308,7 @@ def test_tensors_that_do_not_fit_are_named():
     assert torch.equal(found.token.weight, network.token.weight)
     assert not found.training
     rest = {name: value for name, value in state.items() if name != "norm.bias"}
-    with pytest.raises(GlassError, match=r"x lacks the tensors norm\.bias"):
+    with pytest.raises(GlassError, match=r"x is missing the tensors norm\.bias"):
         weights.build_with_weights(make, rest, "x")
     with pytest.raises(GlassError, match="has unexpected tensors: more"):
         weights.build_with_weights(make, {**state, "more": torch.ones(1)}, "x")

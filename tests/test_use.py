@@ -141,7 +141,7 @@ def test_stream_yields_only_complete_characters(home):
     assert [chunk for chunk in chunks if chunk] == ["é", "你", "😀", "!"]
 
 
-def test_unknown_options_and_unsupported_tasks_are_refused(home):
+def test_unknown_options_and_unsupported_tasks_are_rejected(home):
     model = load(home / "generate")
     with pytest.raises(
         GlassError, match="unknown setting 'temprature'; did you mean 'temperature'"
@@ -403,16 +403,16 @@ def test_check_data_reports_what_training_would_read(home, tmp_path):
     assert report["first_bad"] == [f"{file}:64: expected 2 columns, got 1"]
     assert sum(report["split"].values()) == 62
     output = command("check-data", "classify", file, code=None)
-    assert "1 bad rows; --skip-bad skips them" in output
+    assert "1 bad row; to skip bad rows: --skip-bad" in output
     assert "66.1%" in output
     small = ("check-data", "generate", write(tmp_path, "a\nb\n\nb\nlast"), "--json")
     report = json.loads(command(*small, code=None))
     assert (report["examples"], report["bytes"], report["empty"]) == (5, 11, 1)
-    assert "too few for a window" in report["refused"]
+    assert "too few for a window" in report["error"]
     file.write_text("text,label\n" + "\n".join(f"text {i},same" for i in range(60)))
     output = command("check-data", "classify", file, code=None)
-    assert "would refuse this: every text has the label 'same'" in output
-    assert "read as: text 0  ->  same" in output
+    assert "would fail: every text has the label 'same'" in output
+    assert "example: text 0  ->  same" in output
     assert "text: text; label: label" in command("check-data", "classify", home / "reviews.csv")
     assert "6,000 examples" in command("check-data", "translate")
 
@@ -453,7 +453,7 @@ def test_a_recipe_sets_the_task_and_its_settings(home, tmp_path):
     for recipe_text, message in (
         ('task = "fly"', "unknown task 'fly'"),
         ('task = "generate"\n[data]\nfoo = 1', "no setting 'data.foo'"),
-        ('task = "generate"\n[modle]\ndim = 1', "entry 'modle' in a recipe; did you mean 'model'"),
+        ('task = "generate"\n[modle]\ndim = 1', "recipe entry 'modle'; did you mean 'model'"),
         ("steps = ", "is not TOML"),
     ):
         recipe.write_text(recipe_text)
@@ -532,10 +532,10 @@ def test_a_bert_without_a_masked_lm_head_does_not_fill_masks(tmp_path, name):
         (lambda m: m["translate"].translate("a", beam=0), "beam must be at least 1"),
         (lambda m: m["translate"].translate("a", beam=10**7), "beam must be at least 1"),
         (lambda m: m["fill-mask"].fill_mask("[MASK]", top=-1), "top must be at least 1"),
-        (lambda m: m["translate"].translate("one " * 5000), "at most 256 tokens, and .* 5,001"),
+        (lambda m: m["translate"].translate("one " * 5000), "at most 256 tokens, but .* 5,001"),
     ],
 )
-def test_options_out_of_range_are_refused(home, call, message):
+def test_options_out_of_range_are_rejected(home, call, message):
     models = {name: load(home / name) for name in ("generate", "translate", "fill-mask")}
     with pytest.raises(GlassError, match=message):
         call(models)

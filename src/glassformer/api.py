@@ -36,7 +36,7 @@ from glassformer.training import train as training
 class Model:
     """A network with its tokenizer and task metadata.
 
-    `tokenizer` is None if the network does not read text. `task` is what the task stores beside the
+    `tokenizer` is None if the network does not read text. `task` is the metadata saved with the
     weights: its name, labels, text columns, end-of-sequence ids. The network is put in eval mode.
     """
 
@@ -73,7 +73,7 @@ class Model:
 
         Generation ends after `max_new_tokens`, at an end-of-sequence token, or before the first
         occurrence of a string in `stop`. `seed` makes sampling reproducible. `sampling` takes
-        temperature (0 is greedy), top_k, top_p, min_p and repetition_penalty.
+        temperature (0 means greedy), top_k, top_p, min_p and repetition_penalty.
 
         >>> model = load("runs/generate-1")
         >>> "".join(model.stream("the cat", max_new_tokens=40, stop=[" and"], temperature=0.0))
@@ -137,7 +137,7 @@ class Model:
     ) -> Any:
         """Return the best translation of each text, found by beam search.
 
-        `beam` is the beam size; 1 is greedy decoding. A `length_penalty` above 0 favors longer
+        `beam` is the beam size; 1 means greedy decoding. A `length_penalty` above 0 favors longer
         translations. A list of texts gives a list of strings, a single string gives a string. Blank
         texts are translated to "".
 
@@ -240,14 +240,14 @@ class Model:
         default its own translation.
 
         >>> why = load("runs/generate-1").why("the cat", "blocks.0.attention.scores[0,1,6,2]")
-        >>> why.how, round(why.again - why.value, 5)
+        >>> why.operation, round(why.recomputed - why.value, 5)
         ('÷ 4', 0.0)
         """
         inputs = inputs_for(self.network, self.require_tokenizer(), text, target)
         return RecordedPass(self.network, inputs, self.require_tokenizer()).at(name)
 
     def heads(self, text: str | None = None, *, reporter: Reporter | None = None) -> HeadReport:
-        """Return where each attention head attends, and what ablating it costs in nats.
+        """Return what each attention head attends to, and what ablating it costs in nats.
 
         Without `text`, the model reads a random sequence of tokens that is repeated once; a
         translator needs a text. `reporter` shows progress.
@@ -268,9 +268,10 @@ class Model:
     def patch(self, clean: str, corrupt: str, *, reporter: Reporter | None = None) -> PatchResult:
         """Find which values carry the difference between two texts (activation patching).
 
-        The model reads `corrupt` with one value at a time replaced by that of `clean`. The result
-        has the fraction of the difference that each value restores: per token in `positions`, per
-        head in `heads`. Both texts must have the same number of tokens. `reporter` shows progress.
+        The model reads `corrupt` with one value at a time replaced by its value for `clean`. The
+        result has the fraction of the difference that each value restores: per token in
+        `positions`, per head in `heads`. Both texts must have the same number of tokens.
+        `reporter` shows progress.
 
         >>> result = load("runs/generate-1").patch("the cat", "the dog")
         >>> list(result.positions)[:2]
@@ -314,7 +315,7 @@ class Model:
 
     @property
     def codec(self) -> Codec:
-        """The encoder of inputs and decoder of outputs for the model's task."""
+        """The codec for the model's task: encodes inputs and decodes outputs."""
         return codec_for(self.network, self.artifacts)
 
     def require_trait(self, trait: Trait, verb: str) -> None:
@@ -339,8 +340,8 @@ class Model:
         >>> load("to-give-away").name
         'gpt2'
         """
-        save, parts = find_exporter(format).save, (self.network, self.tokenizer)
-        save(Path(path), *parts, task=self.task, overwrite=overwrite)
+        save = find_exporter(format).save
+        save(Path(path), self.network, self.tokenizer, task=self.task, overwrite=overwrite)
 
     def __repr__(self) -> str:
         size = sum(p.numel() for p in self.network.parameters())
@@ -363,8 +364,8 @@ def load(
 ) -> Model:
     """Load a model from a run folder, a saved model, a Hugging Face folder or a llama2.c file.
 
-    Of a run, the best weights are loaded. Hugging Face folders may hold GPT-2, BERT or Llama;
-    `ignore` lists settings and tensors of theirs to skip. `tokenizer` is the tokenizer file of a
+    For a run, the best weights are loaded. Hugging Face folders may contain GPT-2, BERT or Llama;
+    `ignore` lists their settings and tensors to skip. `tokenizer` is the tokenizer file for a
     llama2.c model. No code in the files is executed.
 
     >>> load("runs/classify-1").name
@@ -378,10 +379,10 @@ def train(task: str | None = None, *data: str | Path, **options: Any) -> Model:
     """Train a model for `task` on the files `data` and return it with its best weights.
 
     `task` is generate, classify, translate or fill-mask; without files, a built-in sample is used.
-    The options are those of `glass train`: run (the folder to write), model (an architecture), base
+    The options are as for `glass train`: run (the folder to write), model (an architecture), base
     (a model to fine-tune), config (a recipe), minutes, steps or epochs, text and label (columns),
-    valid (files), seed, settings (as `--set`), overwrite, and any training setting by its name.
-    `Model.metrics` holds the result.
+    valid (files), seed, settings (as for `--set`), overwrite, and any training setting by its name.
+    `Model.metrics` has the result.
 
     >>> model = train("classify", "reviews.csv", steps=20, settings=["model.dim=32"])
     >>> sorted(model.classify(["a lovely film"])[0])

@@ -1,7 +1,7 @@
 """Model folders: config, tokenizer, weights, and a manifest with their checksums.
 
 If only an adapter was trained, the folder holds the adapter's weights, and the config has the path
-of the base model.
+to the base model.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,8 +29,8 @@ from glassformer.nn.lora import add_lora, merge_lora
 from glassformer.text.tokenizer import Tokenizer
 
 CONFIG, TOKENIZER, ADAPTER = "config.toml", "tokenizer.json", "adapter.safetensors"
-BEST, LAST = "best", "last"  # in a run: the weights to use, and those to resume from
-MAX_ADAPTER_DEPTH = 8  # adapters whose base is an adapter
+BEST, LAST = "best", "last"  # in a run: weights to use, and weights to resume from
+MAX_ADAPTER_DEPTH = 8  # maximum number of stacked adapters
 MAX_ADAPTER_RANK = 4096
 
 LoadedModel = tuple[Network, Tokenizer | None, dict[str, Any]]
@@ -41,7 +41,7 @@ class Adapter:
     """A trained adapter for a frozen base model."""
 
     rank: int
-    base: str  # path of the base model
+    base: str  # path to the base model
     sha256: str  # of the base model's weights
 
 
@@ -57,7 +57,7 @@ def save(
 ) -> None:
     """Write a model folder atomically.
 
-    `task` is the metadata of the model's task. With `adapter`, only the tensors that it names are
+    `task` is the metadata of the model's task. With `adapter`, only the tensors that it lists are
     written. `write_extra` may write further files, which the manifest includes. An existing folder
     is replaced only with `overwrite`, and only if it is a model folder.
     """
@@ -77,7 +77,7 @@ def save(
 
 
 def exportable_models() -> list[str]:
-    """Return the names of the models that this format can hold: all of them."""
+    """Return the names of the models that this format supports: all of them."""
     return list(registry.MODELS)
 
 
@@ -85,7 +85,7 @@ def load(path: Path, *, merged: bool = True, depth: int = 0) -> LoadedModel:
     """Verify the checksums of a model folder and load it.
 
     Returns the network, the tokenizer, and the metadata of the task. An adapter is merged into the
-    weights unless `merged` is false. `depth` is the number of adapters that led to this folder.
+    weights unless `merged` is false. `depth` counts the stacked adapters followed so far.
     """
     with wrap_read_errors(path):
         names = verify_manifest(path)
@@ -96,7 +96,7 @@ def load(path: Path, *, merged: bool = True, depth: int = 0) -> LoadedModel:
         tables = config.read_toml(safe_join(path, CONFIG))
         settings, task = tables.get("model"), tables.get("task", {})
         if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
-            raise GlassError(f"{path / CONFIG} does not name a model")
+            raise GlassError(f"{path / CONFIG} has no model name")
         if not isinstance(task, dict):
             raise GlassError(f"{path / CONFIG}: expected task to be a table, got {task!r}")
         name = settings.pop("name")
@@ -116,7 +116,7 @@ def load(path: Path, *, merged: bool = True, depth: int = 0) -> LoadedModel:
 def check_consistency(
     path: Path, network: Network, tokenizer: Tokenizer | None, task: dict[str, Any]
 ) -> LoadedModel:
-    """Return the three arguments; raise GlassError if they do not fit together.
+    """Return the three arguments; raise GlassError if they are inconsistent.
 
     Special tokens without an embedding are removed from the tokenizer.
     """
@@ -143,12 +143,14 @@ def check_consistency(
 
 
 def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> None:
-    """Write a model with the mean weights of several runs (of `last/`) or model folders."""
+    """Write a model with the mean weights of several runs (from `last/`) or model folders."""
     models = [load(find_subfolder(path, LAST) or path) for path in paths]
     network, tokenizer, task = models[0]
     first = network.state_dict()
     if network.has(Trait.FITTED):
-        raise GlassError(f"cannot average {paths[0]}: it was fitted in one pass")
+        raise GlassError(
+            f"cannot average {paths[0]}: it is a count-based model, which has no trained weights"
+        )
     for path, (other, other_tokenizer, other_task) in zip(paths, models, strict=True):
         if other.config != network.config or registry.model_name(other) != registry.model_name(
             network
@@ -194,7 +196,7 @@ def build_with_adapter(
     expected = network.state_dict()
     for key, value in state.items():
         if key not in expected or expected[key].shape != value.shape:
-            raise GlassError(f"{path / ADAPTER}: {key} does not fit the model")
+            raise GlassError(f"{path / ADAPTER}: {key} does not match the model")
     network.load_state_dict(state, strict=False)
     for key, parameter in network.named_parameters():
         parameter.requires_grad_(key in state)
@@ -211,11 +213,11 @@ def hash_weights(path: Path) -> str:
 def load_matching(
     network: Network, state: weights.State, *, exclude: Sequence[str] = ()
 ) -> list[str]:
-    """Copy every tensor that fits, except those of the modules `exclude`.
+    """Copy every tensor that fits, except those in the modules named in `exclude`.
 
-    Returns the names of the tensors that were not copied. A classifier copies its body from a
-    language model. In embeddings and heads the common rows are copied, and further rows are set to
-    the mean of all old rows.
+    Returns the names of the tensors that were not copied. A classifier takes its backbone from
+    a language model. In embeddings and heads, rows present in both are copied; new rows are set to
+    the mean of the old ones.
     """
     skipped = []
     tables = tuple(f"{name}." for name in (*network.embeddings, *network.heads))
@@ -239,8 +241,8 @@ def open_model(
 ) -> LoadedModel:
     """Load a run, a model folder, a Hugging Face folder or a llama2.c file.
 
-    Of a run, `best/` is loaded if it exists, otherwise `last/`. `ignore` names settings and tensors
-    of a Hugging Face folder to skip. `tokenizer` is the tokenizer file of a llama2.c file.
+    For a run, loads `best/` if it exists, otherwise `last/`. `ignore` lists settings and tensors in
+    a Hugging Face folder to skip. `tokenizer` is the tokenizer file for a llama2.c file.
     """
     with wrap_read_errors(path):
         if path.is_file():

@@ -1,9 +1,9 @@
-"""The formats that a model can be saved in, listed in `EXPORTERS`.
+"""The formats in which a model can be saved, listed in `EXPORTERS`.
 
 A new format is a module with two functions, and one entry here:
 
     save(path, network, tokenizer, *, task, overwrite)   writes a folder atomically
-    exportable_models()                                  the names of the models that it can hold
+    exportable_models()                                  the names of the models that it supports
 
 The module is imported on first use, so `--help` stays fast.
 """
@@ -29,7 +29,7 @@ class Exporter:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of the models that the format can hold."""
+        """Names of the models that the format supports."""
         return tuple(import_module(f"glassformer.{self.module}").exportable_models())
 
 

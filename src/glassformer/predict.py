@@ -26,7 +26,7 @@ from glassformer.text.tokenizer import Tokenizer
 
 CODECS: dict[
     Trait, type[Codec]
-] = {  # for a network saved without a task; the first trait that it has decides
+] = {  # for a network saved without a task: its first trait in this list decides
     Trait.SEQ2SEQ: TranslateCodec,
     Trait.CAUSAL_LM: GenerateCodec,
     Trait.MASKED_LM: FillMaskCodec,
@@ -36,7 +36,7 @@ CODECS: dict[
 
 
 def codec_for(network: Network, artifacts: Artifacts) -> Codec:
-    """Return the codec of the network's task, or if it has none, one that suits its traits."""
+    """Return the codec of the network's task, or, if it has none, a codec that suits its traits."""
     task = artifacts.metadata.get("name")
     if task in TASKS:
         return TASKS[task].codec(artifacts)

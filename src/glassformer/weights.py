@@ -19,7 +19,7 @@ N = TypeVar("N", bound=nn.Module)
 
 
 def read(path: Path) -> State:
-    """Return all tensors of a file; those in half precision are converted to float32."""
+    """Return all tensors in a file; half-precision tensors are converted to float32."""
     try:
         with wrap_read_errors(path), safe_open(path, framework="pt") as file:
             return {name: to_float32(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
@@ -44,20 +44,23 @@ def write(state: State, path: Path) -> None:
 def build_with_weights(build: Callable[[], N], state: State, source: object) -> N:
     """Return the network with these weights, in eval mode.
 
-    It is built without memory first: names, shapes and types must match before tensors are used.
-    `source` is the file or folder named in errors.
+    It is first built without allocating memory, to check names, shapes and types before any tensor
+    is used.
+    `source` is the file or folder to report in errors.
     """
     with torch.device("meta"), SkipInit():
         network = build()
     expected = network.state_dict()
     missing, unexpected = expected.keys() - state.keys(), state.keys() - expected.keys()
     if missing:
-        raise GlassError(f"{source} lacks the tensors {list_some(missing)}")
+        raise GlassError(f"{source} is missing the tensors {list_some(missing)}")
     if unexpected:
         raise GlassError(f"{source} has unexpected tensors: {list_some(unexpected)}")
     for name, value in expected.items():
         is_float = value.is_floating_point()
-        has_free_size = not is_float or not value.numel()  # counts: as many as were observed
+        has_free_size = (
+            not is_float or not value.numel()
+        )  # count tables have as many rows as were observed
         if value.shape != state[name].shape and not has_free_size:
             shapes = f"{tuple(value.shape)} from the config, got {tuple(state[name].shape)}"
             raise GlassError(f"{source}: {name}: expected shape {shapes}")
@@ -81,7 +84,7 @@ def build_with_weights(build: Callable[[], N], state: State, source: object) -> 
 
 
 class SkipInit(TorchFunctionMode):
-    """Skips the initialization of weights, whose imports would take a second."""
+    """Skips weight initialization, whose imports would take a second."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -93,7 +96,7 @@ class SkipInit(TorchFunctionMode):
 
 
 def list_some(names: Iterable[str], limit: int = 6) -> str:
-    """Return a list for a one-line message."""
+    """Return the first names as text for a one-line message."""
     ordered = sorted(names)
     more = f" and {len(ordered) - limit} more" if len(ordered) > limit else ""
     return ", ".join(ordered[:limit]) + more

@@ -147,7 +147,7 @@ def test_demo_reports_errors_in_one_line():
         (["--head", "9"], "there is no head 9"),
         (
             ["--layer", "7"],
-            "there is no attention layer 7; there are blocks.0.attention, blocks.1.attention",
+            "there is no attention layer 7; available: blocks.0.attention, blocks.1.attention",
         ),
         (["a " * 200], "do not fit in a context of 64"),
         ([""], "the text is empty"),

@@ -1,4 +1,4 @@
-"""Hugging Face folders: shards, old names, refused settings, malicious files, tokenizers."""
+"""Hugging Face folders: shards, old names, rejected settings, malicious files, tokenizers."""
 
 import json
 
@@ -127,10 +127,10 @@ def test_llama_constants_and_tied_head_are_accepted(tmp_path):
         ({"n_embd": "wide"}, "model.dim must be a whole number, not 'wide'"),
         ({"n_layer": 10**9}, "depth must be at least 1 and at most 1,000"),
         ({"n_embd": 4096, "n_head": 4}, "expected shape .* from the config"),
-        ({"n_layer": 5}, "lacks the tensors blocks"),
+        ({"n_layer": 5}, "is missing the tensors blocks"),
     ],
 )
-def test_setting_that_may_change_the_output_is_refused(gpt2, settings, message):
+def test_setting_that_may_change_the_output_is_rejected(gpt2, settings, message):
     update_config(gpt2, **settings)
     with pytest.raises(GlassError, match=message):
         load(gpt2)
@@ -153,7 +153,7 @@ def test_setting_that_may_change_the_output_is_refused(gpt2, settings, message):
          "type 'linear'"),
     ],
 )  # fmt: skip
-def test_unsupported_settings_of_bert_and_llama_are_refused(make, settings, message, tmp_path):
+def test_unsupported_settings_of_bert_and_llama_are_rejected(make, settings, message, tmp_path):
     make(0).save_pretrained(tmp_path)
     update_config(tmp_path, **settings)
     with pytest.raises(GlassError, match=message):
@@ -181,15 +181,15 @@ def test_unknown_and_missing_tensors_are_listed(gpt2):
     load(gpt2, ignore=["score.*", "*.adapter.*"])
     del state["transformer.h.0.ln_1.weight"]
     save_file(state, gpt2 / "model.safetensors")
-    with pytest.raises(GlassError, match=r"lacks the tensors blocks.0.attention_norm.weight"):
+    with pytest.raises(GlassError, match=r"is missing the tensors blocks.0.attention_norm.weight"):
         load(gpt2, ignore=["score.*", "*.adapter.*"])
 
 
-def test_tensors_with_invalid_shapes_are_refused(gpt2):
+def test_tensors_with_invalid_shapes_are_rejected(gpt2):
     state = read_tensors(gpt2)
     for wrong in (torch.ones(1), torch.tensor(1.0), torch.ones(2, 2, 2)):
         save_file({**state, "transformer.h.0.attn.c_attn.bias": wrong}, gpt2 / "model.safetensors")
-        with pytest.raises(GlassError, match=r"c_attn.bias has the invalid shape"):
+        with pytest.raises(GlassError, match=r"c_attn.bias has an invalid shape"):
             load(gpt2)
 
 
@@ -201,7 +201,7 @@ def test_bert_without_learned_positions_cannot_be_exported(tmp_path):
         Model(Bert(small)).save(tmp_path / "x", format="huggingface")
 
 
-def test_pickled_weights_are_refused(gpt2):
+def test_pickled_weights_are_rejected(gpt2):
     (gpt2 / "model.safetensors").rename(gpt2 / "pytorch_model.bin")
     with pytest.raises(GlassError, match="pickle files, which can run code"):
         load(gpt2)
@@ -212,7 +212,7 @@ def test_half_precision_loads_as_float32(gpt2):
     assert {p.dtype for p in load(gpt2).network.parameters()} == {torch.float32}
 
 
-def test_corrupted_config_is_refused(gpt2):
+def test_corrupted_config_is_rejected(gpt2):
     for content in ("{", "[]", '"gpt2"', "[" * 100_000):
         (gpt2 / "config.json").write_text(content)
         with pytest.raises(GlassError, match=r"config.json"):
@@ -286,7 +286,7 @@ def test_exported_tokenizer_loads_in_transformers(tmp_path):
 
 def test_unsupported_tokenizers_models_and_formats_are_reported(gpt2, tmp_path):
     model = Model(load(gpt2).network, Characters.train(SAMPLE))
-    with pytest.warns(UserWarning, match="cannot export a tokenizer of kind 'characters'"):
+    with pytest.warns(UserWarning, match="cannot export kind 'characters'"):
         model.save(tmp_path / "out", format="huggingface")
     assert load(tmp_path / "out").tokenizer is None
     model = Model(Generator(Config(vocab=9, context=8, dim=8, depth=1, heads=1)))

@@ -141,7 +141,7 @@ def test_rotary_neighbors_are_moved_half_a_head_apart():
     assert llama2c.split_halves(rows, 4).flatten().tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
-def test_corrupted_llama2c_files_are_refused(tmp_path):
+def test_corrupted_llama2c_files_are_rejected(tmp_path):
     path = write_llama2c_file(tmp_path / "model.bin", missing_bytes=4)
     with pytest.raises(GlassError, match=r"expected \d+ bytes, got \d+"):
         load(path)
@@ -153,7 +153,7 @@ def test_corrupted_llama2c_files_are_refused(tmp_path):
         load(path)
     tokenizer = tmp_path / "tokenizer.bin"
     tokenizer.write_bytes(struct.pack("<ifi", 5, 0.0, 9) + b"abc")
-    with pytest.raises(GlassError, match="token 0 has the length 9"):
+    with pytest.raises(GlassError, match="token 0 has length 9"):
         load(write_llama2c_file(path), tokenizer=tokenizer)
     tokenizer.write_bytes(struct.pack("<ifi", 5, 0.0, 3) + b"abc")
     with pytest.raises(GlassError, match="ends after 1 of 11 tokens"):

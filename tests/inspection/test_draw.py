@@ -50,7 +50,7 @@ def test_gradients_reach_the_first_layer_only_with_skips():
     assert with_skips[0] > 0.1 * with_skips[-1]
 
 
-def test_an_unknown_part_of_the_architecture_is_refused():
+def test_an_unknown_part_of_the_architecture_is_rejected():
     with pytest.raises(GlassError, match="expected one of embedding, position"):
         diagrams.architecture("motor")
 
@@ -152,16 +152,16 @@ def test_alignment_and_unfolding_show_the_cross_attention(tmp_path):
         draw.save(object(), tmp_path / "a.png")
 
 
-def test_an_impossible_plot_is_refused():
+def test_an_impossible_plot_is_rejected():
     recurrent = CASES["recurrent: lstm"].network
     traced = trace_text(recurrent, TOKENIZER, TEXT)
     for make, message in (
         (
             lambda: draw.attention(TRACED, 9),
-            "there is no attention layer 9; there are blocks.0.attention",
+            "there is no attention layer 9; available: blocks.0.attention",
         ),
         (lambda: draw.lines(TRACED, 0, 9), "there is no head 9"),
-        (lambda: draw.norm(TRACED, 5), "no norm in block 5; there are blocks.0, blocks.1"),
+        (lambda: draw.norm(TRACED, 5), "no norm in block 5; available: blocks.0, blocks.1"),
         (lambda: draw.heads(traced), "no attention layers"),
         (
             lambda: draw.lens(trace_text(CROSS, TOKENIZER, TEXT), CROSS, TOKENIZER),

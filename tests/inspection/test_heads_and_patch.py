@@ -32,7 +32,7 @@ def one_hot_pattern(*positions):
     [
         ((0, 0, 1, 2, 3, 4), {"previous": 1.0, "first": 0.2, "distance": 5 / 6}),
         ((0, 0, 0, 0, 0, 0), {"first": 1.0, "distance": 15 / 6}),
-        ((0, 1, 2, 3, 4, 5), {"same": 1.0, "previous": 0.0, "distance": 0.0}),
+        ((0, 1, 2, 3, 4, 5), {"self": 1.0, "previous": 0.0, "distance": 0.0}),
         ((0, 1, 2, 0, 1, 2), {"duplicate": 1.0, "induction": 0.0}),
         ((0, 1, 2, 1, 2, 3), {"induction": 1.0, "duplicate": 0.0}),
     ],
@@ -90,7 +90,7 @@ def test_a_uniform_head_is_reported_for_each_stack():
     assert uniform["decoder"]["first"] == causal["first"]
 
 
-def test_a_layer_without_head_outputs_is_ablated_as_a_whole():
+def test_a_layer_without_head_outputs_is_ablated_entirely():
     case = CASES["decoder: plain, learned"]
     with torch.no_grad():
         report = measure_heads(case.network, {"ids": ids(1, 8)})
@@ -166,7 +166,7 @@ def test_patching_in_a_batch_equals_patching_one_position_at_a_time():
     assert float(result.positions["blocks.0"][3]) == pytest.approx(fraction, abs=1e-4)
 
 
-def test_texts_that_cannot_be_compared_are_refused():
+def test_texts_that_cannot_be_compared_are_rejected():
     network = randomize_weights("gpt2")
     with pytest.raises(GlassError, match="same number of tokens, got 9 and 4"):
         patch(network, TOKENIZER, CLEAN, "a do")
@@ -176,7 +176,7 @@ def test_texts_that_cannot_be_compared_are_refused():
         patch(CASES["markov"].network, TOKENIZER, "a cat", "a cab")
 
 
-def test_saving_a_plot_refuses_an_unknown_file_type(tmp_path):
+def test_saving_a_plot_rejects_an_unknown_file_type(tmp_path):
     result = patch(randomize_weights("gpt2"), TOKENIZER, CLEAN, CORRUPT)
     with pytest.raises(GlassError, match="can be written as"):
         draw.save(draw.patch_figure(result), tmp_path / "a.txt")

@@ -1,4 +1,4 @@
-"""Explanations of numbers: computing a number again from its terms gives the same number."""
+"""Explanations of numbers: recomputing a number from its terms gives the same number."""
 
 import copy
 import random
@@ -32,10 +32,10 @@ def test_every_number_equals_the_result_of_its_terms(case):
         why = recorded.at(f"{name}[{','.join(map(str, at))}]")
         assert why.value == float(recorded.trace[name][tuple(at)])
         for _ in range(8):
-            if why.again is not None:
+            if why.recomputed is not None:
                 explained += 1
-                assert why.again == pytest.approx(why.value, abs=1e-9, rel=1e-9, nan_ok=True)
-            unexplained += why.how.startswith("computed by")
+                assert why.recomputed == pytest.approx(why.value, abs=1e-9, rel=1e-9, nan_ok=True)
+            unexplained += why.operation.startswith("computed by")
             if (why := why.explain_next()) is None:
                 break
     assert explained + unexplained > 0
@@ -73,7 +73,7 @@ def test_the_first_number_has_all_its_terms_and_the_others_the_largest():
 def test_a_softmax_probability_is_explained_by_its_own_logit():
     recorded = record_pass(CASES["gpt2"])
     why = recorded.at("blocks.0.attention.pattern[0,0,4,1]")
-    while why.how != "softmax":
+    while why.operation != "softmax":
         why = why.explain_next()
     table = why.step(None).tables[0]
     assert table.columns == ["value", "probability"]
@@ -99,14 +99,14 @@ def test_attention_output_is_explained_by_a_value_and_a_quotient_by_the_dividend
     recorded, mixed, divided = record_pass(CASES[name]), 0, 0
     for column in range(20):
         why = recorded.at(f"output[0,-1,{column}]")
-        while why is not None and why.how:
+        while why is not None and why.operation:
             following = why.explain_next()
             if following is None:
                 break
             if ".head_outputs[" in why.name:
                 mixed += 1
                 assert ".v[" in following.name
-            if why.how == "÷":
+            if why.operation == "÷":
                 divided += 1
                 assert following.value == why.terms[0].values[0]
             why = following
@@ -132,8 +132,8 @@ def test_arithmetic_is_described_in_the_order_of_its_operands():
 
     recorded = RecordedPass(Network(), {"x": torch.tensor([[1.0, 2, 3, 4, 6]])})
     why = recorded.at("output[0,2]")
-    assert (why.how, why.value) == ("+ 3 ×", pytest.approx(3.2 + 3 * 8))
-    assert recorded.explain(why.terms[1].entries[0]).how == "2 ^"
+    assert (why.operation, why.value) == ("+ 3 ×", pytest.approx(3.2 + 3 * 8))
+    assert recorded.explain(why.terms[1].entries[0]).operation == "2 ^"
     mean = recorded.explain(why.terms[0].entries[0])
     assert mean.step(2).text == "The other 3 terms add up to 1.2."
 
@@ -175,7 +175,7 @@ def test_the_name_of_a_term_refers_to_its_value(case):
 def test_masked_scores_have_magnitude_0():
     recorded = record_pass(CASES["gpt2"])
     why = recorded.at("blocks.0.attention.pattern[0,0,2,1]")
-    while why.how != "softmax":
+    while why.operation != "softmax":
         why = why.explain_next()
     assert len(why.terms) == 6
     weights = [term.magnitude for term in why.terms]
@@ -187,7 +187,7 @@ def test_masked_scores_have_magnitude_0():
 def test_operands_of_a_division_keep_their_order():
     why = record_pass(CASES["gpt2"]).at("blocks.0.attention_norm.normalized[0,2,1]")
     dividend, divisor = (term.values[0] for term in why.terms)
-    assert (why.how, dividend / divisor) == ("÷", pytest.approx(why.value))
+    assert (why.operation, dividend / divisor) == ("÷", pytest.approx(why.value))
     assert why.step(None).tables[0].values[:, 0].tolist() == pytest.approx([dividend, divisor])
 
 
@@ -215,22 +215,22 @@ def test_each_kind_of_operation_is_explained():
         if not stack:
             break
         why = stack.pop()
-        seen.add(why.how.split(" ")[0])
-        assert not why.how.startswith("computed by"), why.how
-        if why.again is not None:
-            assert why.again == pytest.approx(why.value, abs=1e-9)
+        seen.add(why.operation.split(" ")[0])
+        assert not why.operation.startswith("computed by"), why.operation
+        if why.recomputed is not None:
+            assert why.recomputed == pytest.approx(why.value, abs=1e-9)
         stack += [recorded.explain(entry) for term in why.terms for entry in term.entries]
     assert seen >= {"−", "×", "log", "a", "window", "+", "row", "", "sum"}
 
 
-def test_an_operation_without_an_explainer_is_named():
+def test_an_operation_without_an_explainer_is_reported_by_name():
     class Network(nn.Module):
         def forward(self, x):
             return x.cumsum(dim=1)
 
     why = RecordedPass(Network(), {"x": torch.ones(1, 3)}).at("output[0,2]")
-    assert why.how == "computed by cumsum from x"
-    assert why.again is None
+    assert why.operation == "computed by cumsum from x"
+    assert why.recomputed is None
     (step,) = why.steps()
     assert (step.title, step.formula) == ("output[0,2] = 3", "computed by cumsum from x")
 
@@ -254,6 +254,6 @@ def test_padding_is_not_mistaken_for_an_input():
         ("blocks.0#3[0,0,0]", "is computed 1 times; there is no #3"),
     ],
 )
-def test_an_invalid_name_or_index_is_refused(name, message):
+def test_an_invalid_name_or_index_is_rejected(name, message):
     with pytest.raises(GlassError, match=message):
         record_pass(CASES["gpt2"]).at(name)

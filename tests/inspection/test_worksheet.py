@@ -187,7 +187,7 @@ def test_traced_values_can_be_used_in_computations():
     torch.testing.assert_close(again, seen["blocks.0.feedforward"])
     again.sum().backward()
     model.network.zero_grad()
-    with pytest.raises(GlassError, match=r"no value is named '\*\.patern'; did you mean"):
+    with pytest.raises(GlassError, match=r"no value matches '\*\.patern'; did you mean"):
         model.trace(TEXT, "*.patern")
 
 
@@ -253,7 +253,7 @@ def test_patterns_and_next_tokens_are_those_of_the_model():
     assert [t for t, _ in top] == [TOKENIZER.token(i) for i in best.indices.tolist()]
 
 
-def test_an_unknown_block_or_head_or_text_is_refused():
+def test_an_unknown_block_or_head_or_text_is_rejected():
     network = CASES["gpt2"].network
     for options, message in (
         ({"layer": 7}, "there is no block 7; the last is 1"),

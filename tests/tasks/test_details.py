@@ -122,7 +122,7 @@ def test_each_task_has_its_default_settings():
     assert TASKS["fill-mask"].task_variants == {"bert_encoder": "bert"}
 
 
-def test_an_unknown_task_is_refused_with_a_suggestion():
+def test_an_unknown_task_is_rejected_with_a_suggestion():
     assert find_task("translate") is TASKS["translate"]
     with pytest.raises(GlassError, match="unknown task 'clasify'; did you mean 'classify'"):
         find_task("clasify")
@@ -265,7 +265,7 @@ def test_an_alphabet_of_256_characters_is_tokenized_by_character(tmp_path):
     assert isinstance(task.artifacts.tokenizer, Characters)
 
 
-def test_with_validation_files_the_whole_text_is_for_training(tmp_path):
+def test_with_validation_files_all_text_is_for_training(tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("a cat and a dog sat. " * 10)
     reporter = RecordingReporter()
@@ -278,7 +278,7 @@ def test_with_validation_files_the_whole_text_is_for_training(tmp_path):
     assert reporter.lines[-1].endswith("210 for validation (from other files)")
 
 
-def test_the_sizes_of_both_parts_are_reported(tmp_path):
+def test_the_sizes_of_both_splits_are_reported(tmp_path):
     reporter = RecordingReporter()
     request = DataRequest(files=(write_book(tmp_path, "abcd" * 250),), valid_fraction=0.2)
     open_task("generate", request, tmp_path / "cache", reporter)
@@ -288,7 +288,7 @@ def test_the_sizes_of_both_parts_are_reported(tmp_path):
     ]
 
 
-def test_example_lines_come_with_their_part(tmp_path):
+def test_example_lines_have_their_split(tmp_path):
     file = write_book(tmp_path, "one\n" * 10)
     spec = TASKS["generate"]
     request = DataRequest(files=(file,), valid_fraction=0.3)
@@ -504,7 +504,7 @@ def test_the_confusion_matrix_is_indexed_by_true_then_predicted_label():
     )
 
 
-def test_predictions_are_sorted_and_named():
+def test_predictions_are_sorted_by_probability_and_labeled():
     codec = ClassifyCodec(Artifacts({"labels": ["x", "y", "z"]}, Bytes()))
     (found,) = codec.decode(torch.tensor([[0.2, 0.5, 0.3]]))
     assert list(found) == ["y", "z", "x"]
@@ -721,11 +721,11 @@ def test_a_phrase_table_is_fitted_on_a_limited_number_of_token_pairs(tmp_path, m
     assert data.fit(network, 0.1) == pytest.approx(0.1, abs=0.02)
 
 
-def test_a_source_that_is_too_long_to_translate_is_refused():
+def test_a_source_that_is_too_long_to_translate_is_rejected():
     words = Characters.train(["ab"], special_tokens=("<unk>", "<start>", "<end>"))
     codec = TranslateCodec(Artifacts(tokenizer=words))
     assert len(codec.encode_source("a" * 256)) == 256
-    with pytest.raises(GlassError, match=r"may have at most 256 tokens, and 'a+' \.\.\. has 257"):
+    with pytest.raises(GlassError, match=r"may have at most 256 tokens, but 'a+' \.\.\. has 257"):
         codec.encode_source("a" * 257)
     batch = codec.encode(["", "ab"])
     assert batch["source"].tolist() == [[2, 0], words.encode("ab")]
@@ -823,7 +823,7 @@ def test_check_counts_duplicates_conflicts_labels_and_leaks(tmp_path):
     assert found["bytes"] == sum(len(row) - 2 for row in rows)
     assert found["samples"][0] == {"text": "text number 0", "label": "x"}
     assert len(found["samples"]) == 2
-    assert (found["model"], found["refused"]) == ("classifier", None)
+    assert (found["model"], found["error"]) == ("classifier", None)
     both = check.check("classify", DataRequest(files=(file,), valid=(file,)))
     assert both["split"] == {"train": 43, "valid": 43}
     assert both["leaks"] == 43
@@ -839,27 +839,27 @@ def test_check_lists_the_first_bad_rows(tmp_path):
     assert found["examples"] == 20
 
 
-def test_check_reports_why_training_would_refuse_the_data(tmp_path):
+def test_check_reports_why_training_would_fail(tmp_path):
     rows = [f"text {i},x" for i in range(20)]
     found = check.check(
         "classify", DataRequest(files=(write_table(tmp_path, rows),), label="label")
     )
-    assert found["refused"] == "every text has the label 'x': at least two labels are needed"
+    assert found["error"] == "every text has the label 'x': at least two labels are needed"
 
 
 def test_lengths_are_summarized_with_a_histogram():
     assert check.summarize_lengths([]) == {}
     found = check.summarize_lengths([1, 2, 3, 10], bins=5)
-    assert (found["least"], found["middle"], found["of 99 %"], found["most"]) == (1, 2.5, 10, 10)
-    assert found["spread"] == "█▄  ▄"  # 1, 2 in the first bin; 3 in the second; 10 in the last
+    assert (found["min"], found["median"], found["p99"], found["max"]) == (1, 2.5, 10, 10)
+    assert found["histogram"] == "█▄  ▄"  # 1, 2 in the first bin; 3 in the second; 10 in the last
     outlier = check.summarize_lengths([5] * 200 + [1000])
-    assert (outlier["of 99 %"], outlier["most"]) == (5, 1000)
+    assert (outlier["p99"], outlier["max"]) == (5, 1000)
 
 
 # --- rows of tables -------------------------------------------------------------------------------
 
 
-def test_texts_in_both_parts_are_reported_as_a_leak(tmp_path):
+def test_texts_in_both_splits_are_reported_as_a_leak(tmp_path):
     rows = [f"text {i},{'xy'[i % 2]}" for i in range(30)]
     train = write_table(tmp_path, rows)
     valid = tmp_path / "valid.csv"
@@ -873,7 +873,7 @@ def test_texts_in_both_parts_are_reported_as_a_leak(tmp_path):
     ]
 
 
-def test_labels_that_do_not_match_the_texts_are_refused(tmp_path):
+def test_labels_that_do_not_match_the_texts_are_rejected(tmp_path):
     task = open_labeled(tmp_path)
     file = tmp_path / "cache" / "train.labels.npy"
     good = np.load(file)
@@ -887,7 +887,7 @@ def test_labels_that_do_not_match_the_texts_are_refused(tmp_path):
     TASKS["classify"].open(task.artifacts, tmp_path / "cache")
 
 
-def test_the_stores_of_both_parts_hold_their_ids(tmp_path):
+def test_the_stores_of_both_splits_contain_their_ids(tmp_path):
     task = open_labeled(tmp_path)
     vocab = task.artifacts.tokenizer.vocab
     for part in ("train", "valid"):

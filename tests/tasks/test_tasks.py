@@ -188,7 +188,7 @@ def test_end_of_the_text_is_held_out_for_validation(home):
 # --- classify -------------------------------------------------------------------------------------
 
 
-def test_equal_texts_are_in_the_same_part(home):
+def test_equal_texts_are_in_the_same_split(home):
     with (home / "labels.csv").open("w") as file:
         rows = csv.writer(file)
         rows.writerow(["text", "label"])
@@ -204,7 +204,7 @@ def test_equal_texts_are_in_the_same_part(home):
                zip(("train", "valid"), texts, strict=True))  # fmt: skip
 
 
-def test_rows_of_a_group_are_in_the_same_part(home):
+def test_rows_of_a_group_are_in_the_same_split(home):
     with (home / "labels.csv").open("w") as file:
         rows = csv.writer(file)
         rows.writerow(["text", "label", "who"])

@@ -30,10 +30,10 @@ def make_deadline(tmp_path, clock, seconds=100.0, **options):
 def test_step_budget_ends_after_the_last_step_and_has_ten_tenths():
     budget = StepBudget(25)
     assert [budget.is_spent(step) for step in (0, 24, 25, 26)] == [False, False, True, True]
-    moments = [budget.begin(step) for step in range(25)]
-    assert sum(moment.is_tenth for moment in moments) == 10
-    assert moments[-1].is_tenth
-    assert [(m.position, m.total) for m in moments[:2]] == [(0, 25), (1, 25)]
+    steps = [budget.begin(step) for step in range(25)]
+    assert sum(progress.ends_tenth for progress in steps) == 10
+    assert steps[-1].ends_tenth
+    assert [(m.position, m.total) for m in steps[:2]] == [(0, 25), (1, 25)]
 
 
 def test_schedule_of_a_deadline_follows_the_clock_however_long_steps_take(tmp_path):
@@ -42,10 +42,10 @@ def test_schedule_of_a_deadline_follows_the_clock_however_long_steps_take(tmp_pa
     for step, seconds in enumerate([1, 1, 20, 0.1, 30, 5, 5, 40, 9]):
         if budget.is_spent(step):
             break
-        moment = budget.begin(step)
+        progress = budget.begin(step)
         fraction = (clock.now - 100) / (100 - budget.reserve)
-        assert moment.position / moment.total == pytest.approx(fraction)
-        lrs.append(lr_at(moment.position, moment.total, settings))
+        assert progress.position / progress.total == pytest.approx(fraction)
+        lrs.append(lr_at(progress.position, progress.total, settings))
         clock.now += seconds
     assert clock.now - 100 == pytest.approx(102.1)  # the last step began before the deadline
     assert lrs[0] < lrs[1] < lrs[2] > lrs[-1]
@@ -90,10 +90,10 @@ def test_evaluations_take_a_small_fraction_of_the_time(tmp_path):
     budget, eval_seconds, step = make_deadline(tmp_path, clock, seconds=1000.0), 0.0, 0
     budget.reserve_time(12.0, final_seconds=100.0)
     while not budget.is_spent(step):
-        moment = budget.begin(step)
+        progress = budget.begin(step)
         clock.now += 1.0
         step += 1
-        if moment.should_evaluate:
+        if progress.should_evaluate:
             clock.now += 12.0
             eval_seconds += 12.0
             budget.record_evaluation(12.0, 100.0)
@@ -105,15 +105,15 @@ def test_evaluations_take_a_small_fraction_of_the_time(tmp_path):
 
 def test_logged_steps_are_replayed(tmp_path):
     clock = Clock()
-    first, moments = make_deadline(tmp_path, clock), []
+    first, steps = make_deadline(tmp_path, clock), []
     for step in range(6):
-        moments.append(first.begin(step))
+        steps.append(first.begin(step))
         clock.now += 3.0
     resumed = make_deadline(tmp_path, Clock(), spent=6.0)  # killed after step 6, saved after step 2
     resumed.resume_at(2)
-    assert [resumed.begin(step) for step in range(2, 6)] == moments[2:]
+    assert [resumed.begin(step) for step in range(2, 6)] == steps[2:]
     assert not resumed.is_spent(5)
-    assert resumed.begin(6).position >= moments[-1].position
+    assert resumed.begin(6).position >= steps[-1].position
 
 
 def test_incomplete_last_line_of_the_log_is_removed(tmp_path):
@@ -125,7 +125,7 @@ def test_incomplete_last_line_of_the_log_is_removed(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["2.0 0\n", "nan 0\n", "x 0\n", "0.5\n", "\n"])
-def test_corrupted_log_is_refused(tmp_path, content):
+def test_corrupted_log_is_rejected(tmp_path, content):
     (tmp_path / "schedule.log").write_text(content)
     with pytest.raises(GlassError, match=r"schedule\.log"):
         make_deadline(tmp_path, Clock())
@@ -140,9 +140,9 @@ def clock(monkeypatch):
     clock, take_step = Clock(), Trainer.take_step
     clock.step = 0.5
 
-    def advance_and_take_step(self, moment):
+    def advance_and_take_step(self, progress):
         clock.now += clock.step
-        return take_step(self, moment)
+        return take_step(self, progress)
 
     monkeypatch.setattr(Trainer, "take_step", advance_and_take_step)
     for module in ("budget", "trainer", "train", "setup", "evaluator"):
@@ -183,11 +183,11 @@ def test_a_killed_run_with_a_deadline_ends_with_the_same_weights(
     class KilledError(BaseException):
         pass
 
-    def take_step_or_die(self, moment):
+    def take_step_or_die(self, progress):
         if self.state.step > 10 and saved_step(tmp_path / "run") < self.state.step:
             killed_at.append(self.state.step)
             raise KilledError
-        return take_step(self, moment)
+        return take_step(self, progress)
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "take_step", take_step_or_die)
@@ -206,8 +206,8 @@ def test_a_killed_run_with_a_deadline_ends_with_the_same_weights(
 def test_a_resumed_run_has_the_rest_of_its_time(tmp_path, book, clock, monkeypatch):
     take_step = Trainer.take_step
 
-    def stop_at_10(self, moment):
-        result = take_step(self, moment)
+    def stop_at_10(self, progress):
+        result = take_step(self, progress)
         self.is_stopping = self.state.step == 10
         return result
 

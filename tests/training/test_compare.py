@@ -52,11 +52,11 @@ def test_models_are_compared_under_one_budget_and_trained_only_once(book, tmp_pa
     before = weights.stat().st_mtime_ns
     assert run_comparison(book, tmp_path / "both", *names)[1] == rows
     assert before == weights.stat().st_mtime_ns
-    with pytest.raises(GlassError, match="holds another comparison"):
+    with pytest.raises(GlassError, match="contains another comparison"):
         run_comparison(book, tmp_path / "both", *names, seed=3)
 
 
-def test_invalid_comparisons_are_refused(book, tmp_path):
+def test_invalid_comparisons_are_rejected(book, tmp_path):
     for models, message in (
         (("gpt2", "gtp3"), "unknown model 'gtp3'; did you mean 'gpt2'"),
         (("gpt2", "bert"), "'bert' is a model for fill-mask, not for generate"),
@@ -135,7 +135,7 @@ def test_baseline_is_reported_with_the_metrics(tmp_path):
         "classify", data, run=tmp_path / "run", steps=4, settings=settings, reporter=reporter
     )
     assert result["baseline"]["model"] == "nb_svm"
-    assert result["baseline"]["share"] == 1
+    assert result["baseline"]["fraction"] == 1
     name = TASKS["classify"].baseline_name
     assert any(name in line and "accuracy" in line for line in reporter.lines)
     assert name in (tmp_path / "run" / "README.md").read_text()
@@ -260,7 +260,7 @@ def test_no_baseline_option_skips_the_baseline(book, tmp_path):
         ("phrase_table", "translations.1", lambda x: x[:, :2]),
     ],
 )
-def test_inconsistent_tables_of_fitted_models_are_refused(name, table, corrupt, tmp_path):
+def test_inconsistent_tables_of_fitted_models_are_rejected(name, table, corrupt, tmp_path):
     case = CASES[name]
     Model(case.network).save(tmp_path / "model")
     state = load_file(tmp_path / "model" / "model.safetensors")

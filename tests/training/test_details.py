@@ -91,12 +91,12 @@ def weights_of(network):
 
 
 def test_every_tenth_of_the_steps_ends_with_the_step_that_completes_it():
-    moments = [StepBudget(25).begin(step) for step in range(25)]
-    ends = [step + 1 for step, moment in enumerate(moments) if moment.is_tenth]
+    steps = [StepBudget(25).begin(step) for step in range(25)]
+    ends = [step + 1 for step, progress in enumerate(steps) if progress.ends_tenth]
     assert ends == [3, 5, 8, 10, 13, 15, 18, 20, 23, 25]
-    assert all(moment.should_evaluate == moment.is_tenth for moment in moments)
-    assert all(StepBudget(7).begin(step).is_tenth for step in range(7))
-    assert not StepBudget(100).begin(0).is_tenth
+    assert all(progress.should_evaluate == progress.ends_tenth for progress in steps)
+    assert all(StepBudget(7).begin(step).ends_tenth for step in range(7))
+    assert not StepBudget(100).begin(0).ends_tenth
 
 
 def test_a_step_budget_estimates_the_time_left():
@@ -140,9 +140,9 @@ def test_an_evaluation_waits_until_it_is_affordable(tmp_path):
     seen = []
     for step, at in enumerate([0, 11, 21, 31, 32]):
         clock.now = 100.0 + at
-        moment = budget.begin(step)
-        seen.append((moment.is_tenth, moment.should_evaluate))
-        if moment.should_evaluate:
+        progress = budget.begin(step)
+        seen.append((progress.ends_tenth, progress.should_evaluate))
+        if progress.should_evaluate:
             budget.record_evaluation(0.9, 0.0)
     assert seen == [(False, False), (True, False), (True, True), (True, True), (False, False)]
     assert budget.total_eval_seconds == pytest.approx(1.8)
@@ -176,8 +176,8 @@ def test_logged_steps_are_replayed_even_after_the_deadline(tmp_path):
     budget = deadline(tmp_path, Clock(), spent=500.0)
     assert [budget.is_spent(step) for step in range(4)] == [False, False, False, True]
     budget.resume_at(1)
-    moment = budget.begin(1)
-    assert (moment.position, moment.is_tenth, moment.should_evaluate) == (500.0, True, True)
+    progress = budget.begin(1)
+    assert (progress.position, progress.ends_tenth, progress.should_evaluate) == (500.0, True, True)
     assert not budget.begin(2).should_evaluate
     assert len((tmp_path / "schedule.log").read_text().splitlines()) == 3
 
@@ -186,7 +186,7 @@ def test_a_tenth_that_ended_before_a_stop_does_not_end_again(tmp_path):
     (tmp_path / "schedule.log").write_text("0.0 0\n0.5 1\n")
     budget = deadline(tmp_path, Clock(), spent=52.0)
     budget.resume_at(2)
-    assert not budget.begin(2).is_tenth
+    assert not budget.begin(2).ends_tenth
     budget.resume_at(0)
     assert (budget.fraction, budget.tenth) == (pytest.approx(52 / 97), 5)
 
@@ -194,7 +194,7 @@ def test_a_tenth_that_ended_before_a_stop_does_not_end_again(tmp_path):
 def test_a_budget_continues_from_a_state(tmp_path):
     run = Run.create(tmp_path / "run")
     network = CASES["gpt2"].network
-    state = State(step=0, evals=4, evaluated=2.0, setup=6.0, seconds=9.0)
+    state = State(step=0, evals=4, eval_seconds=2.0, setup=6.0, seconds=9.0)
     found = make_budget(network, TrainingSettings(minutes=2.0), run, state)
     assert found.seconds == 120
     assert found.spent == pytest.approx(15, abs=5)
@@ -239,7 +239,7 @@ def test_the_learning_rate_decays_to_its_minimum(schedule, expected):
         assert lr_at(position, 100, settings) == pytest.approx(2 * share)
 
 
-def test_the_decay_takes_the_whole_budget_after_the_warmup():
+def test_the_decay_takes_the_entire_budget_after_the_warmup():
     settings = TrainingSettings(lr=1.0, warmup=0.2, schedule="linear", min_lr_ratio=0.0)
     assert lr_at(20, 100, settings) == pytest.approx(1.0)
     assert lr_at(60, 100, settings) == pytest.approx(0.5)
@@ -267,7 +267,7 @@ def test_default_settings_are_as_documented():
     "both",
     [{"steps": 1, "epochs": 1.0}, {"epochs": 1.0, "minutes": 1.0}, {"lora": 2, "freeze": ("a",)}],
 )
-def test_settings_that_exclude_each_other_are_refused(both):
+def test_settings_that_exclude_each_other_are_rejected(both):
     with pytest.raises(GlassError, match=r"only one budget|lora and freeze exclude"):
         TrainingSettings(**both)
 
@@ -368,16 +368,16 @@ def test_the_final_evaluation_uses_as_much_as_fits_but_no_less_than_earlier_ones
 
 def test_seconds_per_unit_count_only_the_data_that_exists():
     evaluator = Evaluator(FakeTask([], size=40), TrainingSettings())
-    assert evaluator.seconds_per_unit(State(evals=1, evaluated=2.0)) == pytest.approx(0.05)
+    assert evaluator.seconds_per_unit(State(evals=1, eval_seconds=2.0)) == pytest.approx(0.05)
     assert evaluator.seconds_per_unit(State()) == 0
     assert [evaluator.count_units(limit) for limit in (None, 7, 99)] == [40, 7, 40]
 
 
-def test_an_unknown_metric_is_named():
+def test_error_names_the_unknown_metric():
     with pytest.raises(GlassError, match="did you mean 'accuracy'"):
         Evaluator(FakeTask([]), TrainingSettings(best_metric="acuracy")).metric  # noqa: B018
     evaluator = Evaluator(FakeTask([]), TrainingSettings(best_metric="bleu"))
-    with pytest.raises(GlassError, match="toy has no metric 'bleu'; it has loss"):
+    with pytest.raises(GlassError, match="toy has no metric 'bleu'; available: loss"):
         evaluator.metric_value({"loss": 1.0, "x": 2})
 
 
@@ -479,7 +479,7 @@ def test_an_evaluation_takes_about_a_hundredth_of_a_deadline(monkeypatch, took, 
 
 
 class FakeStep:
-    """A step that fits into memory in `count` or more micro-batches of at most `context` tokens."""
+    """A step that fits in memory in `count` or more micro-batches of at most `context` tokens."""
 
     def __init__(self, count=1, context=1000, **settings):
         self.count, self.context, self.tried = count, context, []
@@ -542,38 +542,47 @@ def test_three_bad_steps_in_a_row_roll_back_and_the_second_time_raise(tmp_path, 
     trainer = tiny_trainer(tmp_path, book, reporter)
     trainer.save()
     for skipped in (1, 2):
-        trainer.state.skipped = skipped
+        trainer.state.consecutive_skips = skipped
         recovery.skip_step(trainer, "the loss")
-    assert trainer.state.scale == 1
-    trainer.state.step, trainer.state.skipped = 9, 3
+    assert trainer.state.lr_scale == 1
+    trainer.state.step, trainer.state.consecutive_skips = 9, 3
     recovery.skip_step(trainer, "the loss")
-    assert (trainer.state.scale, trainer.state.skipped, trainer.state.step) == (0.3, 0, 0)
+    assert (trainer.state.lr_scale, trainer.state.consecutive_skips, trainer.state.step) == (
+        0.3,
+        0,
+        0,
+    )
     assert reporter.lines[-1] == (
-        "3 steps in a row were not finite: back to step 0, with a learning rate of 3.0e-04"
+        "3 steps in a row had a non-finite loss, gradient or weight: back to step 0, with a "
+        "learning rate of 3.0e-04"
     )
     saved = json.loads((trainer.run.path / "last" / "training.json").read_text())
-    assert saved["scale"] == 0.3
-    trainer.state.skipped = 3
+    assert saved["lr_scale"] == 0.3
+    trainer.state.consecutive_skips = 3
     with pytest.raises(GlassError, match=r"train\.lr=1\.0e-04"):
         recovery.skip_step(trainer, "the loss")
 
 
 def test_the_learning_rate_is_multiplied_by_the_scale_of_the_state(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book, warmup=0.0, lr=0.01)
-    trainer.state.scale = 0.5
+    trainer.state.lr_scale = 0.5
     assert take_step(trainer).lr == pytest.approx(0.005)
 
 
 def test_a_successful_step_resets_the_count_of_skipped_steps(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book)
-    trainer.state.skipped = 2
+    trainer.state.consecutive_skips = 2
     result = take_step(trainer)
-    assert (trainer.state.skipped, trainer.state.predictions) == (0, 16)
+    assert (trainer.state.consecutive_skips, trainer.state.predictions) == (0, 16)
     assert result.count == 16
     weight = trainer.network.blocks[0].attention.query.weight
     weight.register_hook(lambda gradient: gradient * math.nan)
     assert take_step(trainer).non_finite
-    assert (trainer.state.skipped, trainer.state.predictions, trainer.state.step) == (1, 16, 2)
+    assert (trainer.state.consecutive_skips, trainer.state.predictions, trainer.state.step) == (
+        1,
+        16,
+        2,
+    )
 
 
 # --- a step ---------------------------------------------------------------------------------------
@@ -693,7 +702,7 @@ def test_an_evaluation_is_logged_and_reported(tmp_path, book):
     assert (line["kind"], line["step"], line["tokens"]) == ("validation", 1, 41)
     assert trainer.state.best == line["loss"]
     assert (trainer.state.evaluated_at, trainer.state.evals) == (1, 1)
-    assert 0 < trainer.state.evaluated < 60
+    assert 0 < trainer.state.eval_seconds < 60
     assert reporter.lines[-1].startswith("step 1: valid loss ")
     assert reporter.lines[-1].endswith("  (best)")
     assert (trainer.run.path / "best" / "model.safetensors").exists()
@@ -753,7 +762,7 @@ def test_the_best_metric_and_that_of_the_baseline_are_shown_with_their_labels(tm
 
 def test_the_time_of_the_final_evaluation_is_estimated_from_its_size(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book)
-    trainer.state.evals, trainer.state.evaluated = 2, 8.0  # 4 seconds per 40 tokens
+    trainer.state.evals, trainer.state.eval_seconds = 2, 8.0  # 4 seconds per 40 tokens
     size = trainer.task.dataset.valid.size
     assert trainer.estimate_final_seconds() == pytest.approx(0.1 * size)
     trainer.state.predictions, trainer.state.seconds = 90, 30.0
@@ -764,8 +773,8 @@ def test_a_deadline_records_how_long_an_evaluation_takes(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book)
     trainer.budget = deadline(tmp_path, Clock(), seconds=1000.0)
     trainer.evaluate()
-    assert trainer.budget.total_eval_seconds == trainer.state.evaluated > 0
-    expected = trainer.state.evaluated + trainer.estimate_final_seconds() + 3
+    assert trainer.budget.total_eval_seconds == trainer.state.eval_seconds > 0
+    expected = trainer.state.eval_seconds + trainer.estimate_final_seconds() + 3
     assert trainer.budget.reserve == pytest.approx(expected)
 
 
@@ -837,13 +846,22 @@ def test_the_last_checkpoint_is_described_for_error_messages(tmp_path, book):
     trainer.state.step = 1234
     trainer.save()
     assert trainer.checkpointer.describe_checkpoint() == (
-        f"the checkpoint of step 1,234 is intact: glass resume {trainer.run.path}"
+        f"the checkpoint from step 1,234 is intact; to continue: glass resume {trainer.run.path}"
     )
 
 
-@pytest.mark.parametrize("wrong", [{"step": -1}, {"seconds": math.inf}, {"scale": 0.0},
-                                   {"scale": 1.1}, {"evals": -1}, {"skipped": -2}])  # fmt: skip
-def test_an_impossible_state_is_refused(wrong):
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"step": -1},
+        {"seconds": math.inf},
+        {"lr_scale": 0.0},
+        {"lr_scale": 1.1},
+        {"evals": -1},
+        {"consecutive_skips": -2},
+    ],
+)
+def test_an_impossible_state_is_rejected(wrong):
     with pytest.raises(GlassError, match=next(iter(wrong))):
         State(**wrong)
     assert State(scale=1.0).evaluated_at == -1
@@ -915,12 +933,12 @@ def test_a_model_beats_the_baseline_in_the_direction_of_the_metric():
         assert not baseline.beats_baseline(task, worse, better)
         assert not baseline.beats_baseline(task, better, better)
         sentence = baseline.compare_with_baseline(task, better, worse)
-        assert sentence.startswith("better than the baseline, ")
+        assert sentence.startswith("better than the baseline (")
         sentence = baseline.compare_with_baseline(task, worse, better)
-        assert sentence.startswith("NOT better than the baseline, ")
+        assert sentence.startswith("NOT better than the baseline (")
     task = SimpleNamespace(spec=TASKS["classify"])
     assert baseline.compare_with_baseline(task, {"accuracy": 0.8}, {"accuracy": 0.9}) == (
-        "NOT better than the baseline, NB-SVM (nb_svm): accuracy 0.8 vs. 0.9; as things stand, the "
+        "NOT better than the baseline (nb_svm, NB-SVM): accuracy 0.8 vs. 0.9; so far, the "
         "baseline is enough for this data (--model nb_svm)"
     )
 
@@ -930,9 +948,9 @@ def test_a_baseline_is_saved_with_its_metrics(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book)
     found = baseline.fit_baseline(trainer.task, trainer.run, cpu_settings(steps=3), 8, reporter)
     assert baseline.load_baseline_metrics(trainer.run, trainer.task) == found
-    assert (found["model"], found["share"]) == ("markov", 1.0)
-    assert reporter.lines[-1].startswith("baseline, n-gram counts (markov): bits per byte ")
-    file = trainer.run.path / "baseline" / "figures.json"
+    assert (found["model"], found["fraction"]) == ("markov", 1.0)
+    assert reporter.lines[-1].startswith("baseline (markov, n-gram counts): bits per byte ")
+    file = trainer.run.path / "baseline" / "metrics.json"
     file.write_text('{"loss": 2}')
     with pytest.raises(GlassError, match="it has no number 'bits_per_byte'"):
         baseline.load_baseline_metrics(trainer.run, trainer.task)
@@ -1008,7 +1026,7 @@ def test_options_take_precedence_over_a_recipe(tmp_path):
         ("generate", {"lrr": 1}, "unknown setting 'lrr'"),
     ],
 )
-def test_an_invalid_option_is_named(monkeypatch, task, options, message):
+def test_error_names_the_invalid_option(monkeypatch, task, options, message):
     monkeypatch.setattr("glassformer.training.request.os.cpu_count", lambda: 8)
     with pytest.raises(GlassError, match=message):
         make_request(task, **options)
@@ -1025,12 +1043,12 @@ def test_an_invalid_option_is_named(monkeypatch, task, options, message):
         ("generate", True, {"valid": ["-", "-"]}, "standard input can be read only once"),
     ],
 )
-def test_options_without_effect_are_refused(task, from_scratch, options, message):
+def test_options_without_effect_are_rejected(task, from_scratch, options, message):
     with pytest.raises(GlassError, match=message):
         make_request(task, **options).check(from_scratch=from_scratch)
 
 
-def test_options_with_an_effect_are_not_refused():
+def test_options_with_an_effect_are_not_rejected():
     make_request("classify", extend=True).check(from_scratch=False)
     make_request("classify", group="who", vocab=99).check(from_scratch=True)
     make_request("generate", valid=["-"]).check(from_scratch=True)
@@ -1143,7 +1161,7 @@ def test_an_appended_file_may_grow_but_not_shrink_or_change(tmp_path):
     assert run.find_damage() == []
     (run.path / "train.log").write_text("onf\ntwo\n")
     assert run.find_damage() == [
-        f"{run.path}/train.log is corrupted: its SHA-256 is not the recorded one"
+        f"{run.path}/train.log is corrupted: its SHA-256 differs from the recorded one"
     ]
     (run.path / "train.log").write_text("on")
     (run.path / "config.toml").write_text("one\ntwo\n")
@@ -1200,7 +1218,7 @@ def test_a_changed_environment_is_found(tmp_path):
 def test_a_run_is_extended_to_more_steps_or_minutes(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book, steps=5)
     trainer.state = State(step=5, setup=20.0, seconds=40.0, evals_since_best=4, evals=6)
-    with pytest.raises(GlassError, match="5 steps are done already"):
+    with pytest.raises(GlassError, match="5 steps are already done"):
         train.extend(trainer, 5, None)
     train.extend(trainer, 9, None)
     assert trainer.budget == StepBudget(9)
@@ -1228,9 +1246,9 @@ def test_a_finished_run_has_a_result_plots_and_a_readme(tmp_path, book, monkeypa
         "bits_per_byte.png", "loss.png", "lr.png"
     ]  # fmt: skip
     readme = (trainer.run.path / "README.md").read_text()
-    assert readme.startswith("# generate with gpt2\n\n| what | value |\n")
+    assert readme.startswith("# generate with gpt2\n\n| name | value |\n")
     assert "| steps | 2 |" in readme
-    assert "NOT better than the baseline, n-gram counts (markov)" in readme
+    assert "NOT better than the baseline (markov, n-gram counts)" in readme
     assert any(line.startswith("trained for 0.0 epochs; ") for line in reporter.lines)
     assert trainer.run.find_damage() == []
 
@@ -1310,7 +1328,7 @@ def test_an_unfinished_comparison_continues_in_its_folder(tmp_path):
     assert compare.find_folder(other, tmp_path) == tmp_path / "compare-2"
     (first / "README.md").write_text("done")
     assert compare.find_folder(arguments, tmp_path) == tmp_path / "compare-2"
-    with pytest.raises(GlassError, match="holds another comparison"):
+    with pytest.raises(GlassError, match="contains another comparison"):
         compare.open_comparison(first, other)
 
 
@@ -1412,13 +1430,13 @@ def test_a_number_of_parameters_sets_dim_unless_there_is_a_base_model(tmp_path, 
     assert other.network.config.dim == trainer.network.config.dim
     assert f"starting from {base}" in lines
     assert torch.equal(weights_of(other.network), weights_of(trainer.network))
-    with pytest.raises(GlassError, match="becomes gpt2, not llama"):
+    with pytest.raises(GlassError, match="is fine-tuned as gpt2, not llama"):
         set_up(tmp_path, book, base=base, model="llama")
     adapted, lines = set_up(tmp_path, book, base=base, lora=2)
     trained = sum(p.numel() for p in adapted.network.parameters() if p.requires_grad)
     assert f", {trained:,} of them trained; 3 steps" in lines[-1]
     assert (adapted.checkpointer.adapter.rank, adapted.checkpointer.adapter.base) == (2, str(base))
-    with pytest.raises(GlassError, match="name it with --from"):
+    with pytest.raises(GlassError, match="specify it with --from"):
         set_up(tmp_path, book, lora=2)
 
 

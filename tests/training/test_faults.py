@@ -104,7 +104,7 @@ def test_a_changed_version_is_reported(tmp_path, book):
     file.write_text(json.dumps(json.loads(file.read_text()) | {"torch": "1.0"}))
     reporter = RecordingReporter()
     training.resume(tmp_path / "run", reporter)
-    line = next(line for line in reporter.lines if line.startswith("torch was 1.0 and is "))
+    line = next(line for line in reporter.lines if line.startswith("torch was 1.0 and is now "))
     assert "results may differ by rounding errors" in line
 
 
@@ -115,7 +115,7 @@ def test_a_missing_device_is_reported_and_replaced(tmp_path, book):
     Run(tmp_path / "run").seal()
     reporter = RecordingReporter()
     training.resume(tmp_path / "run", reporter, steps=6)
-    assert "device was xpu and is cpu now: results may differ by rounding errors" in reporter.lines
+    assert "device was xpu and is now cpu: results may differ by rounding errors" in reporter.lines
 
 
 def test_a_second_interrupt_quits_at_once_and_the_checkpoint_stays_intact(tmp_path, book):
@@ -134,7 +134,7 @@ def test_a_second_interrupt_quits_at_once_and_the_checkpoint_stays_intact(tmp_pa
     assert "Traceback" not in errors
     assert load(tmp_path / "run" / LAST)
     done = json.loads((tmp_path / "run/last/training.json").read_text())["step"]
-    with pytest.raises(GlassError, match="steps are done already"):
+    with pytest.raises(GlassError, match="steps are already done"):
         training.resume(tmp_path / "run", NullReporter(), steps=1)
     assert training.resume(tmp_path / "run", NullReporter(), steps=done + 3)["steps"] == done + 3
 
@@ -184,12 +184,12 @@ def test_a_file_size_limit_is_reported_with_the_last_checkpoint(tmp_path, book):
     )
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    assert "the checkpoint of step 6 is intact: glass resume run" in done.stderr
+    assert "the checkpoint from step 6 is intact; to continue: glass resume run" in done.stderr
     training.resume(tmp_path / "run", NullReporter(), steps=9)
     assert json.loads((tmp_path / "run/last/training.json").read_text())["step"] == 9
 
 
-def test_a_run_folder_deleted_during_training_is_named(tmp_path, book, monkeypatch):
+def test_error_names_a_run_folder_deleted_during_training(tmp_path, book, monkeypatch):
     take_step = Trainer.take_step
 
     def delete_folder_at_5(self, moment):
@@ -203,7 +203,7 @@ def test_a_run_folder_deleted_during_training_is_named(tmp_path, book, monkeypat
         train(book, tmp_path / "run")
 
 
-def test_a_run_folder_inside_a_file_is_refused(tmp_path, book):
+def test_a_run_folder_inside_a_file_is_rejected(tmp_path, book):
     with pytest.raises(OSError, match="Not a directory"):
         train(book, book / "run")
 
@@ -211,7 +211,7 @@ def test_a_run_folder_inside_a_file_is_refused(tmp_path, book):
 # --- corrupted files ------------------------------------------------------------------------------
 
 
-def test_every_flipped_bit_is_found_and_its_file_named(tmp_path, book):
+def test_every_flipped_bit_is_detected_and_its_file_reported(tmp_path, book):
     run = tmp_path / "run"
     train(book, run)
     assert find_damage(run) == []
@@ -227,8 +227,8 @@ def test_every_flipped_bit_is_found_and_its_file_named(tmp_path, book):
         flipped[position] ^= 1 << generator.randrange(8)
         file.write_bytes(flipped)
         problems = find_damage(run)
-        named = file if file.name not in ("manifest.json", "checksums.json") else file.parent
-        assert any(str(named) in line for line in problems), (file, position)
+        reported = file if file.name not in ("manifest.json", "checksums.json") else file.parent
+        assert any(str(reported) in line for line in problems), (file, position)
         file.write_bytes(content)
     assert find_damage(run) == []
 
@@ -238,7 +238,7 @@ def test_the_error_for_a_corrupted_checkpoint_names_the_other_one(tmp_path, book
     train(book, run)
     file = run / BEST / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    with pytest.raises(GlassError, match=r"best.*is damaged.*run/last may be intact"):
+    with pytest.raises(GlassError, match=r"best.*is corrupted.*run/last may be intact"):
         load(run)
     assert load(run / LAST)
     with (run / "cache" / "train.ids").open("r+b") as store:
@@ -278,7 +278,7 @@ def put_nan_into_embedding(trainer):
 
 
 @pytest.mark.parametrize(
-    ("inject", "named"),
+    ("inject", "cause"),
     [
         (put_nan_into_loss, "the loss"),
         (put_nan_into_gradient, "the gradient of blocks.0.attention.query.weight"),
@@ -287,7 +287,7 @@ def put_nan_into_embedding(trainer):
     ],
 )
 def test_a_step_that_is_not_finite_changes_no_weight_and_names_the_cause(
-    tmp_path, book, inject, named
+    tmp_path, book, inject, cause
 ):
     reporter, skip_counts = RecordingReporter(), []
 
@@ -308,7 +308,7 @@ def test_a_step_that_is_not_finite_changes_no_weight_and_names_the_cause(
         assert all(torch.equal(before[n], after[n]) or "norm.weight" in n for n in before)
         now = [v for s in optimizer.state.values() for v in s.values()]
         assert all(torch.equal(a, b) for a, b in zip(moments, now, strict=True))
-        skip_counts.append(trainer.state.skipped)
+        skip_counts.append(trainer.state.consecutive_skips)
         raise EnoughError
 
     with pytest.MonkeyPatch.context() as patch:
@@ -316,7 +316,7 @@ def test_a_step_that_is_not_finite_changes_no_weight_and_names_the_cause(
         with pytest.raises(EnoughError):
             train(book, tmp_path / "run", reporter=reporter)
     assert skip_counts == [2]
-    assert any(f"step 4 is skipped: {named} is not finite" in line for line in reporter.lines)
+    assert any(f"skipped step 4: {cause} is not finite" in line for line in reporter.lines)
 
 
 def test_three_bad_steps_roll_back_with_a_smaller_learning_rate_and_then_stop(
@@ -360,13 +360,13 @@ def test_a_weight_that_is_not_finite_is_not_saved(tmp_path, book, monkeypatch):
 
     def nan_at_6(self, moment):
         result = take_step(self, moment)
-        if self.state.step == 6 and self.state.scale == 1:
+        if self.state.step == 6 and self.state.lr_scale == 1:
             put_nan_into_weight(self)
         return result
 
     monkeypatch.setattr(Trainer, "take_step", nan_at_6)
     train(book, tmp_path / "run", reporter=reporter)
-    assert "step 6 is not saved: a weight is not finite" in reporter.lines
+    assert "no checkpoint saved at step 6: a weight is not finite" in reporter.lines
     assert any("back to step 3" in line for line in reporter.lines)
     assert all(p.isfinite().all() for p in load(tmp_path / "run").network.parameters())
 
@@ -390,9 +390,10 @@ def test_a_batch_that_does_not_fit_into_memory_is_split(tmp_path, book, monkeypa
     train(book, tmp_path / "reference")
     limit_memory(monkeypatch, 40)
     with pytest.raises(
-        GlassError, match=r"batch of 4 x 32 tokens.*in 4 micro-batches it fits.*--shrink-on-oom"
+        GlassError,
+        match=r"batch of 4 x 32 tokens.*fits when split into 4 micro-batches.*--shrink-on-oom",
     ):
-        train(book, tmp_path / "refused")
+        train(book, tmp_path / "rejected")
     reporter = RecordingReporter()
     train(book, tmp_path / "run", shrink_on_oom=True, reporter=reporter)
     message = "split into 4 micro-batches, with the same result"
@@ -422,14 +423,14 @@ def test_running_out_of_memory_during_training_continues_from_the_last_checkpoin
     assert state["changed"] == {"accumulate": 2}
 
 
-def test_a_context_that_does_not_fit_into_memory_is_refused_or_shortened(
+def test_a_context_that_does_not_fit_in_memory_is_rejected_or_shortened(
     tmp_path, book, monkeypatch
 ):
     limit_memory(monkeypatch, 20)
     message = r"one sequence of 32 tokens; a context of 16 fits: --set model.context=16"
     with pytest.raises(GlassError, match=message):
-        train(book, tmp_path / "refused", minutes=0.01, steps=None)
-    assert not (tmp_path / "refused").exists()
+        train(book, tmp_path / "rejected", minutes=0.01, steps=None)
+    assert not (tmp_path / "rejected").exists()
     limit_memory(monkeypatch, 20)
     train(book, tmp_path / "run", shrink_on_oom=True)
     assert load(tmp_path / "run").config.context == 16
@@ -500,7 +501,7 @@ def test_a_deleted_run_folder_is_not_created_again(tmp_path, book, monkeypatch):
     ],
     ids=str,
 )  # fmt: skip
-def test_invalid_settings_are_named(tmp_path, book, settings):
+def test_error_names_the_invalid_setting(tmp_path, book, settings):
     with pytest.raises(GlassError, match=next(iter(set(settings) - {"steps"}))):
         train(book, tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()
@@ -556,11 +557,11 @@ def test_memory_of_a_failed_pass_is_freed_before_a_smaller_one_is_tried(
     leak_counts = count_leaked_passes(monkeypatch, lambda tokens, _passes: tokens > 8)
     reporter = RecordingReporter()
     train(book, tmp_path / "run", shrink_on_oom=True, reporter=reporter)
-    assert sum("it is shortened to 8" in line for line in reporter.lines) == 1
+    assert sum("shortening it to 8" in line for line in reporter.lines) == 1
     assert load(tmp_path / "run").config.context == 8
     assert len(leak_counts) > 12
     assert not any(leak_counts)
-    baselines = [line for line in reporter.lines if line.startswith("baseline, ")]
+    baselines = [line for line in reporter.lines if line.startswith("baseline (")]
     assert len(baselines) == 1  # the baseline does not depend on the context
 
 
@@ -584,7 +585,7 @@ def test_memory_of_a_failed_step_is_freed(tmp_path, book, monkeypatch):
         ("train.parameters=1000000000000", "parameters needs about .* GB of memory"),
     ],
 )
-def test_impossible_sizes_are_refused_at_once(tmp_path, book, monkeypatch, setting, message):
+def test_impossible_sizes_are_rejected_at_once(tmp_path, book, monkeypatch, setting, message):
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     before = torch.get_num_threads()
     with pytest.raises(GlassError, match=message):
@@ -600,7 +601,7 @@ def test_impossible_sizes_are_refused_at_once(tmp_path, book, monkeypatch, setti
     assert torch.get_num_threads() == before
 
 
-def test_a_network_that_is_too_large_is_refused_before_it_is_allocated(tmp_path, book):
+def test_a_network_that_is_too_large_is_rejected_before_it_is_allocated(tmp_path, book):
     settings = ["model.dim=16384", "model.depth=1000", "model.heads=16"]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(GlassError, match=r"training 3,2.* parameters needs about .* GB"):
@@ -699,7 +700,7 @@ def test_a_run_with_too_many_threads_is_resumed_with_fewer(tmp_path, book, monke
         ("metrics.jsonl", "3\n"),
         ("metrics.jsonl", '{"loss": 3}\n'),
         ("metrics.jsonl", '{"step": 1}\n'),
-        ("baseline/figures.json", "[]"),
+        ("baseline/metrics.json", "[]"),
         ("config.toml", "x = 3\n"),
         ("cache/train.starts.npy", "\x93NUMPY"),
         ("cache/train.starts.npy", None),
@@ -708,7 +709,7 @@ def test_a_run_with_too_many_threads_is_resumed_with_fewer(tmp_path, book, monke
     ],
     ids=str,
 )
-def test_a_tampered_run_folder_is_refused_in_one_line(tmp_path, book, name, content):
+def test_a_tampered_run_folder_is_rejected_in_one_line(tmp_path, book, name, content):
     run = tmp_path / "run"
     train(book, run, steps=2)
     file = run / name
@@ -728,14 +729,14 @@ def test_a_tampered_run_folder_is_refused_in_one_line(tmp_path, book, name, cont
 
 
 @pytest.mark.parametrize("content", ["[]", '{"data": 3}', '{"task": 3, "data": []}', "{"])
-def test_a_tampered_request_is_refused(tmp_path, content):
+def test_a_tampered_request_is_rejected(tmp_path, content):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "request.json").write_text(content)
     with pytest.raises(GlassError, match=r"request\.json"):
         training.resume(tmp_path / "run", NullReporter())
 
 
-def test_optimizer_state_of_another_network_is_refused(tmp_path, book):
+def test_optimizer_state_of_another_network_is_rejected(tmp_path, book):
     train(book, tmp_path / "run", steps=2)
     file = tmp_path / "run" / "last" / "training.safetensors"
     tensors = load_file(file)

@@ -119,8 +119,8 @@ def test_a_new_head_is_trained_and_saved_with_an_adapter(home, tmp_path):
         assert torch.equal(saved[name], ours[name])
 
 
-def test_lora_without_a_base_model_is_refused(home, tmp_path):
-    with pytest.raises(GlassError, match="name it with --from"):
+def test_lora_without_a_base_model_is_rejected(home, tmp_path):
+    with pytest.raises(GlassError, match="specify it with --from"):
         train("classify", home / "labels.csv", lora=2, run=tmp_path / "run")
 
 
@@ -250,7 +250,7 @@ def test_a_hugging_face_model_can_be_fine_tuned(home, tmp_path):
     assert result["accuracy"] > 0.9
 
 
-def test_a_base_model_that_does_not_suit_the_task_is_refused(home, tmp_path):
+def test_a_base_model_that_does_not_suit_the_task_is_rejected(home, tmp_path):
     for task, base, message in (
         ("generate", "classify", "not for generate"),
         ("translate", "generate", "not for translate"),
@@ -258,7 +258,7 @@ def test_a_base_model_that_does_not_suit_the_task_is_refused(home, tmp_path):
     ):
         with pytest.raises(GlassError, match=message):
             train(task, home / "book.txt", base=home / base, run=tmp_path / task)
-    with pytest.raises(GlassError, match="becomes bert_classifier, not classifier"):
+    with pytest.raises(GlassError, match="is fine-tuned as bert_classifier, not classifier"):
         train("classify", base=home / "fill-mask", model="classifier", run=tmp_path / "y")
     Model(CASES["bert"].network).save(tmp_path / "mute")
     with pytest.raises(GlassError, match="has no tokenizer"):

@@ -85,7 +85,7 @@ def test_unsupported_precision_is_not_chosen(files, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_unsupported_precision_is_refused(files, tmp_path, monkeypatch, precision):
+def test_unsupported_precision_is_rejected(files, tmp_path, monkeypatch, precision):
     disable_half_precision(monkeypatch)
     match = f"recurrent cannot be trained in {precision} on this machine.*precision=float32"
     with pytest.raises(GlassError, match=match) as error:
@@ -142,7 +142,7 @@ def test_overflowing_gradient_lowers_the_loss_scale_and_the_step_is_taken(tmp_pa
     assert trainer.step.scaler.get_scale() < 2.0**40
     assert not torch.equal(weights_of(trainer.network), before)
     assert not torch.equal(weights_of(average), mean)
-    assert (trainer.state.step, trainer.state.skipped) == (1, 0)
+    assert (trainer.state.step, trainer.state.consecutive_skips) == (1, 0)
 
 
 def test_gradient_that_is_infinite_at_any_loss_scale_skips_the_step(tmp_path, book):
@@ -154,7 +154,7 @@ def test_gradient_that_is_infinite_at_any_loss_scale_skips_the_step(tmp_path, bo
     results = [take_step(trainer) for _ in range(MAX_BAD_STEPS)]
     assert torch.equal(weights_of(trainer.network), before)
     assert torch.equal(weights_of(average), mean)
-    assert trainer.state.skipped == MAX_BAD_STEPS
+    assert trainer.state.consecutive_skips == MAX_BAD_STEPS
     assert all("query.weight" in result.non_finite for result in results)
 
 
@@ -163,12 +163,12 @@ def test_overflowing_norm_of_finite_gradients_skips_the_step(tmp_path, book):
     for parameter in trainer.network.parameters():
         parameter.register_hook(lambda gradient: gradient * 0 + 1e38)
     take_step(trainer)
-    assert (trainer.state.step, trainer.state.skipped) == (1, 1)
+    assert (trainer.state.step, trainer.state.consecutive_skips) == (1, 1)
 
 
 def test_diverging_float16_run_ends_with_an_error(tmp_path, book):
     options = {"lr": 1e6, "precision": "float16", "baseline": False, "device": "cpu"}
-    with pytest.raises(GlassError, match="steps in a row were not finite"):
+    with pytest.raises(GlassError, match="steps in a row had a non-finite loss"):
         train(
             "generate", book, run=tmp_path / "run", steps=60, reporter=NullReporter(),
             settings=[*settings_for("gpt2"), "train.warmup=0.0"], **options,

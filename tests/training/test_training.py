@@ -294,7 +294,7 @@ def test_the_learning_rate_rises_and_falls(schedule):
         ({"label_smoothing": 2.0}, "label_smoothing must be at least 0.0 and at most 1.0"),
     ],
 )
-def test_invalid_settings_are_named(settings, message):
+def test_errors_name_invalid_settings(settings, message):
     with pytest.raises(GlassError, match=message):
         TrainingSettings(**settings)
 
@@ -404,7 +404,7 @@ def test_a_stopped_and_resumed_run_equals_an_uninterrupted_run(tmp_path, book, e
 
 
 def test_the_best_weights_are_chosen_by_best_metric(tmp_path):
-    """By default the loss; a metric that the task lacks is refused before training."""
+    """By default the loss; a metric that the task lacks is rejected before training."""
     file, small = write_reviews(tmp_path), ["model.dim=16", "model.heads=1", "model.depth=1"]
     options = {"steps": 30, "evaluate_every": 3, "device": "cpu", "reporter": NullReporter()}
     for metric, sign in (("loss", -1), ("accuracy", 1)):
@@ -663,7 +663,7 @@ def test_bad_rows_are_skipped_counted_and_logged(tmp_path):
     assert any("2 bad rows were skipped" in line for line in reporter.lines)
 
 
-def test_requests_that_cannot_be_trained_are_refused(tmp_path):
+def test_requests_that_cannot_be_trained_are_rejected(tmp_path):
     file = tmp_path / "a.txt"
     for content, message in (("", "the files are empty"), ("short", "too few for a window")):
         file.write_text(content)
@@ -673,7 +673,7 @@ def test_requests_that_cannot_be_trained_are_refused(tmp_path):
         train("generat", run=tmp_path / "x")
     file.write_text("some text " * 500)
     assert not list(tmp_path.glob("run*"))  # a run that could not start leaves no folder
-    message = r"'bert' is a model for .*, not for generate; generate has the models gpt2, generator"
+    message = r"'bert' is a model for .*, not for generate; models for generate: gpt2, generator"
     with pytest.raises(GlassError, match=message):
         train("generate", file, run=tmp_path / "b", model="bert")
     with pytest.raises(GlassError, match="does not preserve spaces"):

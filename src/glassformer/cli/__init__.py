@@ -43,19 +43,19 @@ def glass() -> None:
     """Train Transformers, use them, and look at every number inside them.
 
     \b
-    glass demo                              show every step of a sentence through a small model
+    glass demo                              follow a sentence through a small model step by step
     glass train generate book.txt           train a language model on a text
     glass generate runs/generate-1 "Once"   generate text with it
     """
 
 
 def main() -> None:
-    """Run a command; print errors that the user can fix in one line, without a traceback."""
+    """Run a command; print errors that the user can fix as one line, without a traceback."""
     open_missing_streams()
     choose_language(sys.argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # without Unicode, print question marks
+            stream.reconfigure(errors="replace")  # print ? if there is no Unicode
     try:
         run_command()
     finally:

@@ -65,14 +65,14 @@ def draw(name: str, run: str | None, text: str | None, **values: Any) -> None:
 
 
 def check_plot(name: str, run: str | None, text: str | None, values: dict[str, Any]) -> Path:
-    """Return the file to write; raise an error if the arguments do not fit the plot."""
+    """Return the file to write; raise an error if the plot does not take these arguments."""
     from glassformer.core.config import did_you_mean
     from glassformer.core.errors import GlassError
     from glassformer.inspection.draw import ANIMATION_SUFFIXES, FIGURE_SUFFIXES
     from glassformer.inspection.plots import OPTIONS, PLOTS, Needs
 
     if name not in PLOTS:
-        hint = did_you_mean(name, PLOTS) or f"; the plots are {', '.join(PLOTS)}"
+        hint = did_you_mean(name, PLOTS) or f"; available: {', '.join(PLOTS)}"
         raise GlassError(f"unknown plot {name!r}{hint}")
     plot = PLOTS[name]
     suffixes = ANIMATION_SUFFIXES if plot.is_animation else FIGURE_SUFFIXES
@@ -83,7 +83,7 @@ def check_plot(name: str, run: str | None, text: str | None, values: dict[str, A
     is_diagram = plot.needs is Needs.NOTHING
     if is_diagram != (run is None) or is_diagram != (text is None):
         raise click.UsageError(
-            f"{name} takes no RUN and TEXT" if is_diagram else f"{name} needs RUN and TEXT"
+            f"{name} takes neither RUN nor TEXT" if is_diagram else f"{name} needs RUN and TEXT"
         )
     for option in OPTIONS:
         if values[option] is not None and not plot.accepts(option):
@@ -96,15 +96,15 @@ def check_plot(name: str, run: str | None, text: str | None, values: dict[str, A
 @options.trained_run
 @click.argument("text", required=False)
 @options.plot(help="Also draw the table to this file (.png, .svg or .pdf).")
-@options.overwrite(help="Overwrite the file of --plot if it exists.")
+@options.overwrite(help="Overwrite the --plot file if it exists.")
 @options.json()
 def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_json: bool) -> None:
-    """Measure where each attention head in RUN attends and what ablating it costs.
+    """Measure what each attention head in RUN attends to, and what ablating it costs.
 
     For each head, prints the fraction of its attention to the previous token, the first token, the
     token itself, earlier occurrences of the same token, and the tokens after those (induction);
     the mean attention distance in tokens; and the cost of ablating the head in nats: the increase
-    of the loss for language models, the KL divergence of the output for other models. Without TEXT,
+    in loss for language models, the KL divergence of the output for other models. Without TEXT,
     the model reads a random sequence that is repeated once; a translator needs TEXT.
 
     \b
@@ -136,16 +136,17 @@ def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_jso
 @click.argument("clean")
 @click.argument("corrupt")
 @options.plot(help="Also draw the tables to this file (.png, .svg or .pdf).")
-@options.overwrite(help="Overwrite the file of --plot if it exists.")
+@options.overwrite(help="Overwrite the --plot file if it exists.")
 @options.json(help="Print one JSON object.")
 def patch(
     run: str, clean: str, corrupt: str, plot: Path | None, overwrite: bool, as_json: bool
 ) -> None:
     """Find the values in RUN that carry the difference between two texts.
 
-    Activation patching: the model reads the text CORRUPT with one value at a time replaced by that
-    of the text CLEAN. Prints the fraction of the difference in the output that each value restores:
-    the output of each block, attention and feed-forward layer at each token, and of each head.
+    Activation patching: the model reads the text CORRUPT with one value at a time replaced by its
+    value for the text CLEAN. Prints the fraction of the difference in the output that each value
+    restores: the output of each block, attention and feed-forward layer at each token, and of each
+    head.
 
     \b
     glass patch runs/generate-1 "the cat sat on the" "the dog lay on the"

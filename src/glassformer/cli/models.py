@@ -46,7 +46,7 @@ def check(folder: Path) -> None:
 def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
     """Average the weights of RUNS into a new model.
 
-    Takes the last weights of each run. The runs must have started from the same weights (the same
+    Uses the last weights of each run. The runs must have started from the same weights (the same
     --seed or the same --from), or the average is useless.
 
     \b
@@ -70,13 +70,13 @@ def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
     help="Format to write.",
 )
 @click.option(
-    "--tokenizer", type=click.Path(exists=True), help="Tokenizer file of a llama2.c model."
+    "--tokenizer", type=click.Path(exists=True), help="Tokenizer file for a llama2.c model."
 )
 @click.option(
     "--ignore",
     multiple=True,
     metavar="NAME",
-    help="Setting or tensor of a Hugging Face folder to skip; can be repeated.",
+    help="Setting or tensor in a Hugging Face folder to skip; can be repeated.",
 )
 @options.overwrite(help="Replace TARGET if it exists.")
 def convert(source: str, target: str, format: str, overwrite: bool, **values: Any) -> None:
@@ -134,7 +134,7 @@ def models(training: bool, as_json: bool) -> None:
 def info(as_json: bool) -> None:
     """Show versions, threads, CPU features and the speed of each precision.
 
-    Times matrix products of the sizes of a training step and of one new token.
+    Times matrix products of the sizes used in a training step and for one new token.
 
     \b
     glass info

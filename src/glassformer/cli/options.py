@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def combine(*parameters: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Return a decorator that adds several parameters, in the order in which help lists them."""
+    """Return a decorator that adds several parameters, in the order shown by --help."""
 
     def add(command: F) -> F:
         for parameter in reversed(parameters):
@@ -105,9 +105,11 @@ machine = combine(
     click.option(
         "--seed",
         type=int,
-        help="Random seed of the split, the initial weights and the batches.  [default: 0]",
+        help="Random seed for the split, the initial weights and the batches.  [default: 0]",
     ),
-    click.option("--threads", type=int, help="Number of CPU threads.  [default: that of PyTorch]"),
+    click.option(
+        "--threads", type=int, help="Number of CPU threads.  [default: chosen by PyTorch]"
+    ),
     click.option(
         "--device", help="Device to train on: cpu, cuda or mps.  [default: the fastest available]"
     ),

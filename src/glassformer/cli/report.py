@@ -23,7 +23,7 @@ def check_data(task: str, data: tuple[str, ...], as_json: bool, **values: Any) -
     """Report the size, labels, duplicates and bad rows of DATA before training for TASK.
 
     Also shows how `glass train` would read and split the data. Without DATA, reports on the
-    built-in sample. The exit code is 1 if there are bad rows or if training would refuse the data.
+    built-in sample. The exit code is 1 if there are bad rows or if training would fail.
 
     \b
     glass check-data classify reviews.csv
@@ -40,7 +40,7 @@ def check_data(task: str, data: tuple[str, ...], as_json: bool, **values: Any) -
         click.echo(json.dumps(report, ensure_ascii=False))
     else:
         print_data_report(report)
-    sys.exit(1 if report["bad_rows"] or report["refused"] else 0)
+    sys.exit(1 if report["bad_rows"] or report["error"] else 0)
 
 
 def print_data_report(report: dict[str, Any]) -> None:
@@ -50,29 +50,38 @@ def print_data_report(report: dict[str, Any]) -> None:
     for line in report["read_as"]:
         click.echo(line)
     click.echo(f"{report['examples']:,} {unit}, {report['bytes']:,} bytes")
-    if lengths := dict(report["lengths"]):
-        histogram = lengths.pop("spread")
-        numbers = ", ".join(f"{name} {value:,.0f}" for name, value in lengths.items())
-        click.echo(f"length in characters: {numbers}  |{histogram}|")
+    if lengths := report["lengths"]:
+        click.echo(
+            f"length in characters: min {lengths['min']:,}, median {lengths['median']:,.0f}, "
+            f"99th percentile {lengths['p99']:,}, max {lengths['max']:,}  |{lengths['histogram']}|"
+        )
     for label, count in list(report.get("labels", {}).items())[:20]:
         click.echo(f"  {label:<24} {count:8,}  {count / report['examples']:6.1%}")
     for sample in report["samples"]:
         label = "" if sample["label"] is None else f"  ->  {sample['label']}"
-        text = sample["text"].replace("\t", "  ->  ")
-        click.echo(f"  read as: {text[:120]}{'...' if len(text) > 120 else ''}{label}")
-    click.echo(f"{report['duplicates']:,} duplicates, {report['empty']:,} empty {unit}")
+        text = sample["text"].replace("\t", "  ->  ").replace("\n", " ")
+        click.echo(f"  example: {text[:120]}{'...' if len(text) > 120 else ''}{label}")
+    click.echo(f"{count_of(report['duplicates'], 'duplicate')}, {report['empty']:,} empty {unit}")
     if report.get("same_text_other_label"):
-        click.echo(f"  {report['same_text_other_label']:,} of the duplicates have different labels")
-    parts = ", ".join(f"{count:,} {name}" for name, count in sorted(report["split"].items()))
-    click.echo(f"split: {parts}; {report['leaks']:,} of valid are also in train (data leak)")
-    if report["refused"]:
-        click.echo(f"`glass train {report['task']}` would refuse this: {report['refused']}")
+        conflicts = count_of(report["same_text_other_label"], "duplicate")
+        click.echo(f"  {conflicts} with a different label")
+    train, valid = (report["split"].get(name, 0) for name in ("train", "valid"))
+    leaks, verb = report["leaks"], "appears" if report["leaks"] == 1 else "appear"
+    leak = f"{count_of(leaks, 'validation example')} also {verb} in train"
+    note = " (data leak)" if leaks else ""
+    click.echo(f"split: {train:,} train, {valid:,} validation; {leak}{note}")
+    if report["error"]:
+        click.echo(f"`glass train {report['task']}` would fail: {report['error']}")
     else:
-        click.echo(f"`glass train {report['task']}` uses the model {report['model']}")
+        click.echo(f"`glass train {report['task']}` would train the model `{report['model']}`")
     if report["bad_rows"]:
-        click.echo(f"{report['bad_rows']:,} bad rows; --skip-bad skips them:")
+        click.echo(f"{count_of(report['bad_rows'], 'bad row')}; to skip bad rows: --skip-bad")
         for line in report["first_bad"]:
             click.echo(f"  {line}")
+
+
+def count_of(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @click.command()
@@ -82,7 +91,7 @@ def print_data_report(report: dict[str, Any]) -> None:
 @click.option(
     "--context",
     type=int,
-    help="Window length of generate and fill-mask models, in tokens.  [default: as in training]",
+    help="Window length for generate and fill-mask models, in tokens.  [default: as in training]",
 )
 @options.plot(help="Draw the confusion matrix of a classifier (.png, .svg or .pdf).")
 @options.json(help="Print one JSON object.")
@@ -122,7 +131,7 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> N
 def runs(folder: str, as_json: bool) -> None:
     """List the runs in FOLDER with task, model, metric and age.
 
-    The metric is that of the final evaluation or, while training, the best one so far.
+    The metric is from the final evaluation or, during training, the best one so far.
 
     \b
     glass runs
@@ -142,7 +151,7 @@ def runs(folder: str, as_json: bool) -> None:
 
 
 def summarize_run(config: Path) -> dict[str, Any]:
-    """Return the row of a run: its final metric, or the best so far, and its age in hours."""
+    """Return the row for a run: its final metric, or the best so far, and its age in hours."""
     from glassformer.core.config import read_toml
     from glassformer.tasks import TASKS
     from glassformer.tasks.task import METRICS

@@ -18,7 +18,7 @@ from glassformer.cli import options
 @click.option(
     "--config",
     type=click.Path(exists=True),
-    help="Recipe in TOML with the task and the data, model and train settings.",
+    help="TOML recipe with the task and its data, model and train settings.",
 )
 @options.run_folder(help="Run folder to create.  [default: runs/TASK-1, runs/TASK-2, ...]")
 @click.option(
@@ -34,16 +34,18 @@ from glassformer.cli import options
     "--lora",
     type=int,
     metavar="RANK",
-    help="Train LoRA adapters of this rank instead of all weights of --from.",
+    help="Train LoRA adapters of this rank instead of all weights of the base model (--from).",
 )
 @click.option(
     "--freeze",
     multiple=True,
     metavar="PATTERN",
-    help="Freeze the weights whose names match this pattern; can be repeated.",
+    help="Freeze weights whose names match this pattern; can be repeated.",
 )
 @click.option(
-    "--extend", is_flag=True, help="Add the unknown tokens of DATA to the tokenizer of --from."
+    "--extend",
+    is_flag=True,
+    help="Add tokens that occur in DATA but not in the base model's tokenizer (with --from).",
 )
 @options.budget("training")
 @options.columns
@@ -58,7 +60,7 @@ from glassformer.cli import options
     "--save-every",
     type=int,
     metavar="STEPS",
-    help="Save a checkpoint every so many steps.  [default: a tenth of the budget]",
+    help="Save a checkpoint every STEPS steps.  [default: after each tenth of the budget]",
 )
 @options.settings(help="Set any model.* or train.* setting; can be repeated.")
 @click.option(
@@ -79,9 +81,9 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
 
     TASK is generate, classify, translate or fill-mask; it can be omitted if the recipe (--config)
     names it. Without DATA, a built-in sample is used. A tenth of DATA is held out for validation,
-    unless --valid is given. Columns without a header are named 1, 2, ...; with two --text columns,
-    translate goes from the first to the second. `glass models` lists the settings model.* for
-    --set, `glass models --training` the settings train.*.
+    unless --valid is given. If the file has no header, columns are named 1, 2, ... With two --text
+    columns, translate uses the first as the source and the second as the target. `glass models`
+    lists the model.* settings for --set, `glass models --training` the train.* settings.
 
     \b
     glass train generate book.txt --minutes 10
@@ -113,12 +115,12 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
 @click.option(
     "--steps",
     type=click.IntRange(1),
-    help="Train up to this step in total.  [default: the budget of the run]",
+    help="Train up to this step in total.  [default: the run's budget]",
 )
 @click.option(
     "--minutes",
     type=click.FloatRange(0, 10**6, min_open=True),
-    help="Train for this many more minutes.  [default: the budget of the run]",
+    help="Train for this many more minutes.  [default: the run's budget]",
 )
 @options.json(help="Print the result as one JSON object.")
 def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) -> None:
@@ -161,7 +163,7 @@ def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) ->
 @options.valid(help="Validation data; can be repeated.  [default: a tenth of DATA]")
 @options.tokenizer
 @options.machine
-@options.settings(help="Set any model.* or train.* setting of all models; can be repeated.")
+@options.settings(help="Set any model.* or train.* setting for all models; can be repeated.")
 @options.json()
 def compare(
     task: str, data: tuple[str, ...], models: str, run: Path | None, as_json: bool, **values: Any
@@ -208,7 +210,7 @@ def drop_unset(values: dict[str, Any]) -> dict[str, Any]:
 def print_result(result: dict[str, Any], as_json: bool) -> None:
     """Print the result of training, and exit with code 130 if training was interrupted.
 
-    A closed standard output is not an error, because the run folder has the result too.
+    A closed standard output is not an error, because the run folder also has the result.
     """
     with contextlib.suppress(OSError):
         click.echo(json.dumps(result) if as_json else result["run"])
@@ -217,7 +219,7 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
 
 
 def print_table(lines: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns: the first aligned left, the others right."""
+    """Print rows as columns: the first left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for name, *cells in lines:
         aligned = (f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))

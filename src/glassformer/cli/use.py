@@ -28,19 +28,20 @@ from glassformer.cli import options
     "--temperature",
     default=0.8,
     show_default=True,
-    help="Sampling temperature; 0 is greedy decoding.",
+    help="Sampling temperature; 0 means greedy decoding.",
 )
 @click.option(
     "--top-k",
     default=0,
     show_default=True,
-    help="Sample only from the k most likely tokens; 0 is no limit.",
+    help="Sample only from the k most likely tokens; 0 means no limit.",
 )
 @click.option(
     "--top-p",
     default=1.0,
     show_default=True,
-    help="Sample only from the most likely tokens whose probabilities add up to p.",
+    help="Sample only from the smallest set of most likely tokens whose total probability is at "
+    "least p.",
 )
 @click.option(
     "--min-p",
@@ -52,7 +53,7 @@ from glassformer.cli import options
     "--repetition-penalty",
     default=1.0,
     show_default=True,
-    help="Make tokens that already occurred less likely; 1 is no penalty.",
+    help="Make tokens that already occurred less likely; 1 means no penalty.",
 )
 @click.option(
     "--stop", multiple=True, metavar="STRING", help="Stop before this string; can be repeated."
@@ -64,7 +65,7 @@ from glassformer.cli import options
     show_default=True,
     help="Number of continuations to generate.",
 )
-@click.option("--seed", type=int, help="Random seed of sampling.  [default: random]")
+@click.option("--seed", type=int, help="Random seed for sampling.  [default: random]")
 @options.json()
 def generate(
     run: str, prompt: str, samples: int, seed: int | None, as_json: bool, **sampling: Any
@@ -86,7 +87,8 @@ def generate(
     ids, unknown = tokenizer.encode(text), tokenizer.special_tokens.get("<unk>", -1)
     if unknown in ids:
         count = ids.count(unknown)
-        click.echo(f"warning: {count} tokens of the prompt are not in the vocabulary", err=True)
+        tokens = "1 token of the prompt is" if count == 1 else f"{count} tokens of the prompt are"
+        click.echo(f"warning: {tokens} not in the vocabulary", err=True)
     for i in range(samples):
         sample_seed = None if seed is None else seed + i
         chunks = model.stream(text, seed=sample_seed, **sampling)
@@ -113,8 +115,8 @@ def classify(run: str, as_csv: bool, as_json: bool, **inputs: Any) -> None:
     """Classify TEXTS with the model in RUN.
 
     Prints the most likely label, its probability and the text. Without TEXTS or --file, each line
-    of standard input is a text. A model trained on pairs takes TEXTS two by two, and lines with a
-    tab between the two texts.
+    of standard input is a text. A model trained on pairs takes TEXTS in pairs, or lines with a tab
+    between the two texts.
 
     \b
     glass classify runs/classify-1 "What a wonderful film" "I fell asleep"
@@ -142,7 +144,7 @@ def classify(run: str, as_csv: bool, as_json: bool, **inputs: Any) -> None:
 
 
 def make_pairs(arguments: list[str], texts: list[str]) -> list[tuple[str, ...]]:
-    """Pair the texts two by two if they are arguments; else split each line at its tab."""
+    """Group the texts into pairs if they are arguments; else split each line at its tab."""
     if arguments:
         return [tuple(texts[i : i + 2]) for i in range(0, len(texts), 2)]
     return [tuple(line.split("\t")) for line in texts]
@@ -156,7 +158,7 @@ def make_pairs(arguments: list[str], texts: list[str]) -> list[tuple[str, ...]]:
     type=click.IntRange(1, 64),
     default=4,
     show_default=True,
-    help="Beam size, in hypotheses; 1 is greedy decoding.",
+    help="Beam size, the number of hypotheses; 1 means greedy decoding.",
 )
 @click.option(
     "--length-penalty",
@@ -270,15 +272,13 @@ def embed(run: str, out: str | None, **inputs: Any) -> None:
 
 
 def read_texts(texts: tuple[str, ...], file: Path | None, text: tuple[str, ...] = ()) -> list[Any]:
-    """Return the texts of the arguments, the file (tuples if `text` has two columns) or stdin."""
+    """Return texts from the arguments, the file (tuples if `text` has two columns) or stdin."""
     from glassformer.data.files import save_streams
 
     if file is None:
         for name in texts:
             if len(name) < 200 and Path(name).is_file():
-                click.echo(
-                    f"{name} is used as a text; use --file {name} to read the file", err=True
-                )
+                click.echo(f"{name} is read as a text; to read the file: --file {name}", err=True)
         return list(texts) or [line.rstrip("\n") for line in sys.stdin]
     if texts:
         raise click.UsageError("give TEXTS or --file, not both")

@@ -1,4 +1,4 @@
-"""Commands that print worksheets: demo (of a small model) and walk (of a lesson or any model)."""
+"""Commands that print worksheets: demo (a small model) and walk (a lesson or any model)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ For any network, in Python:
     type=click.IntRange(0, 2**32),
     default=0,
     show_default=True,
-    help="Random seed of the weights.",
+    help="Random seed for the weights.",
 )
 def demo(text: str, layer: int, head: int, seed: int) -> None:
     """Run TEXT through a small untrained model and print every step.
@@ -123,7 +123,7 @@ def print_forward_pass(
 @click.argument("text", required=False)
 @click.option("--layer", type=int, help="Index of the block to show.  [default: 0]")
 @click.option("--head", type=int, help="Index of the head to show.  [default: 0]")
-@click.option("--target", help="Translation to decode.  [default: that of the model]")
+@click.option("--target", help="Translation to decode.  [default: the model's own translation]")
 @click.option("--weights", is_flag=True, help="Also show the weights of each step.")
 @click.option(
     "--why",
@@ -152,7 +152,7 @@ def print_forward_pass(
 )
 @options.overwrite(help="Overwrite the output files if they exist.")
 def walk(what: str, text: str | None, **values: Any) -> None:
-    """Print every step of a lesson, or of TEXT through the model in RUN, as a worksheet.
+    """Print a worksheet: a lesson, or TEXT traced through the model in RUN, step by step.
 
     Each step has its formula and its matrices. The lessons are thrones, markov, attention, position
     and norm: worked examples from tutorials, with the published numbers, the correct ones, and why
@@ -179,7 +179,7 @@ def walk(what: str, text: str | None, **values: Any) -> None:
 
 
 def make_steps(what: str, text: str | None, values: dict[str, Any]) -> Sequence[Step]:
-    """Return the steps of a lesson, or of a text in a trained model."""
+    """Return the steps of a lesson, or of a text traced through a trained model."""
     from glassformer.api import load
     from glassformer.core.config import did_you_mean
     from glassformer.core.errors import GlassError
@@ -187,21 +187,21 @@ def make_steps(what: str, text: str | None, values: dict[str, Any]) -> Sequence[
 
     if what in LESSONS:
         if text is not None:
-            raise click.UsageError(f"{what} is a lesson: it takes no TEXT")
+            raise click.UsageError(f"{what} is a lesson: it does not take a TEXT")
         for name in ("layer", "head", "target", "weights", "why"):
             if values[name] not in (None, False):
                 raise click.UsageError(f"--{name} needs a trained model: give RUN and TEXT")
         return load_lesson(what)
     if not Path(what).exists():
-        hint = did_you_mean(what, LESSONS) or f"; the lessons are {', '.join(LESSONS)}"
-        raise GlassError(f"{what!r} is not a run or a lesson{hint}")
+        hint = did_you_mean(what, LESSONS) or f"; available lessons: {', '.join(LESSONS)}"
+        raise GlassError(f"{what!r} is neither a run nor a lesson{hint}")
     if text is None:
         raise click.UsageError("missing TEXT: give a text for the model to read")
     model, target = load(what), values["target"]
     if values["why"] is not None:
         for name in ("layer", "head", "weights", "blanks"):
             if values[name] not in (None, False):
-                raise click.UsageError(f"--why takes the full name of a number: remove --{name}")
+                raise click.UsageError(f"--why specifies one number in full: remove --{name}")
         return model.why(text, values["why"], target=target).steps()
     indices = {name: values[name] or 0 for name in ("layer", "head")}
     return model.walk(text, target=target, weights=values["weights"], **indices)
@@ -232,7 +232,7 @@ def write_sheets(sheets: Sequence[Sequence[Step]], title: str, values: dict[str,
     if (tables := values["folder"]) is not None:
         for sheet, folder in zip(sheets, (tables, tables / "solution"), strict=False):
             folder.mkdir(exist_ok=True)
-            for old in folder.glob("[0-9][0-9]-*.csv"):  # of the worksheet that is overwritten
+            for old in folder.glob("[0-9][0-9]-*.csv"):  # from the worksheet that is overwritten
                 old.unlink()
             click.echo(
                 f"wrote {len(export.write_tables(sheet, folder))} tables to {folder}", err=True

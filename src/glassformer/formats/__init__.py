@@ -1,1 +1,1 @@
-"""Checkpoints of other libraries: the mapping of their settings and tensors to ours and back."""
+"""Checkpoints of other libraries: mapping their settings and tensors to ours and back."""

@@ -1,4 +1,4 @@
-"""GPT-2 in the Hugging Face format: transposed linear weights; query, key and value in one."""
+"""GPT-2 in the Hugging Face format: transposed linear weights; q, k and v in one matrix."""
 
 from glassformer.formats.table import ACTIVATIONS, Family, Rule, Setting, weight_and_bias
 

@@ -25,9 +25,9 @@ FAMILIES = {family.model: family for family in (GPT2, BERT, LLAMA)}
 def load(
     path: Path, ignore: Sequence[str] = ()
 ) -> tuple[Network, Tokenizer | None, dict[str, Any]]:
-    """Load a folder; the task metadata has the end-of-text ids as `eos`.
+    """Load a folder; `eos` in the task metadata has the end-of-text ids.
 
-    `ignore` has patterns of settings and tensors to skip.
+    `ignore` has name patterns of settings and tensors to skip.
     """
     theirs = read_json(safe_join(path, CONFIG))
     kind = theirs.get("model_type") if isinstance(theirs, dict) else None
@@ -50,7 +50,7 @@ def load(
 
 
 def read_eos(path: Path, theirs: dict[str, Any], vocab: int) -> dict[str, Any]:
-    """Return the end-of-text ids as `eos`; the generation config takes precedence."""
+    """Return `eos`, the end-of-text ids; the generation config takes precedence."""
     if (path / GENERATION).exists():
         generation = read_json(safe_join(path, GENERATION))
         if isinstance(generation, dict) and generation.get("eos_token_id") is not None:
@@ -91,7 +91,7 @@ def load_tokenizer(path: Path) -> Tokenizer | None:
 
 
 def read_tokenizer_config(path: Path) -> dict[str, Any]:
-    """Return the settings in tokenizer_config.json; empty if there is no such file."""
+    """Return the settings in tokenizer_config.json; an empty dict if there is no such file."""
     file = path / "tokenizer_config.json"
     config = read_json(safe_join(path, file.name)) if file.exists() else {}
     if not isinstance(config, dict):
@@ -114,7 +114,7 @@ def set_prefix(tokenizer: Tokenizer, config: dict[str, Any]) -> Tokenizer:
 
 
 def normalizer_options(config: dict[str, Any]) -> dict[str, bool]:
-    """Return the options of BERT's tokenizer for case, accents and ideographs that are set."""
+    """Return the options for case, accents and ideographs that a BERT tokenizer config sets."""
     names = {
         "do_lower_case": "lower",
         "strip_accents": "strip",
@@ -127,7 +127,7 @@ def normalizer_options(config: dict[str, Any]) -> dict[str, bool]:
 
 
 def exportable_models() -> list[str]:
-    """Return the names of the models that this format can hold."""
+    """Return the names of the models that this format supports."""
     return [name for family in FAMILIES.values() for name in family.ours]
 
 
@@ -139,7 +139,7 @@ def save(
     task: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write a folder that `transformers` can load, atomically; of `task` only `eos` is written."""
+    """Write a folder for `transformers`, atomically; from `task`, only `eos` is written."""
     name, eos = registry.model_name(network), (task or {}).get("eos", ())
     family = next((family for family in FAMILIES.values() if name in family.ours), None)
     if family is None:
@@ -166,6 +166,6 @@ def save(
             (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
         elif tokenizer is not None:
             warnings.warn(
-                f"cannot export a tokenizer of kind {tokenizer.kind!r} to Hugging Face: left out",
+                f"left out the tokenizer: cannot export kind {tokenizer.kind!r} to Hugging Face",
                 stacklevel=3,
             )

@@ -23,7 +23,7 @@ EOS = (1, 2)  # <s>, which starts the next story, and </s>
 def load(
     path: Path, tokenizer: Path | None = None
 ) -> tuple[Network, ScoredTokenizer | None, dict[str, Any]]:
-    """Load a model file, and a tokenizer file if given; the task metadata has the `eos` ids."""
+    """Load a model file, and a tokenizer file if given; `eos` in the task metadata has its ids."""
     config = read_config(path)
     state = read_tensors(path, config)
     network = weights.build_with_weights(lambda: Llama(config), state, path)
@@ -53,7 +53,7 @@ def read_config(path: Path) -> Config:
 
 
 def read_tensors(path: Path, config: Config) -> weights.State:
-    """Split the file into tensors; each tensor in it has all layers."""
+    """Split the file into tensors; each tensor in the file covers all layers."""
     c, head_dim = config, config.dim // config.heads
     kv_dim, rotary_size = (c.kv_heads or c.heads) * head_dim, c.context * head_dim // 2
     shapes: dict[str, tuple[int, ...]] = {
@@ -90,7 +90,7 @@ def read_tensors(path: Path, config: Config) -> weights.State:
 
 
 def split_halves(rows: Tensor, head_dim: int) -> Tensor:
-    """Reorder rows rotated as neighbors (2i, 2i + 1) into pairs (i, i + head_dim/2)."""
+    """Reorder rows so that pairs of neighbors (2i, 2i + 1) become pairs (i, i + head_dim/2)."""
     pairs = rows.reshape(-1, head_dim // 2, 2, rows.shape[1])
     return pairs.transpose(1, 2).flatten(0, 2)
 
@@ -107,7 +107,7 @@ def read_tokenizer(path: Path, vocab: int) -> ScoredTokenizer:
         score, length = TOKEN.unpack_from(content, offset)
         offset += TOKEN.size
         if not 0 <= length <= len(content) - offset:
-            raise GlassError(f"{path} is corrupted: token {len(tokens)} has the length {length}")
+            raise GlassError(f"{path} is corrupted: token {len(tokens)} has length {length}")
         tokens.append(content[offset : offset + length])
         scores.append(score)
         offset += length

@@ -24,12 +24,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Rule:
-    """Maps one of their tensors to one of ours, or to several concatenated; {} is the layer."""
+    """Maps one of their tensors to one of ours, or to several concatenated; {} means the layer."""
 
     theirs: str
     ours: tuple[str, ...]
     transposed: bool = False
-    only: str = ""  # their class, if another class has a different name for our tensor
+    only: str = ""  # their class, if the tensor's name depends on the class
 
     def layers(self, state: State) -> list[str]:
         """Return the layers for which `state` has their tensor; [""] if the name has no layer."""
@@ -42,12 +42,12 @@ def weight_and_bias(theirs: str, *ours: str, linear: bool = False, only: str = "
     """Return the rules for the weight and bias of a module; `linear` weights are transposed."""
     return [
         Rule(
-            f"{theirs}.{part}",
-            tuple(f"{name}.{part}" for name in ours),
-            transposed=linear and part == "weight",
+            f"{theirs}.{name}",
+            tuple(f"{module}.{name}" for module in ours),
+            transposed=linear and name == "weight",
             only=only,
         )
-        for part in ("weight", "bias")
+        for name in ("weight", "bias")
     ]
 
 
@@ -56,18 +56,18 @@ class Family:
     """How `transformers` stores one family of models."""
 
     model: str  # their model_type
-    ours: tuple[str, ...]  # our models of the family
+    ours: tuple[str, ...]  # our models in the family
     architecture: Callable[[Any], str]  # our config -> their class
     settings: Sequence[Setting]
     rules: Sequence[Rule]
     architectures: frozenset[str]  # their classes that we can load
-    fixed: dict[str, Any]  # settings that we support with one value only
+    fixed: dict[str, Any]  # settings for which we support only one value
     prefix: str  # of the body's tensors in classes with a head
     without_effect: frozenset[str] = frozenset()  # settings that do not change the output
     copies: dict[str, str] = field(
         default_factory=dict
     )  # duplicate -> original, among their tensors
-    ignored: tuple[str, ...] = ()  # patterns of constant tensors
+    ignored: tuple[str, ...] = ()  # name patterns of constant tensors
     flatten: Callable[[dict[str, Any]], dict[str, Any]] = dict  # their settings, before mapping
     finish: Callable[[dict[str, Any], Any], None] = lambda _theirs, _config: None  # after export
     find_model: Callable[[State], tuple[str, dict[str, Any]]] | None = None  # from our tensors
@@ -104,9 +104,9 @@ GENERAL = frozenset(  # settings of all models: bookkeeping, training, generatio
 def our_settings(
     family: Family, config: dict[str, Any], source: object, ignore: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return their config as our settings; refuse any setting that may change the output.
+    """Return their config as our settings; reject any setting that may change the output.
 
-    `source` is the file named in errors; `ignore` has patterns of settings to skip.
+    `source` is the file to report in errors; `ignore` has name patterns of settings to skip.
     """
     classes = config.get("architectures") or []
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
@@ -166,7 +166,7 @@ def our_tensors(
 ) -> State:
     """Return their tensors under our names, split and transposed as ours are.
 
-    If `tied`, copies of another tensor are dropped. `ignore` has patterns of tensors to skip.
+    If `tied`, copies of another tensor are dropped. `ignore` has name patterns of tensors to skip.
     """
     skipped = (*family.ignored, *ignore)
     theirs = {
@@ -186,10 +186,10 @@ def our_tensors(
             tensor = theirs.pop(name)
             split_dim = -1 if rule.transposed else 0
             if tensor.ndim not in (1, 2) or tensor.shape[split_dim] % len(rule.ours):
-                raise GlassError(f"{source}: {name} has the invalid shape {tuple(tensor.shape)}")
+                raise GlassError(f"{source}: {name} has an invalid shape, {tuple(tensor.shape)}")
             tensor = tensor.T if rule.transposed else tensor
-            for our_name, part in zip(rule.ours, tensor.chunk(len(rule.ours)), strict=True):
-                ours[our_name.format(layer)] = part.contiguous()
+            for our_name, chunk in zip(rule.ours, tensor.chunk(len(rule.ours)), strict=True):
+                ours[our_name.format(layer)] = chunk.contiguous()
     if theirs:
         raise GlassError(f"{source} has unknown tensors: {list_some(theirs)}")
     return ours

@@ -24,7 +24,7 @@ class Description:
 
 
 def describe_value(network: nn.Module, name: str, head: int) -> Description:
-    """Describe the value of this name; its weights are those of one head."""
+    """Describe the value with this name; its weights are those of one head."""
     path, _, leaf = name.rpartition(".")
     try:
         module = network.get_submodule(name)

@@ -12,10 +12,10 @@ from glassformer.inspection.word_counts import SHOW_ME, count_words
 from glassformer.nn.masks import causal, fixed, full, strided, window
 from glassformer.nn.positions import sinusoid
 
-POSITIONS, DIM = 40, 32  # of the positional encoding
-STEPS = 300  # of training
+POSITIONS, DIM = 40, 32  # size of the positional encoding
+STEPS = 300  # training steps
 OFFSETS = [i / 20 - 1 for i in range(41)]  # from the trained weights, in units of their norm
-MIN_LOG_LOSS = -2  # log₁₀; lower losses are drawn as this
+MIN_LOG_LOSS = -2  # log₁₀; lower losses are drawn at this value
 
 
 def word_transitions() -> tuple[list[str], Tensor]:
@@ -25,12 +25,12 @@ def word_transitions() -> tuple[list[str], Tensor]:
 
 
 def one_hot() -> Any:
-    """A one-hot row times a matrix selects a row of it."""
+    """Multiplying a matrix by a one-hot row selects one of its rows."""
     words, probs = word_transitions()
     row = torch.eye(len(words))[words.index("my")][None]
     chart, axes = subplots(1, 3, figsize=(12, 3.6), width_ratios=(1, 1, 1))
-    parts = (("x, “my”", row), ("T", probs), ("x T, the next word", row @ probs))
-    for ax, (title, values) in zip(axes, parts, strict=True):
+    panels = (("x, “my”", row), ("T", probs), ("x T, the next word", row @ probs))
+    for ax, (title, values) in zip(axes, panels, strict=True):
         ax.imshow(values.numpy(), cmap="Blues", vmin=0, vmax=1)
         ax.set_title(title)
         ax.set_xticks(range(len(words)), words, rotation=60)
@@ -102,7 +102,7 @@ def waves() -> Any:
 
 
 def softmax() -> Any:
-    """The largest attention weight, and the gradient of the softmax, by the size of a head."""
+    """The largest attention weight, and the gradient of the softmax, by head size."""
     random, dims = torch.Generator().manual_seed(0), [2**n for n in range(1, 11)]
     chart, (left, right) = subplots(1, 2, figsize=(10, 3.8))
     for name, power in (("unscaled", 0.0), ("divided by √d_k", 0.5)):
@@ -156,7 +156,7 @@ class DeepNetwork(nn.Module):
 
 
 def skips(depth: int = 24, dim: int = 16) -> Any:
-    """Initial gradients by layer, and the loss around the trained weights, without and with skip
+    """Initial gradients by layer, and the loss around the trained weights, with and without skip
     connections."""
     random = torch.Generator().manual_seed(1)
     x = torch.randn(64, dim, generator=random)

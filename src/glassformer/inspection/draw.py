@@ -154,7 +154,7 @@ def draw_lines(ax: Any, pattern: Tensor, rows: Sequence[str], columns: Sequence[
 
 
 def heads(traced: TracedText) -> Any:
-    """The attention weights of every head of every layer, small."""
+    """Small heat maps of the attention weights of every head in every layer."""
     patterns = attention_patterns(traced)
     n_heads = max(len(pattern) for pattern in patterns.values())
     size = (1.3 * n_heads + 0.8, 1.35 * len(patterns) + 0.6)
@@ -171,7 +171,7 @@ def heads(traced: TracedText) -> Any:
 
 
 def residual(traced: TracedText) -> Any:
-    """The norm of each block's output, and of what its layers add to the residual stream."""
+    """The norm of each block's output, and of the vectors its layers add to the residual stream."""
     blocks = [name for name in traced.trace if name.rpartition(".")[2].isdigit()]
     if not blocks:
         raise GlassError("this model has no blocks, so it has no residual stream to plot")
@@ -201,7 +201,7 @@ def norm(traced: TracedText, layer: int | str = 0) -> Any:
         raise GlassError("this model has no norms next to attention to plot")
     matches = [name for name in blocks if name == layer or f".{layer}." in f".{name}."]
     if not matches:
-        raise GlassError(f"there is no norm in block {layer}; there are {', '.join(blocks)}")
+        raise GlassError(f"there is no norm in block {layer}; available: {', '.join(blocks)}")
     block = matches[0]
     residual_name = f"{block}.attention_residual"
     order = [n for n in trace.order if n in (f"{block}.attention_norm", residual_name)]
@@ -285,7 +285,7 @@ def alignment(aligned: Alignment) -> Any:
 
 
 def unfolding(aligned: Alignment) -> Any:
-    """An animation of a translation, token by token, with the attention of each to the source."""
+    """An animation of a translation: each token with its attention to the source."""
     length = max(len(aligned.source), len(aligned.target))
     chart, ax = subplots(figsize=(5, 0.36 * length + 1))
 

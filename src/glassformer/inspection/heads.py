@@ -19,18 +19,18 @@ from glassformer.inspection.sheet import Step, Table
 from glassformer.models.network import Network, Trait
 from glassformer.trace import Trace, Zero
 
-ATTENTION_TARGETS = ("previous", "first", "same", "duplicate", "induction", "distance")
-LENGTH = 24  # random tokens, which are then repeated
+ATTENTION_TARGETS = ("previous", "first", "self", "duplicate", "induction", "distance")
+LENGTH = 24  # number of random tokens, which are then repeated
 
 
 @dataclass(frozen=True)
 class HeadStats:
     """The mean attention weight of a head on each kind of token, and the effect of ablating it.
 
-    None where there is no such token: in cross-attention, or in a text without repetition.
+    A value is None if there is no such token: in cross-attention, or without repetitions.
     """
 
-    name: str  # of the layer
+    name: str  # layer name
     head: int
     previous: float | None  # the token before the query
     first: float | None
@@ -38,7 +38,7 @@ class HeadStats:
     duplicate: float | None  # an earlier occurrence of the query's token
     induction: float | None  # the token after an earlier occurrence
     distance: float | None  # mean distance between query and key, in tokens
-    cost: float  # nats: how much ablating it increases the loss, or the KL divergence it causes
+    cost: float  # of ablating it, in nats: the increase in loss, or the KL divergence
 
     @property
     def title(self) -> str:
@@ -51,8 +51,8 @@ class HeadStats:
 class HeadReport(Displayable, list[HeadStats]):
     """The statistics of every head of a model."""
 
-    uniform: dict[str, dict[str, float | None]]  # of a head with equal weights, by type of layer
-    is_loss: bool  # whether `cost` is an increase of the loss, or else a KL divergence
+    uniform: dict[str, dict[str, float | None]]  # for a head with equal weights, by type of layer
+    is_loss: bool  # whether `cost` is an increase in loss or a KL divergence
 
     def steps(self) -> list[Step]:
         """One table: a row for each head, and one for a head with equal weights."""
@@ -68,7 +68,7 @@ class HeadReport(Displayable, list[HeadStats]):
             "tokens that it can attend to."
         )
         text += (
-            tr(" Cost: the increase of the loss on this text when the head is ablated, in nats.")
+            tr(" Cost: the increase in loss on this text when the head is ablated, in nats.")
             if self.is_loss
             else tr(
                 " Cost: the KL divergence of the output distribution when the head is ablated, in "
@@ -83,14 +83,14 @@ class HeadReport(Displayable, list[HeadStats]):
 
 
 def make_repeated_ids(vocab: int, context: int | None, seed: int = 0) -> Tensor:
-    """Random tokens followed by the same tokens again, 1 t: only induction can predict them."""
+    """Random tokens, repeated once, 1 t: only induction can predict the second half."""
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, vocab, (1, min(LENGTH, (context or 2 * LENGTH) // 2)), generator=random)
     return torch.cat((ids, ids), dim=1)
 
 
 def attention_fractions(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
-    """The attention targets of a head's weights, t t, over ids, t: means over the queries."""
+    """The mean weight of a head (t t) on each kind of token in ids (t), over all queries."""
     position = torch.arange(len(ids), device=pattern.device)
     offset = position[:, None] - position  # from key (column) to query (row)
     duplicate = (ids[:, None] == ids) & (offset > 0)
@@ -100,7 +100,7 @@ def attention_fractions(pattern: Tensor, ids: Tensor) -> dict[str, float | None]
     for name, targets in (
         ("previous", offset == 1),
         ("first", (position == 0)[None] & (offset > 0)),
-        ("same", (offset == 0) & (position > 0)),
+        ("self", (offset == 0) & (position > 0)),
         ("duplicate", duplicate),
         ("induction", induction),
     ):
@@ -158,10 +158,10 @@ def ablation_cost(
 ) -> float:
     """The effect of setting a head to zero in the value of this name, in nats.
 
-    For a language model, the increase of the loss on the text; for others, and for a single token,
+    For a language model, the increase in loss on the text; for others, and for a single token,
     the Kullback-Leibler divergence from the original output distribution.
     """
-    has_heads = name.endswith(".head_outputs")  # otherwise the whole layer is one head
+    has_heads = name.endswith(".head_outputs")  # otherwise the layer counts as one head
     with Trace(network, edit={name: Zero(head if has_heads else None)}):
         ablated = network(**inputs)
     if is_loss:

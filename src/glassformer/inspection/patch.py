@@ -1,6 +1,6 @@
 """Activation patching: which values carry the difference between the outputs for two texts.
 
-Each value of the clean text's forward pass is copied into that of the corrupt text.
+Each value of the clean text's forward pass is copied into the forward pass of the corrupt text.
 Shapes: b batch, t tokens, v vocabulary or classes, d features, h heads, e features of a head.
 """
 
@@ -24,8 +24,8 @@ from glassformer.predict import inputs_for
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
-MIN_PROB_CHANGE = 1e-6  # a smaller change of the output is no difference
-MAX_LOGITS = 50_000_000  # computed in one batch, to limit memory
+MIN_PROB_CHANGE = 1e-6  # a smaller change in the output does not count as a difference
+MAX_LOGITS = 50_000_000  # per batch, to limit memory
 MIN_GAP = 0.1  # nats; the fractions of a smaller gap are mostly noise
 PARTS = ("", ".attention", ".feedforward", ".attention.head_outputs")  # patched in each block
 
@@ -38,8 +38,8 @@ class PatchResult(Displayable):
     corrupt: list[str]
     answers: tuple[str, str]  # the tokens or labels that the clean and the corrupt text favor
     probs: tuple[tuple[float, float], tuple[float, float]]  # of both: clean text, corrupt text
-    gap: float  # nats: the difference of the log-probability differences of the two texts
-    positions: dict[str, Tensor]  # by the name of a value: t, from 0 for nothing to 1 for all
+    gap: float  # nats: how much the log-probability difference differs between the texts
+    positions: dict[str, Tensor]  # by value name, t: fraction recovered, from 0 to 1
     heads: dict[str, Tensor]  # the same for each head: h
 
     @property
@@ -83,12 +83,12 @@ class Predictor:
     """A network that predicts at one position, for texts of the same length."""
 
     network: Network
-    name: str  # of the text among the inputs: "source" in a translation model
+    name: str  # of the input with the text: "source" in a translation model
     rest: dict[str, Tensor]  # the other inputs
     position: int  # where to predict, if the output has positions
 
     def log_probs(self, ids: Tensor) -> Tensor:
-        """Log-probabilities at the position, or of the classes of the text: b t -> b v."""
+        """Log-probabilities at the position, or of the text's classes: b t -> b v."""
         rest = {name: value.expand(len(ids), -1) for name, value in self.rest.items()}
         output = self.network(**rest, **{self.name: ids})
         output = output if output.ndim == 2 else output[:, self.position]
@@ -155,7 +155,7 @@ def patch(
     labels: Sequence[str] = (),
     reporter: Reporter | None = None,
 ) -> PatchResult:
-    """Run the corrupt text with one value at a time replaced by that of the clean text."""
+    """Run the corrupt text with one value at a time replaced by its clean value."""
     predictor, texts = make_predictor(network, tokenizer, clean, corrupt, masked=not labels)
     with Trace(network) as trace:
         clean_log_probs = predictor.log_probs(texts[0])[0]
@@ -191,7 +191,7 @@ def patch(
 def make_predictor(
     network: Network, tokenizer: Tokenizer, clean: str, corrupt: str, *, masked: bool
 ) -> tuple[Predictor, tuple[Tensor, Tensor]]:
-    """A predictor for both texts, and their ids; a masked language model predicts at [MASK]."""
+    """Return a predictor for both texts, and their ids; a masked language model predicts [MASK]."""
     first, second = (inputs_for(network, tokenizer, text, "") for text in (clean, corrupt))
     name = "source" if "source" in first else "ids"
     texts = first[name], second[name]
@@ -202,7 +202,9 @@ def make_predictor(
     if masked and name == "ids" and mask is not None and not network.has(Trait.CACHED):
         is_mask = [(ids == mask) for ids in texts]
         if not torch.equal(*is_mask) or not is_mask[0].any():
-            raise GlassError("both texts need a [MASK] at the same position, where to predict")
+            raise GlassError(
+                "both texts need a [MASK] at the same position, where the model predicts"
+            )
     rest = {other: value for other, value in first.items() if other != name}
     position = -1 if name == "source" else prediction_position(tokenizer, texts[0][0])
     return Predictor(network, name, rest, position), texts

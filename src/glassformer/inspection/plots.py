@@ -1,7 +1,7 @@
 """The plots of `glass draw` by name: `PLOTS` is the only list.
 
 A new plot is a function in `diagrams.py`, `draw.py` or its own module, and one entry here. A module
-is imported when one of its plots is drawn, so that help imports none.
+is imported when one of its plots is drawn, so `--help` imports none.
 """
 
 from collections.abc import Callable
@@ -31,10 +31,10 @@ class Plot:
     """
 
     module: str  # in glassformer.inspection
-    name: str  # of the function
+    name: str  # function name
     help: str
     needs: Needs = Needs.NOTHING
-    patterns: tuple[str, ...] = ()  # names of the traced values that it needs; empty: all
+    patterns: tuple[str, ...] = ()  # names of the traced values that it needs; empty means all
     is_animation: bool = False  # whether it is an animation
 
     @property
@@ -45,7 +45,7 @@ class Plot:
         return function
 
     def accepts(self, option: str) -> bool:
-        """Whether the function has a parameter of this name."""
+        """Whether the function has a parameter with this name."""
         return option in signature(self.function).parameters
 
     def draw(self, *subject: Any, **options: Any) -> Any:
@@ -59,14 +59,14 @@ PATTERN = ("*pattern",)
 
 # fmt: off
 PLOTS = {
-    "one-hot": Plot("diagrams", "one_hot", "a one-hot row times a matrix selects a row of it"),
+    "one-hot": Plot("diagrams", "one_hot", "a one-hot row selects a row of a matrix"),
     "markov": Plot("diagrams", "markov", "words, with arrows to the words that follow them"),
     "waves": Plot("diagrams", "waves", "sinusoidal positional encoding, as waves and circles"),
-    "softmax": Plot("diagrams", "softmax", "why scores are divided by the root of the head size"),
+    "softmax": Plot("diagrams", "softmax", "why scores are divided by √(head size)"),
     "masks": Plot("diagrams", "masks", "which query may attend to which key, for six masks"),
     "skips": Plot("diagrams", "skips", "gradients and loss with and without skip connections"),
     "architecture": Plot("diagrams", "architecture", "the Transformer, with one part highlighted"),
-    "words": Plot("draw", "words", "the embeddings of its tokens in two dimensions", TEXT),
+    "words": Plot("draw", "words", "token embeddings in two dimensions", TEXT),
     "attention": Plot("draw", "attention", "attention weights as a heat map", TEXT, PATTERN),
     "lines": Plot("draw", "lines", "attention weights as lines between tokens", TEXT, PATTERN),
     "heads": Plot("draw", "heads", "attention weights of every head of every layer", TEXT, PATTERN),

@@ -15,7 +15,7 @@ MOVES = set(  # operations that only rearrange, copy or select numbers
     "index_select gather index flip roll embedding masked_fill narrow unfold constant_pad_nd "
     "lift_fresh _to_copy copy where".split()
 )
-LOOKUPS = {"embedding", "index_select", "gather", "index"}  # select by ids of the input
+LOOKUPS = {"embedding", "index_select", "gather", "index"}  # select by input ids
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class OpResult:
     operation: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    index: int  # among the tensors that the operation returned
+    index: int  # position among the tensors that the operation returned
 
     @property
     def name(self) -> str:
         name: str = self.operation._schema.name.removeprefix("aten::")
-        return name.removesuffix("_")  # in place or not
+        return name.removesuffix("_")  # drop the suffix of in-place operations
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -33,11 +33,11 @@ class Table:
     decimals: int = 4
     hidden: Tensor | None = None  # r c: true where a cell is blank, for an exercise
     shaded: bool = False  # color each cell by its value, from 0 to 1
-    dash_for_nan: bool = False  # nan means that there is no value
+    dash_for_nan: bool = False  # show nan, which means no value, as a dash
     show_all: bool = False  # never crop rows or columns
 
     def crop(self, rows: int, columns: int) -> Table:
-        """Return a table of the first rows and columns."""
+        """Return a table with only the first rows and columns."""
         return replace(
             self,
             values=self.values[:rows, :columns],

@@ -11,7 +11,7 @@ from glassformer.core.i18n import show_whitespace, tr
 from glassformer.inspection.sheet import Step, Table
 
 STYLES = {"printed": "default", "correct": "green", "given": "cyan", "computed": "default"}
-MAX_SIZE = 32  # rows, and columns, that are shown of a table
+MAX_SIZE = 32  # maximum number of rows, and of columns, shown per table
 
 
 def render_text(steps: Sequence[Step]) -> str:
@@ -42,7 +42,7 @@ def show_step(console: Console, step: Step) -> None:
 
 
 def show_table(console: Console, step: Step, table: Table) -> None:
-    """Print a table. Columns with labels wrap below each other; others are cut at the edge."""
+    """Print a table. Labeled columns wrap onto more lines; unlabeled ones are cut off."""
     max_size = max(table.values.shape) if table.show_all else MAX_SIZE
     n_rows, n_columns = table.values.shape
     console.print(
@@ -87,7 +87,7 @@ def background(shade: float) -> str:
 
 
 def group_columns(widths: list[int], max_width: int) -> list[list[int]]:
-    """Split the columns, by index, into groups that each fit into the width."""
+    """Split the columns, by index, into groups that each fit in the width."""
     groups: list[list[int]] = [[]]
     for i, width in enumerate(widths):
         if groups[-1] and sum(widths[j] for j in groups[-1]) + width > max_width:

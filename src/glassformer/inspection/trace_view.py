@@ -12,8 +12,8 @@ from torch import Tensor
 from glassformer.core.i18n import show_whitespace, tr
 from glassformer.inspection.traced_text import TracedText
 
-MAX_SIDE = 24  # rows, and columns, of a thumbnail
-MAX_HEADS = 8  # thumbnails of one value
+MAX_SIDE = 24  # maximum rows, and columns, of a thumbnail
+MAX_HEADS = 8  # maximum number of thumbnails per value
 STYLE = """
 .glass-trace { font: 13px/1.4 monospace } .glass-trace summary { cursor: pointer }
 .glass-trace details { margin-left: 1.2em } .glass-trace table { margin-left: 1.2em }
@@ -27,7 +27,7 @@ STYLE = """
 class TraceView(Mapping[str, Tensor]):
     """Every value of a text's forward pass, by name, in the order of computation.
 
-    A value that is computed several times has its own name the last time, and name#1 the first.
+    If a value is computed several times, `name` is the last one and `name#1` the first.
     """
 
     def __init__(self, traced: TracedText) -> None:

@@ -1,4 +1,4 @@
-"""A text's forward pass through a model, with every value by its name.
+"""A text's forward pass through a model, with every value by name.
 
 Shapes: t tokens, s source tokens, v vocabulary, c classes, h heads.
 """
@@ -22,12 +22,12 @@ from glassformer.trace import Trace
 class TracedText:
     tokens: list[str]  # of the text; in a translation model, of the target
     source: list[str]  # tokens of the source, if the model has one
-    inputs: dict[str, Tensor]  # of the network
+    inputs: dict[str, Tensor]  # network inputs
     trace: Trace
     output: Tensor  # logits: t v for each token, or c for the text
 
     def tokens_of(self, name: str) -> list[str]:
-        """The tokens that the rows of the value of this name belong to."""
+        """The tokens that the rows of the value with this name belong to."""
         return self.source if self.source and is_source_value(name) else self.tokens
 
     @property
@@ -94,7 +94,7 @@ def trace_inputs(
         if not any(fnmatchcase(name, pattern) for name in trace):
             leaves = sorted({name.rpartition(".")[2] for name in trace.names})
             hint = did_you_mean(pattern.rpartition(".")[2], leaves)
-            raise GlassError(f"no value is named {pattern!r}{hint}")
+            raise GlassError(f"no value matches {pattern!r}{hint}")
     tokens, source = (
         [tokenizer.token(int(i)) for i in inputs[name][0]] if name in inputs else []
         for name in ("ids", "source")
@@ -116,7 +116,7 @@ def attention_patterns(traced: TracedText) -> dict[str, Tensor]:
 class Head:
     """The attention weights of one head."""
 
-    name: str  # of its layer
+    name: str  # name of its layer
     pattern: Tensor  # t s
     rows: list[str]  # query tokens
     columns: list[str]  # key tokens
@@ -127,7 +127,7 @@ def find_head(traced: TracedText, layer: int | str | None, head: int) -> Head:
     patterns = attention_patterns(traced)
     names = [n for n in patterns if layer is None or n == layer or f".{layer}." in f".{n}."]
     if not names:
-        raise GlassError(f"there is no attention layer {layer!r}; there are {', '.join(patterns)}")
+        raise GlassError(f"there is no attention layer {layer!r}; available: {', '.join(patterns)}")
     name = names[0]
     if not 0 <= head < (count := len(patterns[name])):
         raise GlassError(f"{name} has heads 0 to {count - 1}; there is no head {head}")

@@ -1,9 +1,8 @@
 """Explain how one number inside a model was computed, down to the embedding table or a weight.
 
-A forward pass is recorded operation by operation. An operation that only moves numbers (a view, a
-lookup, a concatenation) is repeated on the indices of the numbers, which shows where each number
-came from; an operation that computes is repeated on the operands of the one number, and the result
-must be the same.
+A forward pass is recorded operation by operation. Operations that only move numbers (views,
+lookups, concatenations) are run again on indices instead of numbers, to find where each number
+came from. Operations that compute are run again for the one number, to check the explanation.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ ELEMENTWISE = set(
 SYMBOLS = {"add": "+", "sub": "−", "mul": "×", "div": "÷", "neg": "−", "sqrt": "√", "pow": "^"}
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 REDUCTIONS = {"_softmax": "softmax", "_log_softmax": "log softmax", "sum": "sum", "mean": "mean"}
-MAX_CHAIN = 200  # numbers that are explained, each by the next
-MAX_TERMS = 4  # shown of each number after the first
+MAX_CHAIN = 200  # maximum number of steps in an explanation
+MAX_TERMS = 4  # terms shown per step, after the first step
 Entry = tuple[Tensor, tuple[int, ...]]  # one number: a tensor and an index into it
 
 
 @dataclass(frozen=True)
 class Term:
-    """One operand of a number; in a product, two factors."""
+    """One term in the computation of a number; in a matrix product, a pair of factors."""
 
     entries: tuple[Entry, ...]
     probability: float | None = None  # in a softmax
@@ -65,11 +64,11 @@ class Why(Displayable):
 
     recorded: RecordedPass
     entry: Entry
-    how: str  # the operation; empty for a weight or an input
+    operation: str  # empty for a weight or an input
     terms: tuple[Term, ...] = ()
-    again: float | None = None  # the number computed again from its terms
+    recomputed: float | None = None  # the number recomputed from its terms
     is_ordered: bool = False  # whether the order of the terms matters, as in a − b
-    own_term: int | None = None  # in a softmax, the index of the term whose probability this is
+    own_term: int | None = None  # in a softmax, the index of the term for its own logit
 
     @property
     def value(self) -> float:
@@ -84,12 +83,12 @@ class Why(Displayable):
         return sorted(self.terms, key=lambda term: -term.magnitude)
 
     def explain_next(self) -> Why | None:
-        """Explain its largest term; in a quotient the dividend, in a softmax its own logit.
+        """Explain the largest term; for a quotient, the dividend; for a softmax, its own logit.
 
-        Factors that are weights, or that do not depend on weights (such as the angles of a
-        rotation), are skipped in favor of those that do.
+        Terms that are activations come first; weights and constants (such as rotation angles) are
+        explained only if there are no activations.
         """
-        order = list(self.terms[:1]) if self.how.startswith("÷") else []
+        order = list(self.terms[:1]) if self.operation.startswith("÷") else []
         order += [self.terms[self.own_term]] if self.own_term is not None else []
         skipped: list[Entry] = []
         for term in (*order, *self.sorted_terms()):
@@ -100,13 +99,18 @@ class Why(Displayable):
         return self.recorded.explain(skipped[0]) if skipped else None
 
     def steps(self) -> list[Step]:
-        """The number with all its terms, then its largest term, and so on, down to a weight."""
+        """The number with all its terms, then the largest of them, and so on, down to a weight."""
         chain: list[Why] = [self]
-        while len(chain) < MAX_CHAIN and chain[-1].how and (following := chain[-1].explain_next()):
+        while (
+            len(chain) < MAX_CHAIN
+            and chain[-1].operation
+            and (following := chain[-1].explain_next())
+        ):
             chain.append(following)
         first, *below = (why.step(None if why is self else MAX_TERMS) for why in chain)
         text = self.recorded.describe_position(self.name) + first.text
         if below:
+            text += " " if first.text else ""
             text += tr(
                 "All its terms are listed; each step below explains the largest term of the step "
                 "above it."
@@ -116,7 +120,7 @@ class Why(Displayable):
     def step(self, max_terms: int | None) -> Step:
         """The number with its largest terms."""
         title = f"{self.name or tr('(unnamed)')} = {self.value:.6g}"
-        if not self.how:
+        if not self.operation:
             *_, origin = self.recorded.path(self.entry)
             return Step(title, "", tr("read from {name}", name=self.recorded.name_entry(origin)))
         terms = (self.terms if self.is_ordered else self.sorted_terms())[:max_terms]
@@ -124,15 +128,17 @@ class Why(Displayable):
         text = ""
         if rest and not self.is_ordered:
             total = sum(prod(t.values) if t.probability is None else t.probability for t in rest)
-            total /= len(self.terms) if self.how == "mean" else 1
+            total /= len(self.terms) if self.operation == "mean" else 1
             text = tr("The other {n} terms add up to {total:.6g}.", n=len(rest), total=total)
-        error = 0.0 if self.again is None else abs(self.again - self.value)
+        error = 0.0 if self.recomputed is None else abs(self.recomputed - self.value)
         if error > 1e-3 * max(abs(self.value), 1):
-            again = self.again
             text += tr(
-                "Computed again it is {again:.6g}: it was changed in place later. ", again=again
+                " Recomputed from its terms, it is {recomputed:.6g}: the value was later modified "
+                "in place.",
+                recomputed=self.recomputed,
             )
-        return Step(title, tr(self.how), text, (self.terms_table(terms),) if terms else ())
+        tables = (self.terms_table(terms),) if terms else ()
+        return Step(title, tr(self.operation), text.strip(), tables)
 
     def terms_table(self, terms: Sequence[Term]) -> Table:
         """A row for each term: its factors and their product, or its value and probability."""
@@ -172,7 +178,7 @@ class RecordedPass:
         return id(entry[0]) in self.recorder.computed_from_weights - self.recorder.weights
 
     def describe_position(self, entry_name: str) -> str:
-        """The tokens that a number belongs to, if its index identifies them."""
+        """The tokens that a number belongs to, if its index refers to tokens."""
         name, _, index = entry_name.rstrip("]").partition("[")
         if self.tokenizer is None or not index:
             return ""
@@ -218,7 +224,8 @@ class RecordedPass:
         name, at = match[1], tuple(int(i) for i in match[3].split(","))
         if name not in self.trace:
             hint = (
-                did_you_mean(name, self.trace) or f"; there are {', '.join(list(self.trace)[:8])} …"
+                did_you_mean(name, self.trace)
+                or f"; available: {', '.join(list(self.trace)[:8])} …"
             )
             raise GlassError(f"no value is named {name!r}{hint}")
         visits = self.trace.visits[name]
@@ -273,7 +280,7 @@ class RecordedPass:
                 lambda a: indices.get(id(a), a) if isinstance(a, Tensor) else a, result.args
             )
             if result.name == "masked_fill":
-                args = (*args[:2], 0.0)  # 0 is no index, as in padding
+                args = (*args[:2], 0.0)  # indices start at 1, so 0 marks a filled or padded entry
             outputs = tree_leaves(result.operation(*args, **result.kwargs))
             self.moved_indices[id(result)] = outputs[result.index]
         index = int(self.moved_indices[id(result)][at])
@@ -306,8 +313,8 @@ class RecordedPass:
         pairs = (((a, (*batch, i, k)), (b, (*batch, k, j))) for k in range(a.shape[-1]))
         terms = [Term(pair) for pair in pairs]
         terms += [Term(((bias, broadcast_index(bias, entry[1], out.shape)),)) for bias in biases]
-        how = "row × column" + (" + bias" if biases else "")
-        return Why(self, entry, how, tuple(terms), sum(prod(term.values) for term in terms))
+        operation = "row × column" + (" + bias" if biases else "")
+        return Why(self, entry, operation, tuple(terms), sum(prod(term.values) for term in terms))
 
     def explain_convolution(self, result: OpResult, entry: Entry) -> Why:
         """A window of the input times the weights, plus a bias, in one dimension."""
@@ -330,8 +337,8 @@ class RecordedPass:
         at = list(entry[1])
         at[dim] += x.shape[dim] // 2
         value, gate = Term(((x, entry[1]),)), Term(((x, tuple(at)),))
-        again = value.values[0] / (1 + exp(-gate.values[0]))
-        return Why(self, entry, "a × sigmoid(b)", (value, gate), again, is_ordered=True)
+        recomputed = value.values[0] / (1 + exp(-gate.values[0]))
+        return Why(self, entry, "a × sigmoid(b)", (value, gate), recomputed, is_ordered=True)
 
     def explain_elementwise(self, result: OpResult, entry: Entry) -> Why:
         out, at = entry
@@ -348,16 +355,16 @@ class RecordedPass:
                 constants.append(f" {int(arg[index])}")
             return arg[index].clone()  # the operation may be in place
 
-        again = result.operation(*tree_map(select, result.args), **result.kwargs)
+        recomputed = result.operation(*tree_map(select, result.args), **result.kwargs)
         symbol, alpha = SYMBOLS.get(result.name, result.name), result.kwargs.get("alpha", 1)
         symbol += f" {alpha:g} ×" if alpha != 1 else ""
         is_prefixed = type(result.args[0]) in (int, float)  # the constant is first, as in 1 − x
-        how = (
+        operation = (
             "".join([*constants, " ", symbol]).strip()
             if is_prefixed
             else symbol + "".join(constants)
         )
-        return Why(self, entry, how, tuple(terms), float(again), is_ordered=True)
+        return Why(self, entry, operation, tuple(terms), float(recomputed), is_ordered=True)
 
     def explain_reduction(self, result: OpResult, entry: Entry) -> Why:
         """A sum, mean or softmax over one or more dimensions."""
@@ -379,13 +386,13 @@ class RecordedPass:
             Term(((x, unravel(number, x.shape)),), probs[i] if probs else None)
             for i, number in enumerate(entries)
         )
-        how = REDUCTIONS[result.name]
+        operation = REDUCTIONS[result.name]
         if is_softmax:
             outputs = row.softmax(-1) if result.name == "_softmax" else row.log_softmax(-1)
             own = at[dims[0]]
-            return Why(self, entry, how, terms, float(outputs[own]), own_term=own)
-        again = float(row.sum() if result.name == "sum" else row.mean())
-        return Why(self, entry, how, terms, again)
+            return Why(self, entry, operation, terms, float(outputs[own]), own_term=own)
+        recomputed = float(row.sum() if result.name == "sum" else row.mean())
+        return Why(self, entry, operation, terms, recomputed)
 
     def name_entry(self, entry: Entry) -> str:
         """The name and index of a number, or of the first named entry that it was moved from."""

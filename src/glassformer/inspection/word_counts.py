@@ -9,7 +9,7 @@ SHOW_ME = [f"show me my {noun} please" for noun, count in NOUN_COUNTS.items() fo
 
 
 def count_words(lines: list[str], order: int) -> tuple[list[str], NGramCounts]:
-    """The sorted words of the lines, and the counts of the word after every `order` words."""
+    """The sorted words of the lines, and the counts of the next word after every `order` words."""
     words = sorted({word for line in lines for word in line.split()})
     counts = NGramCounts(len(words), order)
     texts = [torch.tensor([[words.index(word) for word in line.split()]]) for line in lines]

@@ -26,9 +26,9 @@ from glassformer.text.tokenizer import Tokenizer
 REDUNDANT = set("query key value out up down dropout gate dense score".split())  # shown elsewhere
 COMPUTED = {"scores", "pattern", "head_outputs", "mean", "std", "normalized", "embedded", "pooled"}
 LOGITS = {"output", "votes", "head", "masked"}  # values with a column for each token or label
-OUTPUT_MODULES = {"head", "masked"}  # their output may be that of the whole network
+OUTPUT_MODULES = {"head", "masked"}  # their output may be the network's output
 BLOCK = re.compile(r"((?:body\.)?(?:blocks|layers|encoder|decoder)\.)(\d+)(\.|$)")
-TOP = 8  # most likely tokens that are shown
+TOP = 8  # number of most likely tokens shown
 
 
 def worksheet(
@@ -77,7 +77,7 @@ def worksheet(
 def describe_visit(
     network: Network, traced: TracedText, name: str, layer: int, head: int
 ) -> Description:
-    """Describe a value, including those that depend on the whole pass: blocks and the output."""
+    """Describe a value, including blocks and the output, which depend on the entire pass."""
     block = BLOCK.fullmatch(name)
     if block:
         return describe_block(int(block[2]), layer)
@@ -89,8 +89,8 @@ def describe_visit(
 
 
 def is_shown(name: str, layer: int, last: int) -> bool:
-    """Whether to show a value: outside of blocks, inside this block, its input, or the output of
-    the last block."""
+    """Whether to show a value: those outside blocks and inside this block, the block's input, and
+    the output of the last block."""
     block = BLOCK.match(name)
     if block is None or int(block[2]) == layer:
         return True
@@ -193,7 +193,7 @@ def make_step(
 
 
 def select_head(value: Tensor, head: int, name: str, n_heads: int) -> tuple[Tensor, int]:
-    """The matrix of the first sequence, in one head; and the number of heads, 0 if it has none."""
+    """The matrix for the first sequence and one head, and the number of heads (0 if none)."""
     value = value.detach().float()
     if value.ndim == 4:
         if not 0 <= head < n_heads:

@@ -103,10 +103,10 @@ def compute_product_std() -> Values:
 
 
 def count_parameters() -> Values:
-    """The parameters of query, key and value together, and of the output, for 1 and 4 heads."""
+    """The parameters in query, key and value together, and in the output, for 1 and 4 heads."""
     counts = []
     for heads in (1, 4):
         layer = Attention(DIM, heads, bias=False, out_bias=False)
-        n_inputs = sum(part.weight.numel() for part in (layer.query, layer.key, layer.value))
+        n_inputs = sum(linear.weight.numel() for linear in (layer.query, layer.key, layer.value))
         counts.append([n_inputs, layer.out.weight.numel()])
     return {"dim": DIM, "parameter_counts": torch.tensor(counts, dtype=torch.float64)}

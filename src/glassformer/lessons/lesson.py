@@ -74,7 +74,7 @@ def make_table(table: dict[str, Any], values: Values, names: dict[str, str]) -> 
     """Make a table from its entry in a text file."""
 
     def read_labels(entry: str | list[str]) -> Any:
-        """The value of this name, or a list of translated labels."""
+        """The value with this name, or a list of translated labels."""
         return values[entry] if isinstance(entry, str) else [names.get(x, x) for x in entry]
 
     fields = {key: table[key] for key in table.keys() - {"value", "decimals"}}  # kind and flags

@@ -23,8 +23,8 @@ from glassformer.lessons.thrones_network import (
 from glassformer.trace import Trace
 
 TARGET = [START, "you", "win", "or", "you", "die", END]
-LR = 0.5  # of one update by gradient descent
-ADAM_LR, UPDATES = 0.02, 300  # of the further updates
+LR = 0.5  # for one update by gradient descent
+ADAM_LR, UPDATES = 0.02, 300  # for the further updates
 
 
 def compute_values() -> Values:
@@ -102,7 +102,10 @@ def compute_one_update(network: ByHand) -> Values:
     Gradients and weights of the head are those of the target words.
     """
     logits, loss = compute_loss(network)
-    weights, targets = list(network.parameters()), ids_of(TARGET[1:])  # the head's are last
+    weights, targets = (
+        list(network.parameters()),
+        ids_of(TARGET[1:]),
+    )  # the head's weights come last
     logit_gradient, *gradients = torch.autograd.grad(loss, (logits, *weights))
     before = network.head.weight.detach().clone()
     with torch.no_grad():

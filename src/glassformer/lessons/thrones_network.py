@@ -31,7 +31,8 @@ MATRICES = {"query": "q", "key": "k", "value": "v", "out": "o", "up": "1", "down
 class ByHand(nn.Module):
     """One encoder block and one decoder block, built from Glassformer's layers.
 
-    The attention of the encoder has the tutorial's weights; it omits the others, which are ours.
+    The encoder's attention has the tutorial's weights; the tutorial omits the others, so they are
+    ours.
     """
 
     def __init__(self) -> None:
@@ -49,7 +50,7 @@ class ByHand(nn.Module):
 
     @torch.no_grad()
     def set_weights(self) -> None:
-        """Set random weights with two decimals, then those that the tutorial prints."""
+        """Set random weights with two decimals, then the weights that the tutorial prints."""
         random, printed = torch.Generator().manual_seed(2), read_matrices("thrones")
         for name, weights in self.named_parameters():
             if "norm" not in name:
@@ -77,10 +78,10 @@ class ByHand(nn.Module):
         return logits[0]  # t v
 
 
-def weights_of(part: nn.Module, prefix: str = "") -> dict[str, Tensor]:
+def weights_of(module: nn.Module, prefix: str = "") -> dict[str, Tensor]:
     """Copies of a module's matrices (for multiplication from the right) and biases: `w_q`, `b_1`"""
     weights = {}
-    for name, layer in part.named_children():
+    for name, layer in module.named_children():
         if isinstance(layer, nn.Linear):
             weights[f"{prefix}w_{MATRICES[name]}"] = layer.weight.detach().T.clone()
             if layer.bias is not None:

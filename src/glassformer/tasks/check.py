@@ -14,14 +14,14 @@ from glassformer.data.request import DataRequest
 from glassformer.data.split import LeakCounter, hash_text
 from glassformer.tasks import TASKS
 
-MAX_TRIAL_BYTES = 50_000_000  # larger data is not read again to find out if training refuses it
+MAX_TRIAL_BYTES = 50_000_000  # with more data, do not check whether training would fail
 MAX_REPORTED_BAD_ROWS = 10
 BARS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass
 class RecordBadRows(BadRowPolicy):
-    """Counts bad rows, and records the locations of the first ones."""
+    """Counts bad rows and records where the first ones are."""
 
     first: list[str] = field(default_factory=list)
 
@@ -44,7 +44,7 @@ class RecordingReporter(NullReporter):
 
 
 def check(name: str, request: DataRequest) -> dict[str, Any]:
-    """Return statistics of the data for a task, and why `train` would refuse it, if so.
+    """Return statistics about the data for a task, and the error if `train` would fail.
 
     The keys are those of `check-data --json`.
     """
@@ -56,9 +56,9 @@ def check(name: str, request: DataRequest) -> dict[str, Any]:
 
 
 def check_files(name: str, request: DataRequest) -> dict[str, Any]:
-    """Do the same for files that can be read more than once."""
+    """Check files that can be read more than once; returns the same as `check`."""
     on_bad_row, reporter, leaks = RecordBadRows(), RecordingReporter(), LeakCounter()
-    labels, lengths, parts = Counter[str](), list[int](), Counter[str]()
+    labels, lengths, split_counts = Counter[str](), list[int](), Counter[str]()
     label_by_text: dict[int, str | None] = {}
     size = duplicates = conflicts = empty = 0
     samples: list[dict[str, Any]] = []
@@ -66,7 +66,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
         text = ("\t" if example.group else " ").join(example.texts)
         size += len(text.encode("utf-8", "replace"))
         lengths.append(len(text.rstrip("\n")))
-        parts[example.part] += 1
+        split_counts[example.part] += 1
         if len(samples) < 2 and text.strip():
             samples.append({"text": text.rstrip("\n"), "label": example.label})
         if not text.strip():
@@ -87,7 +87,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
         "lengths": summarize_lengths(lengths),
         "empty": empty,
         "duplicates": duplicates,
-        "split": dict(parts),
+        "split": dict(split_counts),
         "leaks": leaks.count(),
         "bad_rows": on_bad_row.count,
         "bad_reasons": on_bad_row.reasons,
@@ -95,17 +95,17 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
         "read_as": reporter.lines,
         "model": TASKS[name].models[0],
         "samples": samples,
-        "refused": None,
+        "error": None,
     }
     if size < MAX_TRIAL_BYTES and not on_bad_row.count:
-        result["refused"] = find_refusal(name, request)
+        result["error"] = find_training_error(name, request)
     if labels:
         result |= {"labels": dict(labels.most_common()), "same_text_other_label": conflicts}
     return result
 
 
-def find_refusal(name: str, request: DataRequest) -> str | None:
-    """Return the error with which `train` would refuse the data, or None; reads all of it."""
+def find_training_error(name: str, request: DataRequest) -> str | None:
+    """Return the error that `train` would raise, or None; reads all of the data."""
     spec = TASKS[name]
     with tempfile.TemporaryDirectory() as scratch:
         try:
@@ -118,7 +118,7 @@ def find_refusal(name: str, request: DataRequest) -> str | None:
 
 
 def summarize_lengths(lengths: list[int], bins: int = 24) -> dict[str, Any]:
-    """Return the minimum, median, 99th percentile and maximum, and a histogram as text."""
+    """Return the minimum, median, 99th percentile and maximum, and a text histogram."""
     if not lengths:
         return {}
     ordered = sorted(lengths)
@@ -129,9 +129,9 @@ def summarize_lengths(lengths: list[int], bins: int = 24) -> dict[str, Any]:
         BARS[counts[i] * (len(BARS) - 1) // tallest] if counts[i] else " " for i in range(bins)
     )
     return {
-        "least": ordered[0],
-        "middle": statistics.median(ordered),
-        "of 99 %": top - 1,
-        "most": ordered[-1],
-        "spread": bars,
+        "min": ordered[0],
+        "median": statistics.median(ordered),
+        "p99": top - 1,
+        "max": ordered[-1],
+        "histogram": bars,
     }

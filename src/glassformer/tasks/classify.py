@@ -1,4 +1,4 @@
-"""Classify: predict the label of a text or of a pair of texts. Shapes: b batch, c classes."""
+"""Classify: predict the label of a text or a pair of texts. Shapes: b batch, c classes."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -64,12 +64,12 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         open_writers(folder, ("",), tokenizer.vocab),
         bar=ProgressBar(reporter, "encoding", summary.count),
     )
-    for part, names in written.labels.items():
+    for split, names in written.labels.items():
         indices = np.array([labels.index(str(label)) for label in names], dtype=np.int64)
-        np.save(folder / f"{part}.labels.npy", indices)
+        np.save(folder / f"{split}.labels.npy", indices)
         if not names and request.valid_fraction < 1:
-            purpose = "training" if part == "train" else "validation"
-            raise GlassError(f"{summary.count} texts are too few: none is left for {purpose}")
+            purpose = "training" if split == "train" else "validation"
+            raise GlassError(f"{summary.count} texts are too few: none are left for {purpose}")
     common = ", ".join(f"{label} {n:,}" for label, n in summary.labels.most_common(5))
     reporter(f"{len(labels)} labels ({common}{' ...' if len(labels) > 5 else ''})")
     report_sizes(written, "texts", reporter, "texts")
@@ -77,10 +77,10 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
 
 
 def make_reader(request: DataRequest, reporter: Reporter) -> tuple[ExampleReader, dict[str, Any]]:
-    """Return a function that reads the examples, and the metadata of the columns."""
+    """Return a function that reads the examples, and metadata about the columns."""
     if not request.files:
         reporter(
-            "no data given: using source code of Python's standard library, labeled by its package"
+            "no data given: using source code from Python's standard library, labeled by package"
         )
         return lambda _: (
             Example("", (text,), request.assign_part(file), label)
@@ -93,7 +93,7 @@ def make_reader(request: DataRequest, reporter: Reporter) -> tuple[ExampleReader
 
     def rows(on_bad_row: BadRowPolicy) -> Iterator[Example]:
         needed = (*columns.text, columns.label, *([request.group] if request.group else []))
-        for files, part in request.split_files():
+        for files, split in request.split_files():
             for row in read_table_rows(files, on_bad_row, request.separator):
                 missing = [name for name in needed if name not in row.values]
                 if missing:
@@ -106,7 +106,7 @@ def make_reader(request: DataRequest, reporter: Reporter) -> tuple[ExampleReader
                     texts = tuple(row.values[name] for name in columns.text)
                     key = row.values[request.group] if request.group else "\0".join(texts)
                     label = row.values[columns.label].strip()
-                    yield Example(row.location, texts, part or request.assign_part(key), label)
+                    yield Example(row.location, texts, split or request.assign_part(key), label)
 
     return rows, {"text": list(columns.text), "label": columns.label}
 
@@ -159,7 +159,7 @@ def find_separator(tokenizer: Tokenizer) -> int:
 
 
 def truncate(ids: Ids, limit: int, separator: int) -> Ids:
-    """Cut to at most `limit` ids: in a pair the longer text is cut; a final separator is kept."""
+    """Truncate to `limit` ids: in a pair, the longer text is cut; a final separator stays."""
     if len(ids) <= limit:
         return ids
     closing = ids[-1:] if ids[-1] == separator else ids[:0]
@@ -171,7 +171,7 @@ def truncate(ids: Ids, limit: int, separator: int) -> Ids:
 
 
 def collate(tokenizer: Tokenizer, rows: Sequence[Ids], context: int | None) -> Batch:
-    """Return rows of ids, truncated to the context, as one batch; an empty text becomes id 0.
+    """Truncate rows of ids to the context and pad them to one batch; an empty text becomes id 0.
 
     If the tokenizer has [SEP], segments are 0 up to the first one and 1 after it.
     """
@@ -209,17 +209,17 @@ class ClassifyDataset:
     def __init__(self, artifacts: Artifacts, folder: Path) -> None:
         self.artifacts, self.labels = artifacts, list(artifacts.metadata["labels"])
         vocab = artifacts.text_tokenizer.vocab
-        self.texts = {part: Store(folder / f"{part}.ids", vocab) for part in ("train", "valid")}
-        self.targets = {part: self.read_targets(folder, part) for part in self.texts}
+        self.texts = {split: Store(folder / f"{split}.ids", vocab) for split in ("train", "valid")}
+        self.targets = {split: self.read_targets(folder, split) for split in self.texts}
         self.eval_size = len(self.texts["valid"])
         self.size, self.predictions = self.texts["train"].size, len(self.texts["train"])
 
-    def read_targets(self, folder: Path, part: str) -> Ids:
-        """Return the label indices of one part."""
-        file = folder / f"{part}.labels.npy"
+    def read_targets(self, folder: Path, split: str) -> Ids:
+        """Return the label indices of one split."""
+        file = folder / f"{split}.labels.npy"
         targets = read_array(file)
         is_label = (targets >= 0) & (targets < len(self.labels))
-        if len(targets) != len(self.texts[part]) or not is_label.all():
+        if len(targets) != len(self.texts[split]) or not is_label.all():
             raise GlassError(f"{file} is corrupted: expected one valid label for each text")
         return targets
 
@@ -229,10 +229,10 @@ class ClassifyDataset:
     def train_batches(self, batch: int, context: int | None, seed: int) -> TextBatches:
         return TextBatches(self, batch, context, seed)
 
-    def gather(self, part: str, rows: Ids, context: int | None) -> Batch:
-        texts = [self.texts[part][i] for i in rows]
+    def gather(self, split: str, rows: Ids, context: int | None) -> Batch:
+        texts = [self.texts[split][i] for i in rows]
         batch = collate(self.artifacts.text_tokenizer, texts, context)
-        return {**batch, "targets": torch.from_numpy(self.targets[part][rows])}
+        return {**batch, "targets": torch.from_numpy(self.targets[split][rows])}
 
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
@@ -298,13 +298,13 @@ class TextLabel:
 
 
 def macro_f1(confusion: NDArray[np.int64]) -> float:
-    """Return the mean over labels of 2 correct / (predicted + true); absent labels are left out."""
+    """Return the mean over labels of 2 correct / (predicted + true), without absent labels."""
     totals = confusion.sum(axis=0) + confusion.sum(axis=1)
     return float((2 * np.diag(confusion)[totals > 0] / totals[totals > 0]).mean())
 
 
 def plot_confusion(scores: Scores, artifacts: Artifacts, file: Path) -> None:
-    """Draw the confusion matrix, in percent of each true label."""
+    """Draw the confusion matrix, as percentages of each true label."""
     counts, labels = scores.sums["confusion"], artifacts.metadata["labels"]
     fractions = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
     side = min(max(3.5, 0.55 * len(labels) + 2), 20)
@@ -387,6 +387,6 @@ CLASSIFY = TaskSpec(
     objective=TextLabel,
     codec=ClassifyCodec,
     baseline_model="nb_svm",
-    baseline_name="NB-SVM (nb_svm)",
+    baseline_name="NB-SVM",
     plots={"confusion": plot_confusion},
 )

@@ -29,8 +29,11 @@ from glassformer.text.tokenizer import Tokenizer
 OTHER_STEPS = 1 << 40  # added to a step to draw the windows that replace second halves
 DEFAULT_WINDOW = 128  # tokens, for a model with unlimited context
 MIN_CONTEXT = 8  # tokens
-MASKED = 0.15  # fraction of all tokens
-MASK_TOKEN, RANDOM_TOKEN = 0.8, 0.1  # fractions of the masked tokens shown as [MASK], at random
+MASKED = 0.15  # fraction of tokens that are masked
+MASK_TOKEN, RANDOM_TOKEN = (
+    0.8,
+    0.1,
+)  # fractions of the masked tokens: shown as [MASK], replaced at random
 EVAL_BATCH_SIZE = 16
 SPECIAL_TOKENS = ("[CLS]", "[SEP]", "[MASK]")
 
@@ -65,7 +68,7 @@ class Masker:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return [CLS] first half [SEP] second half [SEP], the segments, and `is_next`.
 
-        In about half of the rows, the second half is replaced by that of `others`.
+        In about half of the rows, the second half is replaced by a second half from `others`.
         """
         rows, length = ids.shape
         cut = torch.from_numpy(random.integers(length // 4, 3 * length // 4 + 1, (rows, 1)))
@@ -125,7 +128,7 @@ class FillMaskDataset(RunningText):
         if self.valid.size < context - 3:
             raise GlassError(
                 f"{self.valid.size} validation tokens are too few for windows of {context - 3} "
-                "tokens: give more text"
+                "tokens: provide more text"
             )
         return MaskedWindows(self, batch, context, seed)
 
@@ -171,7 +174,7 @@ class MaskedTokens:
     def losses(
         self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
     ) -> Iterator[Tensor]:
-        """Yield the loss of the masked tokens plus that of `is_next`, with about equal weights."""
+        """Yield the loss for the masked tokens plus that for `is_next`, about equally weighted."""
         masked_positions = batch["targets"] >= 0
         logits = network.masked_logits(batch["ids"], masked_positions, batch["segments"])  # type: ignore[operator]
         loss = F.cross_entropy(
@@ -279,5 +282,5 @@ FILL_MASK = TaskSpec(
     codec=FillMaskCodec,
     task_variants={"bert_encoder": "bert"},
     baseline_model="neighbors",
-    baseline_name="neighbor counts (neighbors)",
+    baseline_name="neighbor counts",
 )

@@ -36,7 +36,7 @@ EVAL_BATCH_TOKENS = 2048
 FITTED_WINDOW, FITTED_OVERLAP = 200_000, 100  # tokens, for models fitted in one pass
 EOS_TOKENS = ("<|endoftext|>", "</s>", "<s>")
 IGNORE_INDEX = -100  # marks positions without a target
-MAX_CHARACTER_ALPHABET, MAX_CHARACTER_BYTES = 256, 5_000_000  # for a tokenizer of characters
+MAX_CHARACTER_ALPHABET, MAX_CHARACTER_BYTES = 256, 5_000_000  # limits for a character tokenizer
 
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
@@ -79,7 +79,7 @@ class GenerateDataset(RunningText):
             raise GlassError("there is no text for validation")
         for name in ("valid_bytes", "valid_tokens"):
             if not isinstance(artifacts.metadata.get(name), int):
-                raise GlassError(f"the task metadata lacks a valid {name!r}")
+                raise GlassError(f"the task metadata has no valid {name!r}")
 
     def train_batches(self, batch: int, context: int | None, seed: int) -> Windows:
         return Windows(self.train, batch, context or DEFAULT_WINDOW, seed)
@@ -87,7 +87,7 @@ class GenerateDataset(RunningText):
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
-        """Yield the first token, which cannot be predicted, then consecutive windows of a context.
+        """Yield the first token, which cannot be predicted, then consecutive windows.
 
         Fitted models get longer windows, each preceded by the tokens before it as context.
         """
@@ -136,7 +136,7 @@ class NextToken:
         yield token_loss(network, batch, label_smoothing)
 
     def scores(self, network: Network, batch: Batch) -> Scores:
-        """Return nats and tokens; an unknown token also costs one of all Unicode characters."""
+        """Return nats and tokens; unknown tokens also cost a random Unicode character."""
         if "unpredicted" in batch:
             targets = batch["unpredicted"]
             nats = math.log(network.config.vocab) * len(targets)  # uniform
@@ -181,7 +181,7 @@ def text_metrics(nats: float, tokens: int, size: float) -> dict[str, float]:
 
 
 class GenerateCodec:
-    """From a prompt to its continuation, one text per batch so that each has its own seed."""
+    """From a prompt to its continuation; one text per batch, so that each has its own seed."""
 
     batch_size = 1
 
@@ -241,5 +241,5 @@ GENERATE = TaskSpec(
     objective=NextToken,
     codec=GenerateCodec,
     baseline_model="markov",
-    baseline_name="n-gram counts (markov)",
+    baseline_name="n-gram counts",
 )

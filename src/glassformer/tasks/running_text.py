@@ -22,7 +22,7 @@ TextReader = Callable[[tuple[Path, ...], BadRowPolicy], Iterator[str]]
 
 
 class RunningText:
-    """The part of a dataset that does not depend on the task: its tokens."""
+    """Base class for datasets of running text: holds the tokens."""
 
     def __init__(self, artifacts: Artifacts, folder: Path) -> None:
         self.artifacts, tokenizer = artifacts, artifacts.text_tokenizer
@@ -48,7 +48,7 @@ def prepare_corpus(
 ) -> Artifacts:
     """Read the text twice: first to train or reuse a tokenizer, then to write the ids to `folder`.
 
-    `choose_tokenizer` returns the kind of tokenizer if the request names none.
+    `choose_tokenizer` returns the kind of tokenizer if the request does not specify one.
     """
     read = make_reader(request, reporter)
     summary = corpus.summarize_corpus(read(request.files, request.on_bad_row))
@@ -93,23 +93,25 @@ def read_examples(
     read = make_reader(request, reporter)
     total = sum(len(chunk.encode("utf-8", "replace")) for chunk in read(request.files, on_bad_row))
     position = 0  # in bytes
-    for files, part in request.split_files():
-        for chunk in read(files, on_bad_row if part == "valid" else IgnoreBadRows()):
+    for files, split in request.split_files():
+        for chunk in read(files, on_bad_row if split == "valid" else IgnoreBadRows()):
             for line in chunk.splitlines(keepends=True):
                 default = "train" if position < total * (1 - request.valid_fraction) else "valid"
                 position += len(line.encode("utf-8", "replace"))
-                yield Example("", (line,), part or default)
+                yield Example("", (line,), split or default)
 
 
 def split_text(
     request: DataRequest, read: TextReader, total: int, on_bad_row: BadRowPolicy
 ) -> Iterator[tuple[str, str]]:
-    """Yield (part, chunk); without validation files, the end of the text is held out."""
-    for files, part in request.split_files():
-        if part is None:
+    """Yield (split, chunk); without validation files, the end of the text is held out."""
+    for files, split in request.split_files():
+        if split is None:
             yield from corpus.split_at_byte(
                 read(files, on_bad_row), round(total * (1 - request.valid_fraction))
             )
         else:
-            policy = IgnoreBadRows() if part == "train" else on_bad_row  # train was read before
-            yield from ((part, chunk) for chunk in read(files, policy))
+            policy = (
+                IgnoreBadRows() if split == "train" else on_bad_row
+            )  # training files were already checked
+            yield from ((split, chunk) for chunk in read(files, policy))

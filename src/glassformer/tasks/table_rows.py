@@ -40,11 +40,11 @@ def summarize_examples(examples: Iterable[Example]) -> ExampleSummary:
 
 @dataclass
 class WriteSummary:
-    """The result of a second pass: the number of examples in each part, and their labels."""
+    """The result of a second pass: the number of examples in each split, and their labels."""
 
     counts: Counter[str] = field(default_factory=Counter)
     labels: dict[str, list[str | None]] = field(default_factory=lambda: {p: [] for p in PARTS})
-    leaks: int = 0  # validation texts that are also in the training part
+    leaks: int = 0  # validation texts that are also in the training split
 
 
 def write_stores(
@@ -53,7 +53,7 @@ def write_stores(
     stores: dict[str, list[StoreWriter]],
     bar: ProgressBar,
 ) -> WriteSummary:
-    """Write the ids of each example to the stores of its part, one row per store.
+    """Write the ids of each example to the stores of its split, one row per store.
 
     Examples for which `encode` returns None are left out.
     """
@@ -76,11 +76,12 @@ def write_stores(
 
 
 def report_sizes(summary: WriteSummary, unit: str, reporter: Reporter, leak_unit: str) -> None:
-    train, valid = (f"{summary.counts[part]:,}" for part in PARTS)
+    train, valid = (f"{summary.counts[split]:,}" for split in PARTS)
     reporter(f"{train} {unit} for training, {valid} for validation")
     if summary.leaks:
+        verb = "appears" if summary.leaks == 1 else "appear"
         reporter(
-            f"data leak: {summary.leaks:,} of the validation {leak_unit} also appear in the "
+            f"data leak: {summary.leaks:,} of the validation {leak_unit} also {verb} in the "
             "training data; the score will be optimistic"
         )
 
@@ -88,8 +89,8 @@ def report_sizes(summary: WriteSummary, unit: str, reporter: Reporter, leak_unit
 def open_writers(
     folder: Path, suffixes: tuple[str, ...], vocab: int
 ) -> dict[str, list[StoreWriter]]:
-    """Return a writer for each part and suffix: train.source.ids, ..."""
+    """Return a writer for each split and suffix: train.source.ids, ..."""
     return {
-        part: [StoreWriter(folder / f"{part}{suffix}.ids", vocab) for suffix in suffixes]
-        for part in PARTS
+        split: [StoreWriter(folder / f"{split}{suffix}.ids", vocab) for suffix in suffixes]
+        for split in PARTS
     }

@@ -1,4 +1,4 @@
-"""The protocols that make a task: a spec, a dataset, an objective and a codec.
+"""The protocols that make up a task: a spec, a dataset, an objective and a codec.
 
     spec       names, default settings, metric and baseline: plain data
     dataset    training batches, each a pure function of (seed, step), and validation batches
@@ -95,14 +95,14 @@ class Batches(Protocol):
 
 
 class Dataset(Protocol):
-    """The examples of a task, split into a training part and a validation part.
+    """The examples of a task, in a training split and a validation split.
 
     It reads only what `TaskSpec.prepare` wrote to `folder`; the split never changes.
     """
 
     artifacts: Artifacts
     size: int  # training tokens, pixels or ratings
-    predictions: int  # predictions in one pass over the training part
+    predictions: int  # predictions in one pass over the training split
     eval_size: int  # validation tokens or examples
 
     def __init__(self, artifacts: Artifacts, folder: Path) -> None: ...
@@ -122,7 +122,7 @@ class Dataset(Protocol):
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
-        """Yield the validation part in batches that suit the network.
+        """Yield the validation split in batches that suit the network.
 
         With `limit`, yield a fixed subset of that many tokens or examples. `context` overrides the
         window length on running text. No randomness: equal arguments give equal batches.
@@ -134,7 +134,7 @@ class Dataset(Protocol):
         ...
 
     def fit(self, network: Network, fraction: float) -> float:
-        """Fit a baseline in one pass over about this fraction of the training part.
+        """Fit a baseline in one pass over about this fraction of the training split.
 
         Returns the fraction actually used, which may be smaller to save memory.
         """
@@ -203,7 +203,7 @@ class Codec(Protocol):
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """The plain data of a task and the classes of its parts.
+    """The plain data of a task and its component classes.
 
     `prepare` reads the user's files, writes the encoded data to a folder and returns the artifacts.
     `examples` yields the raw examples for `check-data`. Each function in `plots` draws the scores
@@ -212,17 +212,17 @@ class TaskSpec:
 
     name: str
     models: tuple[str, ...]  # architectures; the first is the default
-    model_settings: Mapping[str, Any]  # defaults of the default model
+    model_settings: Mapping[str, Any]  # defaults for the default model
     train_settings: Mapping[str, Any]
-    metric: Metric  # compared with the baseline's
-    unit: str  # of training speed
+    metric: Metric  # to compare with the baseline
+    unit: str  # counted per second as the training speed
     eval_limit: int  # tokens or examples per evaluation during training
     prepare: Callable[[DataRequest, Path, Reporter], Artifacts]
     examples: Callable[[DataRequest, BadRowPolicy, Reporter], Iterator[Example]]
     dataset: type[Dataset]
     objective: type[Objective]
     codec: type[Codec]
-    final_eval_limit: int | None = None  # tokens or examples; None: all
+    final_eval_limit: int | None = None  # tokens or examples; None means all
     is_table: bool = True  # rows rather than running text
     task_variants: Mapping[str, str] = field(default_factory=dict)  # base model -> model to train
     baseline_model: str | None = None
@@ -261,7 +261,7 @@ class Task:
     def evaluate(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> tuple[dict[str, Any], Scores]:
-        """Return the metrics on the validation part, or on a subset, and the summed scores."""
+        """Return the metrics on the validation split, or on a subset, and the summed scores."""
         total = Scores()
         for batch in self.dataset.eval_batches(network, limit, context):
             total.add(self.objective.scores(network, move_to_device(batch, network)))

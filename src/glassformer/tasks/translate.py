@@ -42,8 +42,8 @@ from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
 from glassformer.text.tokenizer import Tokenizer
 
 BOS, EOS = "<start>", "<end>"
-MAX_TOKEN_PAIRS = 8_000_000  # (source, target) that a phrase table is fitted on, to limit memory
-MAX_TOKENS = 256  # of a source or target; longer pairs are reported as bad rows and left out
+MAX_TOKEN_PAIRS = 8_000_000  # (source, target) pairs to fit a phrase table on, to limit memory
+MAX_TOKENS = 256  # in a source or target; longer pairs are reported as bad rows and left out
 EVAL_BATCH_TOKENS = 8192
 BEAM_SIZE, LENGTH_PENALTY = 4, 0.6  # a penalty above 0 favors longer translations
 
@@ -93,25 +93,25 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
 
 
 def make_reader(request: DataRequest, reporter: Reporter) -> ExampleReader:
-    """Return a function that reads the pairs of a table, of two aligned files, or of a sample."""
+    """Return a function that reads pairs from a table, two aligned files or the sample."""
     if not request.files:
-        reporter("no data given: using numbers and dates, from Chinese to English")
+        reporter("no data given: using numbers and dates in Chinese and English")
         return lambda _: (
             Example("", pair, request.assign_part(pair[0]), group=pair[0])
             for pair in number_pairs()
         )
     readers = [
-        (part, make_pair_reader(replace(request, files=files), reporter))
-        for files, part in request.split_files()
+        (split, make_pair_reader(replace(request, files=files), reporter))
+        for files, split in request.split_files()
     ]
 
     def pairs(on_bad_row: BadRowPolicy) -> Iterator[Example]:
-        for part, read in readers:
+        for split, read in readers:
             for location, source, target in read(on_bad_row):
                 if source.strip() and target.strip():
                     texts = (source.strip(), target.strip())
                     yield Example(
-                        location, texts, part or request.assign_part(source), group=texts[0]
+                        location, texts, split or request.assign_part(source), group=texts[0]
                     )
                 else:
                     on_bad_row(location, "the source or target is empty", f"{source}\t{target}")
@@ -129,11 +129,11 @@ def read_examples(
 def make_pair_reader(
     request: DataRequest, reporter: Reporter
 ) -> Callable[[BadRowPolicy], Iterator[tuple[str, str, str]]]:
-    """Return a function that yields (location, source, target) of the files."""
+    """Return a function that yields (location, source, target) from the files."""
     are_tables = all(file_type(file) in TABLES for file in request.files)
     if len(request.files) == 1 and not are_tables and not request.files[0].is_dir():
         raise GlassError(
-            f"{request.files[0]} is not a table: give two files whose lines correspond, with "
+            f"{request.files[0]} is not a table: give two files with corresponding lines, as "
             "--source and --target (and --valid twice)"
         )
     if len(request.files) == 2 and not request.text and not are_tables:
@@ -176,31 +176,31 @@ class TranslateDataset:
         self.artifacts, tokenizer = artifacts, artifacts.text_tokenizer
         self.bos, self.eos = find_bos_eos(tokenizer)
         self.pairs = {
-            part: (
-                Store(folder / f"{part}.source.ids", tokenizer.vocab),
-                Store(folder / f"{part}.target.ids", tokenizer.vocab),
+            split: (
+                Store(folder / f"{split}.source.ids", tokenizer.vocab),
+                Store(folder / f"{split}.target.ids", tokenizer.vocab),
             )
-            for part in ("train", "valid")
+            for split in ("train", "valid")
         }
         source, target = self.pairs["train"]
         self.size = source.size + target.size
         self.eval_size = len(self.pairs["valid"][0])
-        self.predictions = target.size + len(target)  # with the end token of each
+        self.predictions = target.size + len(target)  # including the end token of each target
 
     def sizes(self) -> dict[str, int]:
         return {"vocab": self.artifacts.text_tokenizer.vocab, "eos": self.eos}
 
-    def lengths(self, part: str) -> Ids:
-        """Return the tokens of each pair, with the two special tokens of its target."""
-        source, target = self.pairs[part]
+    def lengths(self, split: str) -> Ids:
+        """Return the token count of each pair, including two special tokens in the target."""
+        source, target = self.pairs[split]
         return source.lengths + target.lengths + 2
 
     def train_batches(self, batch: int, context: int | None, seed: int) -> PairBatches:
         return PairBatches(self, batch, seed)
 
-    def gather(self, part: str, rows: Ids) -> Batch:
+    def gather(self, split: str, rows: Ids) -> Batch:
         """Return sources, inputs that start with <start>, and targets that end with <end>."""
-        source, target = self.pairs[part]
+        source, target = self.pairs[split]
         empty = np.array([self.eos])
         source_ids, keep = pad_rows([source[i] if len(source[i]) else empty for i in rows])
         ids, _ = pad_rows([np.append(self.bos, target[i]) for i in rows])
@@ -260,7 +260,7 @@ class NextTargetToken:
         yield token_loss(network, batch, label_smoothing)
 
     def scores(self, network: Network, batch: Batch) -> Scores:
-        """Return the teacher-forced loss, and rows with the translations that are generated."""
+        """Return the teacher-forced loss, and rows with the generated translations."""
         (nats,) = self.losses(network, batch)
         generated = self.codec.run(network, batch, beam=0)
         targets = [row[row >= 0][:-1].tolist() for row in batch["targets"]]
@@ -317,7 +317,7 @@ class TranslateCodec:
         ids = self.tokenizer.encode(text)
         if len(ids) > MAX_TOKENS:
             raise GlassError(
-                f"a source text may have at most {MAX_TOKENS} tokens, and {text[:40]!r} ... has "
+                f"a source text may have at most {MAX_TOKENS} tokens, but {text[:40]!r} ... has "
                 f"{len(ids):,}: split it into sentences"
             )
         return ids
@@ -375,12 +375,12 @@ TRANSLATE = TaskSpec(
     },
     metric=METRICS["chrf"],
     unit="tokens",
-    eval_limit=64,  # generating is slow, above all early in training
+    eval_limit=64,  # generating is slow, especially early in training
     prepare=prepare,
     examples=read_examples,
     dataset=TranslateDataset,
     objective=NextTargetToken,
     codec=TranslateCodec,
     baseline_model="phrase_table",
-    baseline_name="phrase table (phrase_table)",
+    baseline_name="phrase table",
 )

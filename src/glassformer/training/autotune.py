@@ -1,4 +1,4 @@
-"""Settings that were left open are chosen once, before the first step, by timing trial steps."""
+"""Choose the settings that were left open, once before the first step, by timing trial steps."""
 
 import contextlib
 import copy
@@ -24,7 +24,7 @@ EVAL_DIVISOR = 4  # an evaluation is timed on 1 / EVAL_DIVISOR of its full size
 
 
 class UnsupportedPrecisionError(GlassError):
-    """This machine cannot compute a training step in a precision."""
+    """This machine cannot train in the requested precision."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Autotune:
     world: World = World()  # noqa: RUF009
 
     def decide(self, settings: TrainingSettings) -> TrainingSettings:
-        """Choose the threads, steps, micro-batches, precision and size of an evaluation."""
+        """Choose the threads, steps, micro-batches, precision and evaluation size."""
         settings = replace(settings, threads=settings.threads or torch.get_num_threads())
         if settings.steps is None and settings.epochs is not None:
             steps = math.ceil(settings.epochs * self.batches.per_epoch)
@@ -54,7 +54,7 @@ class Autotune:
         return self.world.agree(self.choose_eval_limit(decided))
 
     def choose_micro_batches(self, settings: TrainingSettings) -> TrainingSettings:
-        """Choose the number of micro-batches with which a batch fits into memory."""
+        """Choose how many micro-batches are needed for a batch to fit in memory."""
         trial, rng_state = replace(settings, precision="float32"), torch.get_rng_state()
         step = Step(copy.deepcopy(self.network), self.task.objective, trial)
         batch, checkpoint = self.batches.at(0), "there is no checkpoint yet"
@@ -65,11 +65,12 @@ class Autotune:
     def choose_precision(self, settings: TrainingSettings) -> TrainingSettings:
         """Choose the faster precision if it is "auto".
 
-        Raises UnsupportedPrecisionError, before anything is written, if the given one cannot run.
+        Raises UnsupportedPrecisionError, before anything is written, if the machine
+        does not support the requested one.
         """
         if settings.precision != "auto":
             if settings.shrink_on_oom or settings.minutes or settings.precision != "float32":
-                self.time_step(settings, rounds=1)  # a memory error is found here
+                self.time_step(settings, rounds=1)  # fails here if memory runs out
             return settings
         single = replace(settings, precision="float32")
         ratio = bfloat16_ratio(self.network)
@@ -91,7 +92,7 @@ class Autotune:
         return faster
 
     def time_step(self, settings: TrainingSettings, rounds: int) -> float:
-        """Return the seconds of the fastest of `rounds` steps, taken by a copy of the network."""
+        """Return how many seconds the fastest of `rounds` steps of a copied network takes."""
         rng_state = torch.get_rng_state()
         step = Step(copy.deepcopy(self.network).train(), self.task.objective, settings)
         best = math.inf
@@ -126,16 +127,17 @@ class Autotune:
 
 
 def bfloat16_ratio(network: Network, size: int = 512) -> float:
-    """Return the time of a matrix product in bfloat16 divided by that in float32.
+    """Return the time of a matrix product in bfloat16 divided by the time in float32.
 
-    On CPUs without bfloat16 instructions it is far above 1, and a trial step could take a minute.
+    On CPUs without bfloat16 instructions the ratio is far above 1, and a trial step could
+    take a minute.
     """
     if network.device.type != "cpu":
         return 0.0
     times: dict[torch.dtype, float] = {}
     for dtype in (torch.float32, torch.bfloat16):
         x = torch.ones(size, size, dtype=dtype)
-        for _ in range(3):  # the first includes the kernel's one-time setup
+        for _ in range(3):  # the first round includes the kernel's one-time setup
             start = time.perf_counter()
             x @ x
             times[dtype] = min(times.get(dtype, math.inf), time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""Models that are fitted in one pass, without gradient steps, and the baseline of a run."""
+"""Models that are fitted in one pass, without gradient steps, and baselines for runs."""
 
 import json
 import time
@@ -15,19 +15,19 @@ from glassformer.training.evaluator import metric_label
 from glassformer.training.run import BASELINE, Run
 from glassformer.training.settings import MINUTES, TrainingSettings
 
-METRICS_FILE = "figures.json"
-MAX_SECONDS = 90.0  # for fitting and evaluating a baseline
-MAX_BUDGET_FRACTION = 0.1  # of a time budget, for the same
-MAX_TOKENS = 2_000_000  # of running text that are counted, to limit memory
-MAX_EVAL_EXAMPLES = 5_000  # examples or tokens that a baseline is evaluated on
-TRIAL_TOKENS = 100_000  # fitted first, to estimate the time for all tokens
+METRICS_FILE = "metrics.json"
+MAX_SECONDS = 90.0  # time limit for fitting and evaluating a baseline
+MAX_BUDGET_FRACTION = 0.1  # the same limit as a fraction of a time budget
+MAX_TOKENS = 2_000_000  # tokens of running text to fit on, to limit memory
+MAX_EVAL_EXAMPLES = 5_000  # examples or tokens to evaluate a baseline on
+TRIAL_TOKENS = 100_000  # tokens to fit on first, to estimate the time for all tokens
 
 
 def fit(task: Task, network: Network, seconds: float | None = None) -> float:
     """Fit a model in one pass; return the fraction of the training data that was used.
 
-    At most MAX_TOKENS of running text are used. With `seconds`, only as much as fits into that
-    time, which is estimated on TRIAL_TOKENS.
+    At most MAX_TOKENS of running text are used. With `seconds`, only as much data is
+    used as that time allows, estimated by fitting TRIAL_TOKENS first.
     """
     dataset = task.dataset
     max_fraction = 1.0 if task.spec.is_table else min(MAX_TOKENS / max(dataset.size, 1), 1.0)
@@ -47,7 +47,7 @@ def fit_baseline(
 ) -> dict[str, Any]:
     """Fit the task's baseline, save it in the run and return its metrics.
 
-    It is evaluated on the same tokens as a network with this context.
+    The baseline is evaluated on the same tokens as a network with this context.
     """
     start, spec = time.monotonic(), task.spec
     name = str(spec.baseline_model)
@@ -65,7 +65,7 @@ def fit_baseline(
         limit = estimate_eval_limit(task, network, limit, context, start + max_seconds)
     metrics, _ = task.evaluate(network.eval(), limit, context)
     seconds = round(time.monotonic() - start, 1)
-    metrics |= {"model": name, "share": round(fraction, 4), "seconds": seconds}
+    metrics |= {"model": name, "fraction": round(fraction, 4), "seconds": seconds}
 
     def write_metrics(folder: Path) -> None:
         (folder / METRICS_FILE).write_text(json.dumps(metrics), encoding="utf-8")
@@ -74,9 +74,12 @@ def fit_baseline(
         run.path / BASELINE, network, task.artifacts.tokenizer, task=task.metadata,
         write_extra=write_metrics, overwrite=True,
     )  # fmt: skip
-    part = "" if fraction == 1 else f" (fitted on {fraction:.0%} of the data)"
+    data = "" if fraction == 1 else f" on {fraction:.0%} of the data"
     label, value = metric_label(spec.metric.name), metrics[spec.metric.name]
-    reporter(f"baseline, {spec.baseline_name}{part}: {label} {value:.4g}, took {seconds:.1f} s")
+    reporter(
+        f"baseline ({name}, {spec.baseline_name}): {label} {value:.4g}, "
+        f"fitted{data} in {seconds:.1f} s"
+    )
     return metrics
 
 
@@ -92,13 +95,13 @@ def estimate_eval_limit(
 
 
 def load_baseline_metrics(run: Run, task: Task) -> dict[str, Any]:
-    """Return the metrics of a run's baseline; empty if the run has none."""
+    """Return the metrics of a run's baseline; an empty dict if the run has none."""
     file, name = run.path / BASELINE / METRICS_FILE, task.spec.metric.name
     if not file.exists():
         return {}
     metrics: dict[str, Any] = read_json(file)
     if not isinstance(metrics, dict) or not isinstance(metrics.get(name), int | float):
-        raise GlassError(f"{file} is corrupted: it has no number {name!r}")
+        raise GlassError(f"{file} is corrupted: it has no number for {name!r}")
     return metrics
 
 
@@ -110,10 +113,11 @@ def beats_baseline(task: Task, metrics: dict[str, Any], baseline: dict[str, Any]
 def compare_with_baseline(task: Task, metrics: dict[str, Any], baseline: dict[str, Any]) -> str:
     """Describe in one sentence whether the model is better than the baseline."""
     spec, name = task.spec, task.spec.metric.name
+    baseline_name = f"{spec.baseline_model}, {spec.baseline_name}"
     values = f"{metric_label(name)} {metrics[name]:.4g} vs. {baseline[name]:.4g}"
     if beats_baseline(task, metrics, baseline):
-        return f"better than the baseline, {spec.baseline_name}: {values}"
+        return f"better than the baseline ({baseline_name}): {values}"
     return (
-        f"NOT better than the baseline, {spec.baseline_name}: {values}; as things stand, the "
-        f"baseline is enough for this data (--model {spec.baseline_model})"
+        f"NOT better than the baseline ({baseline_name}): {values}; so far, the baseline is enough "
+        f"for this data (--model {spec.baseline_model})"
     )

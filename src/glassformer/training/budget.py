@@ -11,25 +11,25 @@ from glassformer.core.folder import read_text, wrap_read_errors, wrap_write_erro
 
 SCHEDULE_UNITS = 1000.0  # length of a deadline's learning-rate schedule, in arbitrary units
 TENTHS = 10  # evaluations and checkpoints per run, unless an interval is set
-EVAL_FRACTION = 0.075  # maximum fraction of a deadline for evaluations, and for the final one
+EVAL_FRACTION = 0.075  # of the time budget, for evaluations in training, and for the final one
 OVERHEAD_SECONDS = 3.0  # time after the last evaluation, for plots and files
 
 Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
-class Moment:
-    """The position of a step in its budget."""
+class Progress:
+    """How far a step is in its budget."""
 
-    position: float  # in the schedule, from 0 to `total`
+    position: float  # in the learning-rate schedule, from 0 to `total`
     total: float
-    is_tenth: bool  # whether a tenth of the budget ends with this step
+    ends_tenth: bool  # whether a tenth of the budget ends with this step
     should_evaluate: bool  # whether to evaluate after this step, unless an interval is set
 
 
 class Budget(Protocol):
-    def begin(self, step: int) -> Moment:
-        """Return the moment of the step that is about to be taken; steps count from 0."""
+    def begin(self, step: int) -> Progress:
+        """Return the progress at the start of this step; steps count from 0."""
         ...
 
     def is_spent(self, step: int) -> bool:
@@ -49,10 +49,10 @@ class Budget(Protocol):
 class StepBudget:
     total: int
 
-    def begin(self, step: int) -> Moment:
+    def begin(self, step: int) -> Progress:
         done = step + 1
-        is_tenth = TENTHS * done // self.total > TENTHS * (done - 1) // self.total
-        return Moment(step, self.total, is_tenth, should_evaluate=is_tenth)
+        ends_tenth = TENTHS * done // self.total > TENTHS * (done - 1) // self.total
+        return Progress(step, self.total, ends_tenth, should_evaluate=ends_tenth)
 
     def is_spent(self, step: int) -> bool:
         return step >= self.total
@@ -69,7 +69,7 @@ class Deadline:
 
     The schedule follows the elapsed fraction of the time for training. Before each step this
     fraction, and whether an evaluation is due, is appended to a log: when a killed run is resumed,
-    the steps that were lost are repeated at the same positions of the schedule, so the weights are
+    the steps that were lost are repeated at the same positions in the schedule, so the weights are
     the same. Only the clock ends the budget.
     """
 
@@ -85,14 +85,14 @@ class Deadline:
         self.seconds, self.log, self.clock = seconds, log, clock
         self.setup = setup  # seconds before the first step, which are not part of the schedule
         self.start_time = clock() - spent
-        self.reserve = min(OVERHEAD_SECONDS, seconds / 4)  # seconds for all after the last step
-        self.eval_seconds = self.total_eval_seconds = 0.0  # of the last evaluation, and of all
+        self.reserve = min(OVERHEAD_SECONDS, seconds / 4)  # seconds after the last step
+        self.eval_seconds = self.total_eval_seconds = 0.0  # last evaluation, all evaluations
         self.replay = read_schedule_log(log)
-        self.fraction, self.tenth = 0.0, 0  # of the time for training that has elapsed
+        self.fraction, self.tenth = 0.0, 0  # elapsed part of the time for training
 
     @property
     def spent(self) -> float:
-        """Seconds since the start, without the pauses between a stop and `resume`."""
+        """Seconds since the start, excluding the pauses between a stop and `resume`."""
         return self.clock() - self.start_time
 
     @property
@@ -106,7 +106,7 @@ class Deadline:
         self.fraction = max(self.fraction, min((self.spent - self.setup) / total, 1.0))
         return self.fraction
 
-    def begin(self, step: int) -> Moment:
+    def begin(self, step: int) -> Progress:
         previous_tenth = self.tenth
         if step < len(self.replay):
             self.fraction, should_evaluate = self.replay[step]
@@ -119,8 +119,8 @@ class Deadline:
             with wrap_write_errors(self.log), self.log.open("a", encoding="utf-8") as file:
                 file.write(f"{self.fraction!r} {int(should_evaluate)}\n")
             self.replay.append((self.fraction, should_evaluate))
-        position, is_tenth = SCHEDULE_UNITS * self.fraction, self.tenth > previous_tenth
-        return Moment(position, SCHEDULE_UNITS, is_tenth, should_evaluate)
+        position, ends_tenth = SCHEDULE_UNITS * self.fraction, self.tenth > previous_tenth
+        return Progress(position, SCHEDULE_UNITS, ends_tenth, should_evaluate)
 
     def is_spent(self, step: int) -> bool:
         return step > 0 and step >= len(self.replay) and self.update_fraction() >= 1
@@ -133,18 +133,18 @@ class Deadline:
         return self.remaining
 
     def resume_at(self, step: int) -> None:
-        """Continue after a step; steps that were logged beyond it are replayed."""
+        """Continue after a step; steps that were logged after it are replayed."""
         has_replay = 0 < step < len(self.replay)
         self.fraction = self.replay[step - 1][0] if has_replay else 0.0
         self.tenth = int(TENTHS * (self.fraction if has_replay else self.update_fraction()))
 
     def record_evaluation(self, seconds: float, final_seconds: float) -> None:
-        """Record how long an evaluation took, with an estimate for the final one."""
+        """Record how long an evaluation took, and reserve time for the final one."""
         self.total_eval_seconds += seconds
         self.reserve_time(seconds, final_seconds)
 
     def reserve_time(self, seconds: float, final_seconds: float) -> None:
-        """Reserve time for the last evaluation and the final one, after the last step."""
+        """Reserve time for the two evaluations after the last step: the usual and the final one."""
         self.eval_seconds = seconds
         ending = seconds + min(final_seconds, EVAL_FRACTION * self.seconds)
         self.reserve = min(ending + OVERHEAD_SECONDS, self.seconds / 4)
@@ -161,7 +161,7 @@ def read_schedule_log(log: Path) -> list[tuple[float, bool]]:
     if lines and not lines[-1].endswith("\n"):
         write_file(log, "".join(lines[:-1]))
         lines.pop()
-    moments = []
+    entries = []
     with wrap_read_errors(log):
         for number, line in enumerate(lines, start=1):
             fraction, should_evaluate = line.split()
@@ -169,5 +169,5 @@ def read_schedule_log(log: Path) -> list[tuple[float, bool]]:
                 raise GlassError(
                     f"{log}:{number} is corrupted: expected a fraction from 0 to 1, got {fraction}"
                 )
-            moments.append((float(fraction), should_evaluate == "1"))
-    return moments
+            entries.append((float(fraction), should_evaluate == "1"))
+    return entries

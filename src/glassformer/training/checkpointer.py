@@ -43,7 +43,7 @@ class Checkpointer:
         self.run.seal()
 
     def write(self, name: str, network: Network, **options: Any) -> None:
-        """Write a model folder of the run; `options` are those of `checkpoint.save`."""
+        """Write a model folder in the run; `options` are those of `checkpoint.save`."""
         if not self.run.path.is_dir():
             raise GlassError(f"{self.run.path} no longer exists: its checkpoints are lost")
         trained = [n for n, p in network.named_parameters() if p.requires_grad]
@@ -83,11 +83,14 @@ class Checkpointer:
         if not file.exists():
             return "there is no checkpoint"
         step = read_json(file)["step"]
-        return f"the checkpoint of step {step:,} is intact: glass resume {self.run.path}"
+        return (
+            f"the checkpoint from step {step:,} is intact; to continue: "
+            f"glass resume {self.run.path}"
+        )
 
 
 def training_tensors(step: Step) -> dict[str, Tensor]:
-    """Return the optimizers' state, the averaged weights and the state of the random numbers."""
+    """Return the optimizer states, the averaged weights and the random number generator states."""
     tensors: dict[str, Tensor] = {}
     for group, optimizer in step.optimizers.items():
         prefix = optimizer_prefix(group)
@@ -102,22 +105,22 @@ def training_tensors(step: Step) -> dict[str, Tensor]:
 
 
 def restore_tensors(step: Step, tensors: dict[str, Tensor]) -> None:
-    """Restore what `training_tensors` returned."""
+    """Restore the tensors that `training_tensors` returned."""
     prefixes = (*map(optimizer_prefix, step.optimizers), "random", "ema")
-    parts: dict[str, dict[str, Tensor]] = {prefix: {} for prefix in prefixes}
+    groups: dict[str, dict[str, Tensor]] = {prefix: {} for prefix in prefixes}
     for name, value in tensors.items():
         prefix, _, rest = name.partition(".")
-        parts[prefix][rest] = value
-    torch.set_rng_state(parts["random"]["cpu"])
-    if step.device.type != "cpu" and step.device.type in parts["random"]:
+        groups[prefix][rest] = value
+    torch.set_rng_state(groups["random"]["cpu"])
+    if step.device.type != "cpu" and step.device.type in groups["random"]:
         module = torch.get_device_module(step.device)
-        module.set_rng_state(parts["random"][step.device.type])
+        module.set_rng_state(groups["random"][step.device.type])
     for group, optimizer in step.optimizers.items():
-        restore_optimizer(step.settings.optimizer, optimizer, parts[optimizer_prefix(group)])
+        restore_optimizer(step.settings.optimizer, optimizer, groups[optimizer_prefix(group)])
     if step.ema:
-        step.ema.network.load_state_dict(parts["ema"])
+        step.ema.network.load_state_dict(groups["ema"])
 
 
 def optimizer_prefix(group: str | None) -> str:
-    """Return the prefix of the saved tensors of a parameter group's optimizer."""
+    """Return the prefix for the saved tensors of a parameter group's optimizer."""
     return "optimizer" if group is None else f"optimizer/{group}"

@@ -47,7 +47,7 @@ print(json.dumps(result))
 
 @dataclass(frozen=True)
 class Contender:
-    """A model of a comparison: `gpt2`, or `gpt2:depth=2:dim=64` with settings of its own."""
+    """A model in a comparison: `gpt2`, or `gpt2:depth=2:dim=64` with its own settings."""
 
     name: str
 
@@ -72,17 +72,17 @@ def compare(
     reporter: Reporter,
     **options: Any,
 ) -> tuple[Path, list[dict[str, Any]]]:
-    """Train each model in a process of its own; return the folder and a row for each, best first.
+    """Train each model in its own process; return the folder and a row per model, best first.
 
     Models that are already trained in the folder are not trained again. `options` are those of
     `train`.
     """
     spec, contenders = find_task(task), [Contender(name) for name in models]
-    for contender in contenders:  # reports errors in all settings before the first one is trained
+    for contender in contenders:  # check all settings before training the first model
         architecture = resolve_architecture(contender.model, spec)
         make_config(architecture, spec, {}, contender.settings)
     if len({contender.folder for contender in contenders}) < max(len(contenders), 2):
-        raise GlassError("name at least two different models")
+        raise GlassError("expected at least two different models")
     arguments = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
     arguments["models"] = [contender.name for contender in contenders]
     run = run or find_folder(arguments, Path("runs"))
@@ -111,11 +111,11 @@ def find_folder(arguments: dict[str, Any], runs: Path) -> Path:
 
 
 def open_comparison(run: Path, arguments: dict[str, Any]) -> None:
-    """Create the folder of a comparison, or check that it holds the same one."""
+    """Create the folder of a comparison, or check that it contains the same comparison."""
     file = run / ARGUMENTS
     if file.exists():
         if read_json(file) != json.loads(json.dumps(arguments)):
-            raise GlassError(f"{run} holds another comparison: choose another --run")
+            raise GlassError(f"{run} contains another comparison: choose another --run")
     elif run.exists() and any(run.iterdir()):
         raise GlassError(f"{run} already exists and is not a comparison: choose another --run")
     else:
@@ -124,7 +124,7 @@ def open_comparison(run: Path, arguments: dict[str, Any]) -> None:
 
 
 def train_contender(contender: Contender, path: Path, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of one model, from its folder or by training or resuming it."""
+    """Return the result for one model: read it from its folder, or train or resume the model."""
     if (path / RESULT).exists():
         saved: dict[str, Any] = read_json(path / RESULT)
         return saved
@@ -151,7 +151,7 @@ def train_contender(contender: Contender, path: Path, arguments: dict[str, Any])
 def run_in_process(request: str) -> tuple[int, str]:
     """Train in a child process; return its exit code and standard output.
 
-    Ctrl-C reaches the child too; it gets time to save.
+    Ctrl-C also reaches the child, which gets time to save.
     """
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", CHILD_SCRIPT], **pipes) as child:  # type: ignore[call-overload]
@@ -163,7 +163,7 @@ def run_in_process(request: str) -> tuple[int, str]:
 
 
 def choose_columns(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Choose the keys of the rows for a table: up to three metrics, then the costs."""
+    """Choose the columns of the table, as keys of the rows: up to three metrics, then the costs."""
     metrics = [spec.metric.name, "perplexity", "f1", "bleu", "exact", "accuracy", "loss"]
     common = [m for m in dict.fromkeys(metrics) if all(m in row for row in rows)][:3]
     return [*common, "parameters", "steps", "speed", "memory", "seconds"]
@@ -192,17 +192,17 @@ def format_report(rows: Sequence[dict[str, Any]], spec: TaskSpec, arguments: dic
         + "\n".join(lines)
         + f"\n\n![{spec.metric.label} against time]({PLOT})\n\n"
         f"Data: {data}; metrics on data held out for validation; seed {arguments.get('seed', 0)}; "
-        f"torch {torch.__version__}, {machine}; {date.today()}. Speed is that of training; memory "
-        "is the peak of the process.\n"
+        f"torch {torch.__version__}, {machine}; {date.today()}. Speed is training speed; memory "
+        "is the peak memory of the process.\n"
     )
 
 
 def plot_comparison(
     rows: Sequence[dict[str, Any]], paths: dict[str, Path], spec: TaskSpec, file: Path
 ) -> None:
-    """Plot the task's metric against time, a curve per model.
+    """Plot the task's metric against time, one curve per model.
 
-    Models that are fitted in one pass have a horizontal line; if all are, the plot is a bar chart.
+    Models that are fitted in one pass get a horizontal line; if all are, the plot is a bar chart.
     """
     figure, axes = subplots(figsize=(8, 4.8))
     name, label = spec.metric.name, spec.metric.label

@@ -27,21 +27,22 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the metrics of a run's best weights, or of a model folder, on all of the data.
 
-    `files` is other data than the run's own validation data, and `columns` says how to read it.
-    `plot` is a file for the task's plot, such as a confusion matrix. `context` is the number of
-    tokens per window of running text; by default the context that the model was trained with.
+    `files` replaces the run's own validation data, and `columns` says how to read it.
+    `plot` is the file to save the task's plot to, such as a confusion matrix. `context` is the
+    number of tokens per window of running text; by default the one used in training.
     """
     folder = find_subfolder(path, BEST) or path
     if not (folder / checkpoint.CONFIG).exists():
-        raise GlassError(f"{path} is not a run folder and not a model folder")
+        raise GlassError(f"{path} is neither a run folder nor a model folder")
     network, tokenizer, metadata = checkpoint.load(folder)
     name = metadata.pop("name", None)
     if name not in TASKS:
-        raise GlassError(f"{path} has no known task in its {checkpoint.CONFIG}, got {name!r}")
+        raise GlassError(f"{path} has no known task in its {checkpoint.CONFIG}: got {name!r}")
     spec, artifacts = TASKS[name], Artifacts(metadata, tokenizer)
     if context is not None and (spec.is_table or context < 1):
         raise GlassError(
-            f"context is for tasks on running text and at least 1 token, got {context} for {name}"
+            f"context must be at least 1 token and applies only to tasks on running text, got "
+            f"{context} for {name}"
         )
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
@@ -86,7 +87,7 @@ def open_run_task(spec: TaskSpec, artifacts: Artifacts, path: Path) -> Task:
     """Open the task on the data that a run was trained and validated on."""
     cache = Run(path).cache
     if not cache.is_dir():
-        raise GlassError(f"{path} has no validation data: name the data to evaluate it on")
+        raise GlassError(f"{path} has no validation data: specify the data to evaluate it on")
     Run(path).verify("cache/")
     with wrap_read_errors(path):
         return spec.open(artifacts, cache)

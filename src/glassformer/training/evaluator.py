@@ -1,4 +1,4 @@
-"""Evaluation during training, which weights are the best, and metrics as text."""
+"""Evaluate during training, track the best weights, and format metrics as text."""
 
 import math
 import time
@@ -47,7 +47,7 @@ class Evaluation:
 
 
 class Evaluator:
-    """Evaluates a network on the same part of the validation data each time."""
+    """Evaluates a network on the same subset of the validation data each time."""
 
     def __init__(self, task: Task, settings: TrainingSettings) -> None:
         self.task, self.settings = task, settings
@@ -82,7 +82,7 @@ class Evaluator:
     def evaluate_at_end(self, network: Network, seconds: float | None, state: State) -> Evaluation:
         """Evaluate the best weights on all of the validation data, up to the task's limit.
 
-        With `seconds`, on as much as fits into that time, but at least as much as in training.
+        With `seconds`, uses as much as that time allows, but at least as much as in training.
         """
         limit = self.task.spec.final_eval_limit
         if seconds is not None and (pace := self.seconds_per_unit(state)):
@@ -93,14 +93,16 @@ class Evaluator:
         return Evaluation(metrics, scores, time.monotonic() - start)
 
     def seconds_per_unit(self, state: State) -> float:
-        """Return the mean seconds per token or example in the evaluations so far."""
-        return state.evaluated / max(state.evals, 1) / max(self.count_units(self.limit), 1)
+        """Return the mean time per token or example in the evaluations so far, in seconds."""
+        return state.eval_seconds / max(state.evals, 1) / max(self.count_units(self.limit), 1)
 
     def metric_value(self, metrics: dict[str, Any]) -> float:
         """Return the value of the metric that decides which weights are the best."""
         if self.metric.name not in metrics:
             known = ", ".join(name for name in metrics if name in METRICS)
-            raise GlassError(f"{self.task.name} has no metric {self.metric.name!r}; it has {known}")
+            raise GlassError(
+                f"{self.task.name} has no metric {self.metric.name!r}; available: {known}"
+            )
         return float(metrics[self.metric.name])
 
     def should_stop_early(self, state: State) -> bool:
@@ -111,6 +113,6 @@ class Evaluator:
         return 0 < patience <= state.evals_since_best
 
     def count_units(self, limit: int | None) -> int:
-        """Return the number of tokens or examples in an evaluation with a limit."""
+        """Return the number of tokens or examples in an evaluation with this limit."""
         size = self.task.dataset.eval_size
         return size if limit is None else min(limit, size)

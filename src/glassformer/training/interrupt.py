@@ -4,7 +4,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator
 
-# A terminal that is closed sends SIGHUP, which Windows does not have.
+# Closing a terminal sends SIGHUP, which does not exist on Windows.
 SIGNALS = [getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP")]
 
 
@@ -13,7 +13,7 @@ def stop_on_signal(stop: Callable[[], bool]) -> Iterator[None]:
     """Call `stop` on SIGINT, SIGTERM or SIGHUP; raise KeyboardInterrupt if it returns false.
 
     `stop` returns true on its first call. A repeated SIGHUP never raises, because a terminal may
-    send it twice. A signal that the process ignores, as SIGHUP under nohup, stays ignored.
+    send it twice. A signal that the process ignores, such as SIGHUP under nohup, stays ignored.
     """
 
     def handle(number: int, _frame: object) -> None:

@@ -1,4 +1,4 @@
-"""The machine's memory, the peak memory of this process, and the error for too long sequences."""
+"""The machine's memory, the peak memory of this process, and an out-of-memory error."""
 
 import math
 import os
@@ -14,7 +14,7 @@ except ImportError:  # Windows
 
 
 class ContextTooLongError(GlassError):
-    """A single sequence of `length` tokens does not fit into memory.
+    """A single sequence of `length` tokens does not fit in memory.
 
     `max_context` is a shorter context that does fit; 0 if none does.
     """

@@ -27,9 +27,9 @@ def adamw(network: Network, settings: TrainingSettings, group: str | None) -> to
 class OptimizerKind:
     """How to make an optimizer, and the state that it keeps for each parameter.
 
-    `make` takes the network, the settings and a prefix of parameter names (None: all parameters).
-    Each of the optimizer's param_groups must have a `scale`, a factor on the learning rate. A
-    checkpoint must hold exactly `moments` and `scalars` for each parameter.
+    `make` takes the network, the settings and a prefix of parameter names (None for all).
+    Each of the optimizer's param_groups must have a `scale`, which multiplies the learning rate. A
+    checkpoint must contain exactly `moments` and `scalars` for each parameter.
     """
 
     make: Callable[[Network, TrainingSettings, str | None], torch.optim.Optimizer]
@@ -52,7 +52,7 @@ def find_optimizer(name: str) -> OptimizerKind:
 def trained_parameters(
     network: Network, settings: TrainingSettings, group: str | None
 ) -> dict[tuple[float, float], list[nn.Parameter]]:
-    """Return the trained parameters by the scale of their learning rate and their weight decay.
+    """Return the trained parameters, grouped by learning-rate scale and weight decay.
 
     Freezes the parameters that match `settings.freeze`. `group` is a prefix of parameter names;
     None selects all parameters.
@@ -60,7 +60,7 @@ def trained_parameters(
     selected: dict[tuple[float, float], list[nn.Parameter]] = {}
     match_counts = dict.fromkeys(settings.freeze, 0)
     for name, parameter in network.named_parameters():
-        aliases = (name, name.removeprefix("body."))  # inside a classifier, and in its own body
+        aliases = (name, name.removeprefix("body."))  # in a classifier, in its body alone
         matches = [p for p in match_counts if any(fnmatchcase(alias, p) for alias in aliases)]
         for pattern in matches:
             match_counts[pattern] += 1
@@ -116,22 +116,22 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 def restore_optimizer(
     name: str, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
 ) -> None:
-    """Restore what `optimizer_tensors` returned.
+    """Restore the tensors that `optimizer_tensors` returned.
 
     Raises ValueError if the tensors are not the state of the optimizer `name` for these parameters.
     """
     kind, state = find_optimizer(name), dict[int, dict[str, Tensor]]()
     for key, value in tensors.items():
-        number, _, part = key.partition(".")
-        state.setdefault(int(number), {})[part] = value
+        number, _, field = key.partition(".")
+        state.setdefault(int(number), {})[field] = value
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if not state.keys() <= set(range(len(parameters))):  # fewer: some never had a gradient
-        raise ValueError(f"state of {len(state)} tensors, but {len(parameters)} are trained")
+    if not state.keys() <= set(range(len(parameters))):  # may be fewer: some never had a gradient
+        raise ValueError(f"state for {len(state)} tensors, but {len(parameters)} are trained")
     for i, values in state.items():
         shape = tuple(parameters[i].shape)
-        shapes = {part: tuple(value.shape) for part, value in values.items()}
+        shapes = {field: tuple(value.shape) for field, value in values.items()}
         are_floats = all(value.is_floating_point() for value in values.values())
         expected = {**dict.fromkeys(kind.moments, shape), **dict.fromkeys(kind.scalars, ())}
         if not are_floats or shapes != expected:
-            raise ValueError(f"the state of tensor {i} does not fit the optimizer {name}")
+            raise ValueError(f"the state of tensor {i} does not match the optimizer {name}")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -22,12 +22,12 @@ def format_step(
 
 
 def select_evaluations(metrics: list[dict[str, Any]], metric: str) -> list[dict[str, Any]]:
-    """Return the lines of metrics.jsonl with this metric during training, without the final one."""
+    """Return the lines of metrics.jsonl that have this metric, excluding the final evaluation."""
     return [m for m in metrics if m["kind"] == "validation" and metric in m]
 
 
 def mark_problems(axes: Any, trained: list[dict[str, Any]], skipped: list[int]) -> None:
-    """Mark spikes of the loss, and steps that were skipped."""
+    """Mark loss spikes and skipped steps."""
     spikes = [trained[i] for i in find_spikes([m["loss"] for m in trained])]
     if spikes:
         steps, values = [m["step"] for m in spikes], [m["loss"] for m in spikes]
@@ -38,8 +38,8 @@ def mark_problems(axes: Any, trained: list[dict[str, Any]], skipped: list[int]) 
 
 
 def find_spikes(losses: list[float], window: int = 20) -> list[int]:
-    """Return the indices of losses that exceed the median of the `window` losses before them by
-    six times half of their spread."""
+    """Return the indices of losses far above the `window` losses before them: above their median
+    by more than three times the range between their 10th and 90th percentiles."""
     spikes = []
     for i in range(window, len(losses)):
         previous = sorted(losses[i - window : i])

@@ -24,7 +24,7 @@ def read_recipe(path: Path) -> Recipe:
     for name, value in tables.items():
         if name not in Recipe.__dataclass_fields__:
             hint = config.did_you_mean(name, Recipe.__dataclass_fields__)
-            raise GlassError(f"{path}: unknown entry {name!r} in a recipe{hint}")
+            raise GlassError(f"{path}: unknown recipe entry {name!r}{hint}")
         if name != "task" and not isinstance(value, dict):
             raise GlassError(f"{path}: {name} must be a table of settings, got {value!r}")
     if not isinstance(tables.get("task"), str) or tables["task"] not in TASKS:

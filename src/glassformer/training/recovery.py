@@ -13,41 +13,42 @@ from glassformer.training.step import Step
 if TYPE_CHECKING:
     from glassformer.training.trainer import Trainer
 
-MAX_BAD_STEPS = 3  # consecutive steps with a loss or gradient that is not finite
-LR_FACTOR = 0.3  # on the learning rate, after rolling back
+MAX_BAD_STEPS = 3  # consecutive steps with a non-finite loss, gradient or weight
+LR_FACTOR = 0.3  # multiplies the learning rate after rolling back
 
 
 def skip_step(trainer: "Trainer", cause: str) -> None:
     """Report a step that was skipped; after several in a row, roll back.
 
-    `cause` names the loss, gradient or weight that is not finite.
+    `cause` is the loss, gradient or weight that is not finite.
     """
     state, run = trainer.state, trainer.run
-    line = f"step {state.step:,} is skipped: {cause} is not finite"
+    line = f"skipped step {state.step:,}: {cause} is not finite"
     trainer.reporter(line)
     run.log(line)
     run.log_metrics("skipped", step=state.step, skipped=cause)
-    if state.skipped >= MAX_BAD_STEPS:
+    if state.consecutive_skips >= MAX_BAD_STEPS:
         roll_back(trainer)
 
 
 def roll_back(trainer: "Trainer") -> None:
     """Return to the last checkpoint with a smaller learning rate; the second time, raise."""
     state = trainer.state
-    failed, lr = state.step, trainer.settings.lr * state.scale
-    if state.scale < 1:
+    failed, lr = state.step, trainer.settings.lr * state.lr_scale
+    if state.lr_scale < 1:
         raise GlassError(
-            f"step {failed}: {MAX_BAD_STEPS} steps in a row were not finite, even with a smaller "
-            f"learning rate; {trainer.checkpointer.describe_checkpoint()}. Train again with a "
+            f"step {failed}: {MAX_BAD_STEPS} steps in a row had a non-finite loss, gradient or "
+            "weight, even with a smaller learning rate; "
+            f"{trainer.checkpointer.describe_checkpoint()}. Train again with a "
             f"smaller learning rate (--set train.lr={lr / 3:.1e}), more warmup "
             "(--set train.warmup=0.2) or --set train.precision=float32"
         )
     reload_checkpoint(trainer)
-    trainer.state.scale, trainer.state.skipped = LR_FACTOR, 0
+    trainer.state.lr_scale, trainer.state.consecutive_skips = LR_FACTOR, 0
     trainer.save()
     line = (
-        f"{MAX_BAD_STEPS} steps in a row were not finite: back to step {trainer.state.step:,}, "
-        f"with a learning rate of {lr * LR_FACTOR:.1e}"
+        f"{MAX_BAD_STEPS} steps in a row had a non-finite loss, gradient or weight: back to step "
+        f"{trainer.state.step:,}, with a learning rate of {lr * LR_FACTOR:.1e}"
     )
     trainer.reporter(line)
     trainer.run.log(line)
@@ -75,10 +76,10 @@ def reload_checkpoint(trainer: "Trainer") -> None:
 def find_micro_batch_count(
     step: Step, task: Task, batch: Batch, reporter: Reporter, checkpoint: str
 ) -> int:
-    """Find by trial the number of micro-batches with which a batch fits into memory.
+    """Find, by trial and error, how many micro-batches are needed for a batch to fit in memory.
 
-    Raises an error, which includes the description of the last checkpoint, unless
-    `shrink_on_oom` is set.
+    Raises an error unless `shrink_on_oom` is set. `checkpoint` describes the last checkpoint, for
+    the error message.
     """
     settings, rows = step.settings, len(next(iter(batch.values())))
     count = settings.accumulate
@@ -92,21 +93,15 @@ def find_micro_batch_count(
     problem = f"out of memory with a batch of {rows} x {length} tokens"
     if not settings.shrink_on_oom:
         raise GlassError(
-            f"{problem}; in {count} micro-batches it fits, with the same result except for "
-            f"dropout: use --shrink-on-oom or --set train.accumulate={count}; {checkpoint}"
+            f"{problem}; it fits when split into {count} micro-batches (same result, except for "
+            f"dropout): use --shrink-on-oom or --set train.accumulate={count}; {checkpoint}"
         )
-    reporter(
-        f"{problem}: it is split into {count} micro-batches, with the same result except for "
-        "dropout"
-    )
+    reporter(f"{problem}: split into {count} micro-batches (same result, except for dropout)")
     return count
 
 
 def find_shorter_context(step: Step, task: Task, settings: TrainingSettings) -> int:
-    """Return the longest of a half, a quarter, ... of the context with which one example fits.
-
-    0 if none fits.
-    """
+    """Halve the context until one example fits in memory and return it; 0 if none fits."""
     context = step.network.context or 0
     while context > 8:
         context //= 2

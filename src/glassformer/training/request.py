@@ -1,4 +1,4 @@
-"""What to train: the options of a command, a recipe or Python, merged and checked."""
+"""What to train: options from a command, a recipe or Python, merged and checked."""
 
 import os
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.settings import TrainingSettings
 
 BUDGETS = ("steps", "epochs", "minutes")
-FINETUNE_LR_FACTOR = 0.2  # on the learning rate, for weights that are trained already
+FINETUNE_LR_FACTOR = 0.2  # multiplies the learning rate for pretrained weights
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Request:
     data: DataRequest
     training: TrainingSettings
     recipe_model: dict[str, Any]  # the model table of the recipe
-    model_settings: list[str]  # model settings of `--set`, as NAME=VALUE
+    model_settings: list[str]  # model settings from `--set`, as NAME=VALUE
 
     @classmethod
     def of(
@@ -38,7 +38,7 @@ class Request:
     ) -> "Request":  # fmt: skip
         """Merge and check the arguments of `train`.
 
-        `options` are `valid`, `extend` and any setting of the data or of training. The default
+        `options` are `valid`, `extend` and any data or training setting. The default
         learning rate is smaller unless the weights are trained `from_scratch`.
         """
         files, settings, options = list(data), list(settings), dict(options)
@@ -56,11 +56,11 @@ class Request:
         if any(setting.partition("=")[0] in BUDGETS for setting in train_settings):
             options = {n: v for n, v in options.items() if n not in BUDGETS}
             kept = {n: v for n, v in recipe.train.items() if n not in BUDGETS}
-            recipe = replace(recipe, train=kept)  # the budget of --set replaces all others
+            recipe = replace(recipe, train=kept)  # the budget from --set replaces all others
         training, reading = sort_options(spec, recipe, options, from_scratch=from_scratch)
         training = override(training, *train_settings, where="train.")
         check_batch_unit(spec, training)
-        find_optimizer(training.optimizer)  # refuses a wrong name before any data is read
+        find_optimizer(training.optimizer)  # rejects a wrong name before any data is read
         training = replace(training, device=find_device(training.device))
         if (training.threads or 1) > max_threads():
             raise GlassError(
@@ -74,7 +74,7 @@ class Request:
         return cls(spec, request, training, dict(recipe.model), select_settings(settings, "model."))
 
     def check(self, *, from_scratch: bool) -> None:
-        """Refuse options that would have no effect."""
+        """Reject options that would have no effect."""
         data, name = self.data, self.spec.name
         if data.extend and from_scratch:
             raise GlassError("--extend adds tokens to a trained model's tokenizer: add --from")
@@ -82,12 +82,12 @@ class Request:
             raise GlassError("--extend needs trainable token embeddings: leave out --lora")
         if not from_scratch and (data.tokenizer or data.vocab):
             raise GlassError(
-                "the model of --from has a tokenizer: leave out --tokenizer and --vocab"
+                "the base model (--from) has a tokenizer: leave out --tokenizer and --vocab"
             )
         if data.group and name != "classify":
             raise GlassError(f"--group is for classify, not for {name}: leave it out")
         if (*data.files, *data.valid).count(Path("-")) > 1:
-            raise GlassError("standard input can be read only once: use a file for the other")
+            raise GlassError("standard input can be read only once: use files for the other data")
 
 
 def sort_options(
@@ -95,7 +95,7 @@ def sort_options(
 ) -> tuple[TrainingSettings, DataOptions]:
     """Return the training settings and the data options.
 
-    `options` take precedence over the recipe, and the recipe over the defaults of the task.
+    `options` override the recipe, and the recipe overrides the defaults for the task.
     """
     names = (TrainingSettings.__dataclass_fields__, DataOptions.__dataclass_fields__)
     for name in options:
@@ -116,14 +116,15 @@ def sort_options(
 
 
 def check_batch_unit(spec: TaskSpec, settings: TrainingSettings) -> None:
-    """Refuse a batch size in examples for a task that counts tokens, and vice versa."""
+    """Reject a batch size in examples for a task that counts tokens, and vice versa."""
     unit, other = "batch_size", "batch_tokens"
     if other in spec.train_settings:
         unit, other = other, unit
     if getattr(settings, other) is not None:
         counted = "tokens" if unit == "batch_tokens" else "examples"
         raise GlassError(
-            f"a batch of {spec.name} is counted in {counted}: set train.{unit}, not train.{other}"
+            f"the batch size for {spec.name} is counted in {counted}: set train.{unit}, not "
+            f"train.{other}"
         )
 
 
@@ -137,7 +138,7 @@ def check_paths(names: Iterable[str | Path]) -> tuple[Path, ...]:
 
 
 def select_settings(settings: Iterable[str], prefix: str) -> list[str]:
-    """Return the settings of `--set` with a prefix, without the prefix."""
+    """Return the settings from `--set` that have a prefix, without the prefix."""
     for setting in settings:
         if not setting.startswith(("model.", "train.")):
             raise GlassError(f"{setting!r} must start with model. or train.")
@@ -145,12 +146,12 @@ def select_settings(settings: Iterable[str], prefix: str) -> list[str]:
 
 
 def max_threads() -> int:
-    """Return the limit of threads: far more than there are cores can crash the process."""
+    """Return the maximum number of threads: far more threads than cores can crash the process."""
     return max(64, 4 * (os.cpu_count() or 1))
 
 
 def find_device(name: str) -> str:
-    """Return the device of that name; "auto" is the best one of this machine."""
+    """Return the device with this name; "auto" is the best one on this machine."""
     if name == "auto":
         return best_device()
     if not has_device(name):

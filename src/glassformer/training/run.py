@@ -33,7 +33,7 @@ from glassformer.text.tokenizer import Tokenizer
 
 METRICS, LOG, ENVIRONMENT, CHECKSUMS = "metrics.jsonl", "train.log", "env.json", "checksums.json"
 REQUEST, SCHEDULE = "request.json", "schedule.log"
-BASELINE = "baseline"  # subfolder of the baseline model
+BASELINE = "baseline"  # subfolder for the baseline model
 APPENDED_FILES = (METRICS, LOG, SCHEDULE, "skipped.jsonl")
 
 
@@ -64,7 +64,7 @@ class Run:
             if not overwrite:
                 raise GlassError(f"{path} already exists: choose another --run, or --overwrite it")
             if not (path / REQUEST).exists():
-                raise GlassError(f"{path} is not a run folder, so it is not overwritten")
+                raise GlassError(f"{path} is not a run folder, so it will not be overwritten")
             with run.lock():
                 shutil.rmtree(path) if run.backup.exists() else path.rename(run.backup)
         run.cache.mkdir(parents=True)
@@ -72,11 +72,11 @@ class Run:
 
     @property
     def backup(self) -> Path:
-        """Where an overwritten run is kept until the first checkpoint of the new one."""
+        """The folder for an overwritten run until the new run saves its first checkpoint."""
         return self.path.with_name(f".{self.path.name}.old")
 
     def discard(self) -> None:
-        """Delete the folder, and restore the run that it was to replace."""
+        """Delete the folder and restore the run that it was going to replace."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self.backup.exists():
             self.backup.rename(self.path)
@@ -97,7 +97,8 @@ class Run:
         write_file(self.path / checkpoint.CONFIG, config.to_toml(tables))
 
     def compare_environment(self) -> list[tuple[str, Any, Any]]:
-        """Return name, old value and new value of what changed since the run was created."""
+        """Return the name, old value and new value of each entry that has changed since the run was
+        created."""
         old, new = read_json(self.path / ENVIRONMENT), read_environment()
         if not isinstance(old, dict):
             raise GlassError(f"{self.path / ENVIRONMENT} is corrupted: expected an object")
@@ -123,7 +124,7 @@ class Run:
             self.tensorboard.flush()
 
     def open_tensorboard(self) -> None:
-        """Write all further metrics for TensorBoard too."""
+        """Also write all further metrics for TensorBoard."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -133,7 +134,7 @@ class Run:
         self.tensorboard = SummaryWriter(str(self.path / "tensorboard"))  # type: ignore[no-untyped-call,unused-ignore]
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of metrics.jsonl, without an incomplete last one."""
+        """Return the lines of metrics.jsonl, except for an incomplete last line."""
         file = self.path / METRICS
         text = read_text(file) if file.exists() else ""
         lines = [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
@@ -171,7 +172,7 @@ class Run:
         write_file(self.path / CHECKSUMS, json.dumps({"files": entries}, indent=2) + "\n")
 
     def verify(self, *prefixes: str) -> None:
-        """Raise an error that names the corrupted files among those with these prefixes."""
+        """Raise an error that lists the corrupted files among those with these prefixes."""
         problems = self.find_damage(prefixes)
         if problems:
             raise GlassError("; ".join(problems))
@@ -179,7 +180,7 @@ class Run:
     def find_damage(self, prefixes: tuple[str, ...] = ()) -> list[str]:
         """Compare files with their checksums; return a line for each that differs.
 
-        `prefixes` of names select the files; by default all are compared.
+        Only files whose names start with one of `prefixes` are compared; by default all of them.
         """
         checksums = self.path / CHECKSUMS
         try:
@@ -203,7 +204,7 @@ class Run:
                     problems.append(f"{checksums} is corrupted at {name}")
                     continue
             if is_outside(self.path, file):
-                problems.append(f"{checksums} is corrupted: {name!r} is outside of the run folder")
+                problems.append(f"{checksums} is corrupted: {name!r} is outside the run folder")
                 continue
             if problem := check_file(file, name, size, sha256):
                 problems.append(problem)
@@ -225,17 +226,17 @@ def check_file(file: Path, name: str, size: int, sha256: str) -> str | None:
         is_same = hash_file(file, size) == sha256
     except OSError as error:
         return f"{file}: {error.strerror}"
-    return None if is_same else f"{file} is corrupted: its SHA-256 is not the recorded one"
+    return None if is_same else f"{file} is corrupted: its SHA-256 differs from the recorded one"
 
 
 def find_damage(path: Path) -> list[str]:
-    """Return a line for each missing or corrupted file of a run folder or a model folder."""
+    """Return a line for each missing or corrupted file in a run folder or a model folder."""
     subfolders = [sub for name in (BEST, LAST, BASELINE) if (sub := find_subfolder(path, name))]
     problems = Run(path).find_damage() if (path / CHECKSUMS).exists() else []
     if not subfolders and not (path / MANIFEST).exists():
-        raise GlassError(f"{path} is not a run folder and not a model folder")
+        raise GlassError(f"{path} is neither a run folder nor a model folder")
     if (path / CHECKSUMS).exists() and not (path / BEST).is_dir():
-        problems.append(f"{path / BEST} is missing: it was deleted, or nothing was evaluated yet")
+        problems.append(f"{path / BEST} is missing: it was deleted, or nothing is evaluated yet")
     if subfolders and not (path / CHECKSUMS).exists():
         problems.append(f"{path / CHECKSUMS} is missing")
     for folder in subfolders or [path]:

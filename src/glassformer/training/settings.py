@@ -24,13 +24,13 @@ class TrainingSettings:
     batch_size: int | None = None
     # Tokens per batch including padding, for tasks that count tokens; if unset, the task decides.
     batch_tokens: int | None = None
-    # Micro-batches per batch: more need less memory and give the same gradient; 1 is no splitting.
+    # Micro-batches per batch: more save memory and give the same gradient; 1 means no splitting.
     accumulate: int = 1
     # Whether to raise `accumulate`, or shorten the context, when memory runs out; off by default.
     shrink_on_oom: bool = False
-    # Approximate number of parameters, met by choosing the model's dim; if unset, dim stays.
+    # Approximate number of parameters, reached by changing the model's dim; unset keeps dim.
     parameters: int | None = None
-    # Peak learning rate; most tasks set their own default.
+    # Peak learning rate; most tasks have their own default.
     lr: float = 1e-3
     # Fraction of the budget over which the learning rate rises to its peak.
     warmup: float = 0.05
@@ -42,9 +42,9 @@ class TrainingSettings:
     weight_decay: float = 0.1
     # Name patterns (as in "blocks.0.*") of parameters that are not trained; none by default.
     freeze: tuple[str, ...] = ()
-    # Factor on the learning rate for each block further from the output; 1 changes nothing.
+    # Factor by which the learning rate falls with each block away from the output; 1 means none.
     layer_lr_decay: float = 1.0
-    # Rank of LoRA adapters, trained in place of the weights; 0 trains all weights.
+    # Rank of LoRA adapters, trained instead of the weights; 0 means no LoRA.
     lora: int = 0
     # Name of the optimizer, one of OPTIMIZERS.
     optimizer: str = "adamw"
@@ -52,40 +52,40 @@ class TrainingSettings:
     beta2: float = 0.99
     # Maximum norm of the gradient; larger gradients are scaled down to it.
     clip: float = 1.0
-    # Fraction of the target probability that is spread over all classes; 0 is none.
+    # Fraction of the target probability that is spread over all classes; 0 means none.
     label_smoothing: float = 0.0
-    # Decay per step of an exponential moving average of the weights; 0 keeps no average.
+    # Decay per step of an exponential moving average of the weights; 0 means no average.
     ema_decay: float = 0.0
     # Whether to fit the task's baseline first, to compare the model with it.
     baseline: bool = True
     # Validation metric that decides which weights are saved as the best.
     best_metric: str = "loss"
-    # Evaluations without improvement before training stops early; 0 is never, and if unset it is
-    # half of the evaluations so far, at least 5.
+    # Evaluations without improvement before training stops early; 0 means never; if unset,
+    # half of the evaluations so far, but at least 5.
     patience: int | None = None
     # Tokens or examples per evaluation during training; if unset, the task or the deadline decides.
     eval_limit: int | None = None
     # Steps between evaluations; if unset, a tenth of the budget.
     evaluate_every: int | None = None
-    # Steps between checkpoints; if unset, the same as between evaluations.
+    # Steps between checkpoints; if unset, as many as between evaluations.
     save_every: int | None = None
     # Number format of the forward pass; "auto" chooses the faster of float32 and bfloat16.
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     # Whether to recompute activations in the backward pass, to save memory at the cost of time.
     checkpointing: bool = False
-    # Whether to write the metrics for TensorBoard too.
+    # Whether to also write the metrics for TensorBoard.
     tensorboard: bool = False
-    # Device to train on, as torch names it; "auto" is an accelerator if there is one, else the CPU.
+    # Device to train on, a torch name; "auto" uses an accelerator if there is one, else the CPU.
     device: str = "auto"
-    # CPU threads; if unset, torch decides.
+    # Number of CPU threads; if unset, torch decides.
     threads: int | None = None
-    # Seed of the initial weights, the order of the data, dropout and the validation split.
+    # Seed for the initial weights, the order of the data, dropout and the validation split.
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_bounds(vars(self))
         if self.lora and self.freeze:
-            raise GlassError("lora and freeze exclude each other: lora freezes all other weights")
+            raise GlassError("lora and freeze cannot be combined: lora freezes all other weights")
         if sum(b is not None for b in (self.steps, self.epochs, self.minutes)) > 1:
             raise GlassError("set only one budget: steps, epochs or minutes")
 
@@ -96,13 +96,13 @@ class TrainingSettings:
 
 
 def lr_at(position: float, total: float, settings: TrainingSettings) -> float:
-    """Return the learning rate at a position in a budget, in steps or any other unit.
+    """Return the learning rate at a position in a budget; both are in steps or any other unit.
 
     It rises to `settings.lr` during the warmup, then falls as the schedule says.
     """
     warmup = round(total * settings.warmup)
     if settings.warmup:
-        warmup = max(warmup, min(int(total) // 5, 10))  # in short runs a few steps are too few
+        warmup = max(warmup, min(int(total) // 5, 10))  # more than a few steps in short runs
     if position < warmup:
         return settings.lr * (position + 1) / (warmup + 1)
     progress = (position - warmup) / max(total - warmup, 1)

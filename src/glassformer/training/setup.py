@@ -1,4 +1,4 @@
-"""From a request to a trainer before its first step."""
+"""Set up a trainer from a request, up to its first step."""
 
 import time
 from dataclasses import dataclass, field, replace
@@ -39,9 +39,9 @@ class Start:
     architecture: str
     config: Any
     base: Path | None = None  # folder of the base model
-    network: Network | None = None  # of the base model, as is the tokenizer
+    network: Network | None = None  # from the base model, like the tokenizer
     tokenizer: Tokenizer | None = None
-    metadata: dict[str, Any] = field(default_factory=dict)  # of the task of the base model
+    metadata: dict[str, Any] = field(default_factory=dict)  # task metadata of the base model
 
     @classmethod
     def of(cls, request: Request, base: str | Path | None, model: str | None) -> "Start":
@@ -55,14 +55,14 @@ class Start:
         path = find_subfolder(path, BEST) or path
         network, tokenizer, metadata = checkpoint.open_model(path)
         if tokenizer is None:
-            raise GlassError(f"{path} has no tokenizer: a model to start from needs one")
+            raise GlassError(f"{path} has no tokenizer, which a base model needs")
         if network.has(Trait.FITTED):
             raise GlassError(
                 f"{path} was fitted in one pass and cannot be trained further: leave out --from"
             )
         architecture = resolve_architecture(registry.model_name(network), spec)
         if model and resolve_architecture(model, spec) != architecture:
-            raise GlassError(f"the model in {path} becomes {architecture}, not {model}")
+            raise GlassError(f"the model in {path} is fine-tuned as {architecture}, not {model}")
         fields = registry.MODELS[architecture].Config.__dataclass_fields__
         values: dict[str, Any] = to_dict(network.config)
         if "dropout" in spec.model_settings:
@@ -94,7 +94,7 @@ class Start:
         if not settings.lora:
             return None
         if self.base is None:
-            raise GlassError("--lora needs a trained model to adapt: name it with --from")
+            raise GlassError("--lora needs a trained model to adapt: specify it with --from")
         base = self.base.absolute()
         return Adapter(settings.lora, str(base), checkpoint.hash_weights(base))
 
@@ -107,7 +107,7 @@ def set_up(
     reporter: Reporter,
     start_time: float,
 ) -> Trainer:
-    """Build the network, fit the baseline, choose open settings, and save all of it in the run.
+    """Build the network, fit the baseline, choose open settings, and save everything in the run.
 
     `start_time` is when the command started, on the monotonic clock; a deadline counts from it.
     """
@@ -119,7 +119,7 @@ def set_up(
         start = replace(start, config=config)
     checkpointer = Checkpointer(run, task, start.adapter(settings))
     network = start.build(task, settings, reporter)
-    if "eos" in start.metadata and task.name == "generate":  # keep the base model's end of text
+    if "eos" in start.metadata and task.name == "generate":  # keep the base model's eos
         task.artifacts.metadata["eos"] = start.metadata["eos"]
     if network.has(Trait.FITTED):
         trainer = make_fitted_trainer(network, task, settings, checkpointer, reporter)
@@ -139,7 +139,7 @@ def set_up(
 
 
 def make_budget(network: Network, settings: TrainingSettings, run: Run, state: State) -> Budget:
-    """Return the budget of a run at a state; 0 steps for a model that is fitted in one pass."""
+    """Return the budget of a run in this state; 0 steps for a model that is fitted in one pass."""
     if network.has(Trait.FITTED):
         return StepBudget(0)
     if settings.minutes is None:
@@ -150,8 +150,8 @@ def make_budget(network: Network, settings: TrainingSettings, run: Run, state: S
         spent=state.setup + state.seconds,
         setup=state.setup,
     )
-    deadline.total_eval_seconds = state.evaluated
-    deadline.eval_seconds = state.evaluated / max(state.evals, 1)
+    deadline.total_eval_seconds = state.eval_seconds
+    deadline.eval_seconds = state.eval_seconds / max(state.evals, 1)
     deadline.resume_at(state.step)
     return deadline
 
@@ -159,20 +159,20 @@ def make_budget(network: Network, settings: TrainingSettings, run: Run, state: S
 def make_batches(
     network: Network, task: Task, settings: TrainingSettings, reporter: Reporter
 ) -> Batches:
-    """Return the batches of a run; data that cannot be trained on raises an error here."""
+    """Return the batches of a run; raise an error if the data cannot be trained on."""
     batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
     batches.at(0)
     if batches.truncated:
         context = network.context or 0
         reporter(
             f"{batches.truncated:,} texts are longer than the context of {context} tokens and are "
-            f"truncated; to use more of them: --set model.context={2 * context}"
+            f"truncated; to use more of each text: --set model.context={2 * context}"
         )
     return batches
 
 
 def check_metric(network: Network, task: Task, settings: TrainingSettings) -> None:
-    """Refuse a `best_metric` that the task does not have."""
+    """Reject a `best_metric` that the task does not have."""
     if settings.best_metric != "loss":
         metrics, _ = task.evaluate(network.eval(), task.spec.eval_limit)
         Evaluator(task, settings).metric_value(metrics)
@@ -203,7 +203,7 @@ def tune(
     start: Start, network: Network, task: Task, batches: Batches, settings: TrainingSettings,
     reporter: Reporter,
 ) -> tuple[Start, Network, Batches, TrainingSettings]:  # fmt: skip
-    """Choose open settings; shorten the context if not even one sequence fits into memory."""
+    """Choose open settings; shorten the context if not even one sequence fits in memory."""
     while True:
         max_context = 0
         try:
@@ -211,11 +211,11 @@ def tune(
         except ContextTooLongError as error:
             if not settings.shrink_on_oom or not error.max_context:
                 raise
-            max_context = error.max_context  # used below, when the error no longer holds tensors
+            max_context = error.max_context  # used below, after the error and its tensors are freed
         if not max_context:
             return start, network.train(), batches, decided
         reporter(
-            f"out of memory with a context of {network.context} tokens: it is shortened to "
+            f"out of memory with a context of {network.context} tokens: shortening it to "
             f"{max_context}"
         )
         start = replace(start, config=replace(start.config, context=max_context))
@@ -225,7 +225,7 @@ def tune(
 
 
 def save_setup(start: Start, trainer: Trainer) -> None:
-    """Save the first checkpoint and all settings, before the first step, and report them."""
+    """Save the first checkpoint and all settings before the first step, and report them."""
     run, network, settings, task = trainer.run, trainer.network, trainer.settings, trainer.task
     trainer.save()
     tables = {
@@ -239,11 +239,11 @@ def save_setup(start: Start, trainer: Trainer) -> None:
         run.open_tensorboard()
     size = sum(p.numel() for p in network.parameters())
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    part = "" if trained in (0, size) else f", {trained:,} of them trained"
+    trainable = "" if trained in (0, size) else f", {trained:,} of them trained"
     if network.has(Trait.FITTED):
-        summary = f"{size:,} numbers, fitted in one pass"
+        summary = f"{size:,} parameters, fitted in one pass"
     else:
-        summary = f"{size:,} parameters{part}; {format_budget(settings)}"
+        summary = f"{size:,} parameters{trainable}; {format_budget(settings)}"
     trainer.reporter(f"{start.architecture}: {summary}; run folder {run.path}")
 
 
@@ -297,7 +297,7 @@ def count_parameters(architecture: str, config: Any) -> int:
 
 
 def check_memory(architecture: str, config: Any, settings: TrainingSettings) -> None:
-    """Refuse a network that needs more memory than this machine has, before it is allocated.
+    """Reject a network that needs more memory than this machine has, before it is allocated.
 
     Trained weights also need memory for a gradient and two moments; with LoRA or frozen weights,
     only the weights themselves are counted.
@@ -309,7 +309,7 @@ def check_memory(architecture: str, config: Any, settings: TrainingSettings) -> 
     needed, available = 4 * count * copies / 1e9, total_memory()
     if needed > available:
         raise GlassError(
-            f"training {count:,} parameters needs about {needed:,.0f} GB of memory, and this "
+            f"training {count:,} parameters needs about {needed:,.0f} GB of memory, but this "
             f"machine has {available:,.0f} GB: use a smaller model"
         )
 
@@ -319,11 +319,11 @@ def make_config(
 ) -> Any:
     """Return an architecture's config.
 
-    `settings` (NAME=VALUE) take precedence over `table`, and that over the task's defaults.
+    `settings` (NAME=VALUE) override `table`, which overrides the task's defaults.
     """
     if architecture not in spec.models:
         tasks = [task.name for task in TASKS.values() if architecture in task.models]
-        available = f"{spec.name} has the models {', '.join(spec.models)}"
+        available = f"models for {spec.name}: {', '.join(spec.models)}"
         if tasks:
             raise GlassError(
                 f"{architecture!r} is a model for {', '.join(tasks)}, not for {spec.name}; "

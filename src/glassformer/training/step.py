@@ -23,28 +23,28 @@ Losses = Generator[Tensor, None, None]
 
 @dataclass
 class State:
-    """What a run needs, besides the tensors, to resume exactly; the fields of training.json."""
+    """The state, besides tensors, that a run needs to resume exactly; saved in training.json."""
 
-    step: int = 0  # steps that are done, skipped ones included
+    step: int = 0  # steps taken, including skipped ones
     best: float | None = None  # value of the metric that decides which weights are the best
     evals: int = 0
     evals_since_best: int = 0
     evaluated_at: int = -1  # step of the last evaluation
-    evaluated: float = 0.0  # seconds in all evaluations
+    eval_seconds: float = 0.0  # total time of all evaluations
     setup: float = 0.0  # seconds before the first step
     seconds: float = 0.0  # seconds since the first step
     predictions: int = 0  # number of predictions in the training batches
-    skipped: int = 0  # consecutive steps that were skipped because they were not finite
-    scale: float = 1.0  # factor on the learning rate
+    consecutive_skips: int = 0  # latest steps skipped in a row because a value was not finite
+    lr_scale: float = 1.0  # multiplies the learning rate
     changed: dict[str, Any] = field(default_factory=dict)  # settings that changed during training
 
     def __post_init__(self) -> None:
-        counts = "step evals evals_since_best evaluated setup seconds predictions skipped"
-        for name in counts.split():
+        names = "step evals evals_since_best eval_seconds setup seconds predictions"
+        for name in (*names.split(), "consecutive_skips"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise GlassError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
-        if not 0 < self.scale <= 1:
-            raise GlassError(f"scale must be above 0 and at most 1, got {self.scale}")
+        if not 0 < self.lr_scale <= 1:
+            raise GlassError(f"lr_scale must be above 0 and at most 1, got {self.lr_scale}")
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class StepResult:
     grad_norm: float  # before clipping
     count: int  # number of predictions
     lr: float
-    non_finite: str | None = None  # what is not finite; then the weights were not updated
+    non_finite: str | None = None  # what is not finite; if set, the weights were not updated
 
 
 class Step:
@@ -108,13 +108,13 @@ class Step:
         return StepResult(sum(losses), max(norms), count, lr)
 
     def split(self, batch: Batch, count: int | None = None) -> list[Losses]:
-        """Split a batch into micro-batches; return the losses of each as a generator.
+        """Split a batch into micro-batches; return a generator of losses for each.
 
-        A generator yields one summed loss for each group of parameters. Sums, not means, make the
-        gradient independent of the number of micro-batches.
+        Each generator yields one summed loss per group of parameters. Because losses are summed,
+        not averaged, the gradient does not depend on the number of micro-batches.
         """
-        parts = split_batch(self.world.shard(batch), count or self.settings.accumulate)
-        return [self.losses(part) for part in parts]
+        micro_batches = split_batch(self.world.shard(batch), count or self.settings.accumulate)
+        return [self.losses(micro_batch) for micro_batch in micro_batches]
 
     def losses(self, batch: Batch) -> Losses:
         """Yield the summed loss of a micro-batch for each group of parameters."""
@@ -147,7 +147,7 @@ class Step:
             self.scaler.scale(loss / count).backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
             if optimizer is [*self.optimizers.values()][-1]:
-                losses.close()  # frees its tensors
+                losses.close()  # frees the tensors of the micro-batch
         self.scaler.unscale_(optimizer)
         gradients = [
             p.grad for p in self.parameters_with_gradients(optimizer) if p.grad is not None
@@ -160,9 +160,9 @@ class Step:
         return [p for p in self.network.parameters() if id(p) in own and p.grad is not None]
 
     def lower_loss_scale(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Halve the loss scale of float16 after a gradient overflowed.
+        """Halve the loss scale for float16 after a gradient overflowed.
 
-        Returns false if that cannot help because there is no loss scale or it is 1 already, or if
+        Returns false if that cannot help because there is no loss scale or it is already 1, or if
         the batch cannot be repeated because a group of parameters was updated on it.
         """
         if not self.scaler.is_enabled() or self.scaler.get_scale() <= 1:
@@ -174,7 +174,7 @@ class Step:
         return True
 
     def find_non_finite(self, loss: float, norm: float) -> str | None:
-        """Name the origin of an infinity or NaN: a weight, the loss or a gradient; None if none."""
+        """Describe the source of an infinity or NaN: a weight, the loss or a gradient, or None."""
         if math.isfinite(loss) and math.isfinite(norm):
             return None
         for name, parameter in self.network.named_parameters():
@@ -188,7 +188,7 @@ class Step:
         return "the norm of the gradient"
 
     def fits_in_memory(self, batch: Batch, count: int) -> bool:
-        """Whether a batch in `count` micro-batches fits into memory, found by trying."""
+        """Try whether a batch fits in memory when split into `count` micro-batches."""
         self.network.zero_grad(set_to_none=True)
         try:
             for losses in self.split(batch, count):

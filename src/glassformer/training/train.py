@@ -62,9 +62,9 @@ def train(
     """Train a model for a task on files, in a new run folder; return its metrics and costs.
 
     With `config`, a recipe, the task may be left out. `base` is a trained model to start from.
-    `settings` are those of `--set`; `options` are `valid` (files), `extend`, and any setting of the
-    data or of training. A budget in minutes counts from `start_time` on the monotonic clock, by
-    default from now. If training is stopped, the result has no "seconds".
+    `settings` are as for `--set`; `options` are `valid` (files), `extend`, and any data or
+    training setting. A budget in minutes counts from `start_time` on the monotonic clock, by
+    default from the call. If training is stopped, the result has no "seconds".
     """
     start_time, reporter = start_time or time.monotonic(), reporter or Reporter()
     request = Request.of(task, data, config, settings, options, from_scratch=base is None)
@@ -128,7 +128,7 @@ def resume(
 ) -> dict[str, Any]:
     """Resume a run from its last checkpoint; restart it if it has none.
 
-    A new budget extends the run: `steps` in all, or so many `minutes` from now.
+    A new budget extends the run: to `steps` in total, or by `minutes` from now.
     """
     reporter, run = reporter or Reporter(), Run(path)
     if not (path / checkpoint.CONFIG).exists():
@@ -157,10 +157,10 @@ def load_trainer(run: Run, reporter: Reporter) -> Trainer:
     if settings.threads:
         torch.set_num_threads(min(settings.threads, max_threads()))
     for name, old, new in (*changes, *run.compare_environment()):
-        reporter(f"{name} was {old} and is {new} now: results may differ by rounding errors")
+        reporter(f"{name} was {old} and is now {new}: results may differ by rounding errors")
     last = find_subfolder(run.path, LAST)
     if last is None:
-        raise GlassError(f"{run.path / LAST} does not exist: there is no checkpoint to resume")
+        raise GlassError(f"{run.path / LAST} does not exist: there is no checkpoint to resume from")
     network, tokenizer, metadata = checkpoint.load(last, merged=False)
     if metadata.get("name") not in TASKS:
         raise GlassError(f"{last} is corrupted: unknown task {metadata.get('name')!r}")
@@ -185,13 +185,13 @@ def load_trainer(run: Run, reporter: Reporter) -> Trainer:
 
 
 def extend(trainer: Trainer, steps: int | None, minutes: float | None) -> None:
-    """Set a new budget: a number of steps in all, or a number of minutes from now."""
+    """Set a new budget: a total number of steps, or a number of minutes from now."""
     state = trainer.state
     if trainer.network.has(Trait.FITTED):
         raise GlassError(f"{trainer.run.path} was fitted in one pass and cannot be trained further")
     if steps is not None:
         if steps <= state.step:
-            raise GlassError(f"{state.step:,} steps are done already: --steps must be more")
+            raise GlassError(f"{state.step:,} steps are already done: --steps must be larger")
         trainer.change_settings(steps=steps, minutes=None)
     elif minutes is not None:
         total = (state.setup + state.seconds) / 60 + minutes
@@ -206,12 +206,12 @@ def restart(
 ) -> dict[str, Any]:
     """Train again with the saved request of a run that was stopped before its first step.
 
-    A new budget replaces that of the request.
+    A new budget replaces the saved one.
     """
     arguments = read_request(path)
     if "-" in arguments["data"]:
         raise GlassError(
-            f"{path} was stopped before its first step and its data was standard input: run "
+            f"{path} was stopped before its first step and its data came from standard input: run "
             "`glass train` again"
         )
     reporter(f"{path} was stopped before its first step: starting again")
@@ -222,7 +222,7 @@ def restart(
 
 
 def read_request(path: Path) -> dict[str, Any]:
-    """Return the arguments of `train` that it saved in a run."""
+    """Return the arguments that `train` saved in a run."""
     if not (path / REQUEST).exists():
         raise GlassError(f"{path} is not a run folder: it has no {checkpoint.CONFIG}")
     arguments = read_json(path / REQUEST)
@@ -271,7 +271,7 @@ def finish(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
 
 
 def draw_plots(trainer: Trainer, evaluation: Evaluation, reporter: Reporter) -> None:
-    """Plot the metrics of the run, and the task's own plots of its final evaluation."""
+    """Plot the metrics of the run, and draw the task's own plots of the final evaluation."""
     task, run = trainer.task, trainer.run
     try:
         with wrap_read_errors(run.path / METRICS):
@@ -296,7 +296,7 @@ def write_readme(trainer: Trainer, result: dict[str, Any]) -> None:
         text = compare_with_baseline(trainer.task, result, result["baseline"])
         comparison = f"{text[0].upper()}{text[1:]}. "
     text = (
-        f"# {result['task']} with {result['model']}\n\n| what | value |\n| --- | --- |\n{rows}\n\n"
+        f"# {result['task']} with {result['model']}\n\n| name | value |\n| --- | --- |\n{rows}\n\n"
         f"{comparison}Settings: `config.toml`; metrics by step: "
         f"`metrics.jsonl`, `plots/`. Usage: `glass {result['task']} {result['run']}`.\n"
     )

@@ -11,7 +11,7 @@ from glassformer.core.reporter import Reporter
 from glassformer.models.network import Network
 from glassformer.tasks.task import Batches, Task
 from glassformer.training import recovery
-from glassformer.training.budget import Budget, Deadline, Moment
+from glassformer.training.budget import Budget, Deadline, Progress
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluation, Evaluator, format_metrics, metric_label
 from glassformer.training.interrupt import stop_on_signal
@@ -48,14 +48,14 @@ class Trainer:
         self.is_stopping = False
 
     def loop(self) -> None:
-        """Take steps until the budget is spent; evaluate and save after every tenth of it."""
+        """Take steps until the budget is spent; evaluate and save after each tenth of it."""
         self.start_time = time.monotonic() - self.state.seconds
         self.network.train()
         while not self.is_over():
-            moment = self.budget.begin(self.state.step)
+            progress = self.budget.begin(self.state.step)
             result = None
             with catch_memory_errors():
-                result = self.take_step(moment)
+                result = self.take_step(progress)
             if result is None:
                 recovery.shrink_micro_batches(self)
                 continue
@@ -63,23 +63,23 @@ class Trainer:
                 recovery.skip_step(self, result.non_finite)
                 continue
             self.report(result)
-            if self.is_due(self.settings.evaluate_every, moment.should_evaluate):
+            if self.is_due(self.settings.evaluate_every, progress.should_evaluate):
                 self.evaluate()
             every = self.settings.save_every or self.settings.evaluate_every
-            if self.is_due(every, moment.is_tenth) and not self.is_over():
+            if self.is_due(every, progress.ends_tenth) and not self.is_over():
                 self.save()
         if not self.is_stopping and self.state.evaluated_at != self.state.step:
             self.evaluate()
         self.save()
 
-    def take_step(self, moment: Moment) -> StepResult:
-        """Update the weights on the next batch, at the learning rate of this moment."""
+    def take_step(self, progress: Progress) -> StepResult:
+        """Update the weights on the next batch, with the learning rate for this progress."""
         state = self.state
-        lr = lr_at(moment.position, moment.total, self.settings) * state.scale
+        lr = lr_at(progress.position, progress.total, self.settings) * state.lr_scale
         result = self.step(self.batches.at(state.step), lr, state.step)
         state.step += 1
         state.seconds = time.monotonic() - self.start_time
-        state.skipped = state.skipped + 1 if result.non_finite else 0
+        state.consecutive_skips = state.consecutive_skips + 1 if result.non_finite else 0
         state.predictions += 0 if result.non_finite else result.count
         return result
 
@@ -112,7 +112,7 @@ class Trainer:
         return self.state.step % every == 0 if every else default
 
     def stop(self) -> bool:
-        """Stop after this step; return false if that was requested before."""
+        """Stop after this step; return false if a stop was requested before."""
         is_first, self.is_stopping = not self.is_stopping, True
         if is_first:
             self.reporter("stopping after this step; press Ctrl-C again to quit at once")
@@ -124,7 +124,7 @@ class Trainer:
         """Evaluate the current weights; save them if they are the best so far."""
         state, network = self.state, self.evaluated_network
         evaluation = self.evaluator.evaluate(network, state)
-        state.evaluated_at, state.evaluated = state.step, state.evaluated + evaluation.seconds
+        state.evaluated_at, state.eval_seconds = state.step, state.eval_seconds + evaluation.seconds
         if isinstance(self.budget, Deadline):
             self.budget.record_evaluation(evaluation.seconds, self.estimate_final_seconds())
         if evaluation.is_best:
@@ -145,7 +145,10 @@ class Trainer:
     def evaluate_best(self) -> Evaluation:
         """Evaluate the best weights on all of the validation data, or as much as time allows."""
         if not (self.run.path / BEST).exists():
-            raise GlassError(f"no evaluation was finite; {self.checkpointer.describe_checkpoint()}")
+            raise GlassError(
+                "every evaluation gave a non-finite metric; "
+                f"{self.checkpointer.describe_checkpoint()}"
+            )
         network, _, _ = checkpoint.load(self.run.path / BEST)
         left = self.budget.remaining - 1 if isinstance(self.budget, Deadline) else None
         evaluation = self.evaluator.evaluate_at_end(network.to(self.step.device), left, self.state)
@@ -163,7 +166,8 @@ class Trainer:
         if all(p.isfinite().all() for p in self.network.parameters()):
             self.checkpointer.save_last(self.step, self.state)
         else:
-            self.reporter(f"step {self.state.step:,} is not saved: a weight is not finite")
+            step = self.state.step
+            self.reporter(f"no checkpoint saved at step {step:,}: a weight is not finite")
 
     def change_settings(self, **settings: Any) -> None:
         """Change settings during training; the state records them."""
@@ -173,7 +177,7 @@ class Trainer:
     # --- reporting --------------------------------------------------------------------------------
 
     def report(self, result: StepResult) -> None:
-        """Update the live line; log about 200 steps of a run to metrics.jsonl."""
+        """Update the live line; log about 200 steps per run to metrics.jsonl."""
         state = self.state
         pace = state.seconds / state.step
         steps = self.budget.estimate_steps(state.step, pace)
@@ -199,7 +203,7 @@ class Trainer:
         return f"best {metric_label(self.evaluator.metric.name)} {self.state.best:.4g}  {baseline}"
 
     def speed(self) -> float:
-        """Return the predictions per second of training, evaluations included."""
+        """Return the predictions per second of training, including the time for evaluations."""
         return self.state.predictions / max(self.state.seconds, 1e-9)
 
     @property
@@ -216,5 +220,5 @@ class Trainer:
 
     @property
     def evaluated_network(self) -> Network:
-        """The network that is evaluated and saved as the best: the averaged one if there is one."""
+        """The network to evaluate and save as the best: the averaged one if there is one."""
         return self.step.ema.network if self.step.ema else self.step.network
