@@ -100,6 +100,21 @@ def test_a_tokenizer_or_labels_that_do_not_fit_the_network_are_rejected(model_fo
         assert_rejected(tmp_path / "labels", "expected (labels|eos) to be a list")
 
 
+@pytest.mark.parametrize("name", ["[[]]", "{ a = 1 }", "3"])
+def test_a_task_name_that_is_not_a_string_is_rejected(name, tmp_path):
+    Model(CASES["generator"].network, Characters("abc"), {"name": "generate"}).save(tmp_path / "m")
+    file = tmp_path / "m" / "config.toml"
+    file.write_text(file.read_text().replace('name = "generate"\n', f"name = {name}\n"))
+    update_manifest(tmp_path / "m")
+    assert_rejected(tmp_path / "m", "expected the name of a task, got")
+
+
+def test_a_tokenizer_with_cls_but_without_sep_is_rejected():
+    tokenizer = Characters("abc", ["<unk>", "[CLS]"])
+    with pytest.raises(GlassError, match=r"has the special token \[CLS\] but not \[SEP\]"):
+        Model(CASES["bert_encoder"].network, tokenizer).embed(["ab"])
+
+
 def test_labels_are_rejected_if_the_network_is_not_a_classifier(tmp_path):
     bert = CASES["bert"].network
     Model(bert, Characters("abc"), {"labels": ["a", "b"]}).save(tmp_path / "labels")

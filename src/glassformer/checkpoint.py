@@ -128,6 +128,8 @@ def check_consistency(
             )
         for name in [name for name, id in tokenizer.special_tokens.items() if id >= rows]:
             del tokenizer.special_tokens[name]
+    if not isinstance(name := task.get("name", ""), str):
+        raise GlassError(f"{path}: expected the name of a task, got {name!r}")
     eos = task.get("eos", [])
     if not isinstance(eos, list) or not all(isinstance(id, int) for id in eos):
         raise GlassError(f"{path}: expected eos to be a list of ids, got {eos!r}")

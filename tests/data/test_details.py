@@ -42,6 +42,7 @@ from glassformer.data.labeled import (
 from glassformer.data.request import DataOptions, DataRequest
 from glassformer.data.split import LeakCounter, is_held_out
 from glassformer.data.store import Store, StoreWriter
+from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.table_rows import summarize_examples
 from glassformer.text.plain import Bytes, Characters, Words
@@ -566,3 +567,18 @@ def test_progress_shows_the_percentage_and_the_time_left(monkeypatch):
     assert lines[0] == "encoding " + "█" * 6 + "░" * 18 + "  25%  0:30 left"
     assert lines[1] == "encoding " + "█" * 24 + " 100%  0:00 left"
     assert math.isclose(bar.done, 1050)
+
+
+def test_spaces_around_a_source_do_not_move_a_pair_to_the_other_split(tmp_path):
+    """Equal sources, apart from spaces, are a leak if they are in both splits."""
+    pairs = [f"text {i // 3}{' ' * (i % 3)}\ttext" for i in range(600)]
+    file = write(tmp_path / "pairs.tsv", "source\ttarget\n" + "\n".join(pairs))
+    examples = TASKS["translate"].examples(
+        DataRequest(files=(file,)), BadRowPolicy(), NullReporter()
+    )
+    splits = {}
+    for example in examples:
+        splits.setdefault(example.key, set()).add(example.part)
+    assert len(splits) == 200
+    assert {part for parts in splits.values() for part in parts} == {"train", "valid"}
+    assert all(len(parts) == 1 for parts in splits.values())

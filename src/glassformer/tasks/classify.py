@@ -142,6 +142,8 @@ def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
     """Return the ids of one or two texts: [CLS] one [SEP] two [SEP], or one <sep> two."""
     special, (first, *second) = tokenizer.special_tokens, map(tokenizer.encode, texts)
     if CLS in special:
+        if SEP not in special:
+            raise GlassError(f"the tokenizer has the special token {CLS} but not {SEP}")
         ids = [special[CLS], *first, special[SEP]]
         return ids + [i for rest in second for i in (*rest, special[SEP])]
     separator = find_separator(tokenizer)

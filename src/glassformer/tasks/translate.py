@@ -111,7 +111,7 @@ def make_reader(request: DataRequest, reporter: Reporter) -> ExampleReader:
                 if source.strip() and target.strip():
                     texts = (source.strip(), target.strip())
                     yield Example(
-                        location, texts, split or request.assign_part(source), group=texts[0]
+                        location, texts, split or request.assign_part(texts[0]), group=texts[0]
                     )
                 else:
                     on_bad_row(location, "the source or target is empty", f"{source}\t{target}")
