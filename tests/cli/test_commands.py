@@ -175,7 +175,7 @@ def test_converting_to_huggingface_and_back_keeps_the_config(tmp_path):
     assert "gpt2" in result.stdout
     assert load(tmp_path / "back").config == CASES["gpt2"].network.config
     error = run("convert", tmp_path / "huggingface", tmp_path / "back", code=1).stderr
-    assert "exists already" in error
+    assert "already exists" in error
     run("convert", tmp_path / "huggingface", tmp_path / "back", "--overwrite")
 
 
