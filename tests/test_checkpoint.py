@@ -228,7 +228,7 @@ def test_config_that_does_not_fit_the_weights_is_rejected(folder):
         ("depth = 2", "depth = 1", "has unexpected tensors"),
         ("depth = 2", "depth = 2000000", "depth must be at least 1 and at most 1,000"),
         ("dim = 32", "dim = 'x'", "model.dim must be an integer"),
-        ("dim = 32", "dims = 32", "no setting 'model.dims'"),
+        ("dim = 32", "dims = 32", "unknown setting 'model.dims'"),
         ('name = "generator"', 'name = "os.system"', "unknown model 'os.system'"),
         ('name = "generator"', "", "has no model name"),
         ("[model]", "[other]", "has no model name"),
