@@ -227,8 +227,8 @@ def test_config_that_does_not_fit_the_weights_is_rejected(folder):
         ),
         ("depth = 2", "depth = 1", "has unexpected tensors"),
         ("depth = 2", "depth = 2000000", "depth must be at least 1 and at most 1,000"),
-        ("dim = 32", "dim = 'x'", "model.dim must be a whole number"),
-        ("dim = 32", "dims = 32", "no setting 'model.dims'"),
+        ("dim = 32", "dim = 'x'", "model.dim must be an integer"),
+        ("dim = 32", "dims = 32", "unknown setting 'model.dims'"),
         ('name = "generator"', 'name = "os.system"', "unknown model 'os.system'"),
         ('name = "generator"', "", "has no model name"),
         ("[model]", "[other]", "has no model name"),
@@ -246,14 +246,14 @@ def test_manifest_cannot_name_files_outside_the_folder(folder, tmp_path):
     for name in ("a\0b", "x" * 5000, "\ud800"):
         changed = {"files": {name: {"bytes": 8, "sha256": ""}}}
         (folder / "manifest.json").write_text(json.dumps(changed))
-        assert_rejected(folder, "is no name of a file|has no file")
+        assert_rejected(folder, "is not a valid file name|is missing|does not exist")
     for name in ("../secret.toml", str(outside), "..", "a/b"):
         changed = {"files": {**manifest["files"], name: {"bytes": 8, "sha256": ""}}}
         (folder / "manifest.json").write_text(json.dumps(changed))
         assert_rejected(folder, "leads out of the folder")
     for wrong in ({"files": {"config.toml": 3}}, {"files": 3}, [], {"files": {}}):
         (folder / "manifest.json").write_text(json.dumps(wrong))
-        assert_rejected(folder, "damaged|corrupted")
+        assert_rejected(folder, "corrupted")
 
 
 def test_link_to_a_file_outside_the_folder_is_rejected(folder, tmp_path):

@@ -452,7 +452,7 @@ def test_a_recipe_sets_the_task_and_its_settings(home, tmp_path):
     assert (model.name, model.config.dim, model.tokenizer.kind) == ("llama", 32, "bytes")
     for recipe_text, message in (
         ('task = "fly"', "unknown task 'fly'"),
-        ('task = "generate"\n[data]\nfoo = 1', "no setting 'data.foo'"),
+        ('task = "generate"\n[data]\nfoo = 1', "unknown setting 'data.foo'"),
         ('task = "generate"\n[modle]\ndim = 1', "recipe entry 'modle'; did you mean 'model'"),
         ("steps = ", "is not TOML"),
     ):

@@ -101,7 +101,7 @@ def test_the_first_printed_norm_uses_the_geometric_mean():
     step = THRONES["Residual connection and layer normalization"]
     assert_close(find_table(step).values[:1], matrix("1.4456 1.0719 -.8697 -.1224 -1.4056 -.1197"))
     assert_close(step.tables[-1].values[:1], matrix("1.4437 1.0680 -.8744 -.1188 -1.4086 -.1098"))
-    assert "0 of 36 cells follow; with the geometric mean, 36 do:" in step.note
+    assert "0 of 36 cells can be reproduced; with the geometric mean, 36:" in step.note
     assert "9.26, while the arithmetic mean is 9.388" in step.note
 
 
@@ -147,7 +147,7 @@ def test_equal_logits_have_equal_probabilities():
         find_table(DECODER["Probabilities"]).values, matrix(".0126 .0403 .0128 .8941 .0403")
     )
     assert len(thrones_network.VOCABULARY) == 25
-    assert "There are 23 words if case is ignored and 24 if not" in THRONES["Vocabulary"].note
+    assert "There are 23 words ignoring case, and 24 otherwise" in THRONES["Vocabulary"].note
 
 
 @pytest.mark.parametrize(
@@ -235,8 +235,11 @@ def test_gradients_match_the_formula():
     targets = thrones_network.ids_of(thrones_decoder.TARGET[1:])
     columns = torch.tensor(sorted(set(targets.tolist())))
     error = (logits.softmax(-1) - torch.eye(25).double()[targets]) / 6
-    assert_close(tables("Gradient")["by the logits of these words"], error[:, columns], 9)
-    assert_close(tables("Gradient")["by the weights of these words"], (x.T @ error)[:, columns], 9)
+    assert_close(
+        tables("Gradient")["with respect to the logits of these words"], error[:, columns], 9
+    )
+    weights = tables("Gradient")["with respect to the weights of these words"]
+    assert_close(weights, (x.T @ error)[:, columns], 9)
     update = tables("One update")
     after = update["weights before"] - 0.5 * (x.T @ error)[:, columns]
     assert_close(update["weights after"], after, 9)

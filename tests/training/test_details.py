@@ -268,7 +268,7 @@ def test_default_settings_are_as_documented():
     [{"steps": 1, "epochs": 1.0}, {"epochs": 1.0, "minutes": 1.0}, {"lora": 2, "freeze": ("a",)}],
 )
 def test_settings_that_exclude_each_other_are_rejected(both):
-    with pytest.raises(GlassError, match=r"only one budget|lora and freeze exclude"):
+    with pytest.raises(GlassError, match=r"only one budget|lora and freeze cannot be combined"):
         TrainingSettings(**both)
 
 
@@ -360,7 +360,7 @@ def test_the_final_evaluation_uses_as_much_as_fits_but_no_less_than_earlier_ones
 ):
     task = FakeTask([1.0], final=final)
     evaluator = Evaluator(task, TrainingSettings())
-    state = State(evals=2, evaluated=4.0)  # two seconds per 100 units: 0.02 each
+    state = State(evals=2, eval_seconds=4.0)  # two seconds per 100 units: 0.02 each
     assert evaluator.seconds_per_unit(state) == pytest.approx(0.02)
     evaluator.evaluate_at_end(CASES["gpt2"].network, seconds, state)
     assert task.limits == [limit]
@@ -808,15 +808,16 @@ def test_every_field_of_the_state_is_restored(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book, ema_decay=0.5)
     take_step(trainer)
     state = State(
-        step=3, best=1.5, evals=4, evals_since_best=2, evaluated_at=2, evaluated=0.5, setup=7.0,
-        seconds=9.0, predictions=77, skipped=1, scale=0.3, changed={"accumulate": 2},
+        step=3, best=1.5, evals=4, evals_since_best=2, evaluated_at=2, eval_seconds=0.5,
+        setup=7.0, seconds=9.0, predictions=77, consecutive_skips=1, lr_scale=0.3,
+        changed={"accumulate": 2},
     )  # fmt: skip
     average, rng_state = weights_of(trainer.step.ema.network), torch.get_rng_state()
     trainer.checkpointer.save_last(trainer.step, state)
     take_step(trainer)
     torch.rand(5)
-    again = trainer.checkpointer.reload(trainer.step)
-    assert asdict(again) == asdict(state)
+    restored = trainer.checkpointer.reload(trainer.step)
+    assert asdict(restored) == asdict(state)
     assert torch.equal(weights_of(trainer.step.ema.network), average)
     assert torch.equal(torch.get_rng_state(), rng_state)
 
@@ -864,7 +865,7 @@ def test_the_last_checkpoint_is_described_for_error_messages(tmp_path, book):
 def test_an_impossible_state_is_rejected(wrong):
     with pytest.raises(GlassError, match=next(iter(wrong))):
         State(**wrong)
-    assert State(scale=1.0).evaluated_at == -1
+    assert State(lr_scale=1.0).evaluated_at == -1
 
 
 # --- baselines ------------------------------------------------------------------------------------
@@ -952,7 +953,7 @@ def test_a_baseline_is_saved_with_its_metrics(tmp_path, book):
     assert reporter.lines[-1].startswith("baseline (markov, n-gram counts): bits per byte ")
     file = trainer.run.path / "baseline" / "metrics.json"
     file.write_text('{"loss": 2}')
-    with pytest.raises(GlassError, match="it has no number 'bits_per_byte'"):
+    with pytest.raises(GlassError, match="it has no number for 'bits_per_byte'"):
         baseline.load_baseline_metrics(trainer.run, trainer.task)
     file.unlink()
     assert baseline.load_baseline_metrics(trainer.run, trainer.task) == {}
@@ -1127,7 +1128,7 @@ def test_truncated_texts_are_reported(tmp_path):
     assert 10 < long <= 30
     assert reporter.lines == [
         f"{long} texts are longer than the context of 20 tokens and are truncated; "
-        "to use more of them: --set model.context=40"
+        "to use more of each text: --set model.context=40"
     ]
 
 

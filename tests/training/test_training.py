@@ -680,7 +680,7 @@ def test_requests_that_cannot_be_trained_are_rejected(tmp_path):
         train("generate", file, run=tmp_path / "w", tokenizer="words")
     for settings, message in (
         (["dim=3"], "must start with model. or train."),
-        (["model.dims=3"], "no setting 'dims'"),
+        (["model.dims=3"], "unknown setting 'dims'"),
         (["train.lr=fast"], "lr must be a number"),
     ):
         with pytest.raises(GlassError, match=message):

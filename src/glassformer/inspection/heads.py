@@ -34,7 +34,7 @@ class HeadStats:
     head: int
     previous: float | None  # the token before the query
     first: float | None
-    same: float | None  # the query's own token
+    self: float | None  # the query's own token
     duplicate: float | None  # an earlier occurrence of the query's token
     induction: float | None  # the token after an earlier occurrence
     distance: float | None  # mean distance between query and key, in tokens
