@@ -189,8 +189,8 @@ def test_a_new_plot_is_a_function_and_one_entry(monkeypatch, tmp_path):
     assert file.read_bytes().startswith(b"\x89PNG")
     assert runner.invoke(glass, ["draw", "dot", "--out", str(tmp_path / "b.png")]).exit_code == 0
     text = runner.invoke(glass, ["draw", "--help"]).output
-    assert re.search(r"through RUN:(\n  .+)+\n  sizes +norms of the features\n", text)
-    assert re.search(r"need no model:(\n  .+)+\n  dot +one dot\n", text)
+    assert re.search(r"reading TEXT:(\n  .+)+\n  sizes +norms of the features\n", text)
+    assert re.search(r"without a model:(\n  .+)+\n  dot +one dot\n", text)
     wrong = runner.invoke(glass, ["draw", "dot", "--head", "1"])
     assert "dot takes no --head; attention and lines do" in wrong.output
 

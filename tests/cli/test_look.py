@@ -89,7 +89,7 @@ def test_heads_and_patch_print_tables_and_json(run):
     ("line", "message"),
     [
         (["walk", "nrom"], "did you mean 'norm'"),
-        (["walk", "norm", "a text"], "it takes no TEXT"),
+        (["walk", "norm", "a text"], "it does not take a TEXT"),
         (["walk", "norm", "--why", "output[0,1]"], "--why needs a trained model"),
         (["walk", "norm", "--layer", "3"], "--layer needs a trained model"),
         (["walk", "RUN"], "missing TEXT"),

@@ -124,7 +124,7 @@ def test_llama_constants_and_tied_head_are_accepted(tmp_path):
         ({"activation_function": ["gelu"]}, "expected one of"),
         ({"layer_norm_epsilon": 10**400}, "too large"),
         ({"model_type": "mamba"}, "model_type 'mamba': expected one of gpt2, bert, llama"),
-        ({"n_embd": "wide"}, "model.dim must be a whole number, not 'wide'"),
+        ({"n_embd": "wide"}, "model.dim must be an integer, got 'wide'"),
         ({"n_layer": 10**9}, "depth must be at least 1 and at most 1,000"),
         ({"n_embd": 4096, "n_head": 4}, "expected shape .* from the config"),
         ({"n_layer": 5}, "is missing the tensors blocks"),

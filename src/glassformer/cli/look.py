@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from glassformer.cli import options
+from glassformer.cli.help import echo
 
 
 class PlotCommand(click.Command):
@@ -123,7 +124,7 @@ def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_jso
         from glassformer.inspection.draw import heads_figure, save
 
         save(heads_figure(report), plot)
-        click.echo(f"wrote {plot}", err=True)
+        echo(f"wrote {plot}", err=True)
     if as_json:
         for stats in report:
             click.echo(json.dumps(stats.row()))
@@ -164,7 +165,7 @@ def patch(
         from glassformer.inspection.draw import patch_figure, save
 
         save(patch_figure(result), plot)
-        click.echo(f"wrote {plot}", err=True)
+        echo(f"wrote {plot}", err=True)
     if as_json:
         click.echo(json.dumps(vars(result), default=Tensor.tolist))
         return

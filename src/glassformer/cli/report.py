@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from glassformer.cli import options
+from glassformer.cli.help import echo
 
 
 @click.command()
@@ -48,10 +49,10 @@ def print_data_report(report: dict[str, Any]) -> None:
 
     unit = "examples" if TASKS[report["task"]].is_table else "lines"
     for line in report["read_as"]:
-        click.echo(line)
-    click.echo(f"{report['examples']:,} {unit}, {report['bytes']:,} bytes")
+        echo(line)
+    echo(f"{report['examples']:,} {unit}, {report['bytes']:,} bytes")
     if lengths := report["lengths"]:
-        click.echo(
+        echo(
             f"length in characters: min {lengths['min']:,}, median {lengths['median']:,.0f}, "
             f"99th percentile {lengths['p99']:,}, max {lengths['max']:,}  |{lengths['histogram']}|"
         )
@@ -60,24 +61,24 @@ def print_data_report(report: dict[str, Any]) -> None:
     for sample in report["samples"]:
         label = "" if sample["label"] is None else f"  ->  {sample['label']}"
         text = sample["text"].replace("\t", "  ->  ").replace("\n", " ")
-        click.echo(f"  example: {text[:120]}{'...' if len(text) > 120 else ''}{label}")
-    click.echo(f"{count_of(report['duplicates'], 'duplicate')}, {report['empty']:,} empty {unit}")
+        echo(f"  example: {text[:120]}{'...' if len(text) > 120 else ''}{label}")
+    echo(f"{count_of(report['duplicates'], 'duplicate')}, {report['empty']:,} empty {unit}")
     if report.get("same_text_other_label"):
         conflicts = count_of(report["same_text_other_label"], "duplicate")
-        click.echo(f"  {conflicts} with a different label")
+        echo(f"  {conflicts} with a different label")
     train, valid = (report["split"].get(name, 0) for name in ("train", "valid"))
     leaks, verb = report["leaks"], "appears" if report["leaks"] == 1 else "appear"
     leak = f"{count_of(leaks, 'validation example')} also {verb} in train"
     note = " (data leak)" if leaks else ""
-    click.echo(f"split: {train:,} train, {valid:,} validation; {leak}{note}")
+    echo(f"split: {train:,} train, {valid:,} validation; {leak}{note}")
     if report["error"]:
-        click.echo(f"`glass train {report['task']}` would fail: {report['error']}")
+        echo(f"`glass train {report['task']}` would fail: {report['error']}")
     else:
-        click.echo(f"`glass train {report['task']}` would train the model `{report['model']}`")
+        echo(f"`glass train {report['task']}` would train the model `{report['model']}`")
     if report["bad_rows"]:
-        click.echo(f"{count_of(report['bad_rows'], 'bad row')}; to skip bad rows: --skip-bad")
+        echo(f"{count_of(report['bad_rows'], 'bad row')}; to skip bad rows: --skip-bad")
         for line in report["first_bad"]:
-            click.echo(f"  {line}")
+            echo(f"  {line}")
 
 
 def count_of(count: int, noun: str) -> str:

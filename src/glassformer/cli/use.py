@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from glassformer.cli import options
+from glassformer.cli.help import echo
 
 
 @click.command()
@@ -88,7 +89,7 @@ def generate(
     if unknown in ids:
         count = ids.count(unknown)
         tokens = "1 token of the prompt is" if count == 1 else f"{count} tokens of the prompt are"
-        click.echo(f"warning: {tokens} not in the vocabulary", err=True)
+        echo(f"warning: {tokens} not in the vocabulary", err=True)
     for i in range(samples):
         sample_seed = None if seed is None else seed + i
         chunks = model.stream(text, seed=sample_seed, **sampling)
@@ -265,7 +266,7 @@ def embed(run: str, out: str | None, **inputs: Any) -> None:
     if out:
         np.save(out, vectors)
         dim = vectors.shape[1]
-        click.echo(f"wrote {len(vectors)} vectors of {dim} dimensions to {out}", err=True)
+        echo(f"wrote {len(vectors)} vectors of {dim} dimensions to {out}", err=True)
         return
     for text, vector in zip(texts, vectors.tolist(), strict=True):
         click.echo(json.dumps({"text": text, "vector": vector}, ensure_ascii=False))
@@ -278,7 +279,7 @@ def read_texts(texts: tuple[str, ...], file: Path | None, text: tuple[str, ...] 
     if file is None:
         for name in texts:
             if len(name) < 200 and Path(name).is_file():
-                click.echo(f"{name} is read as a text; to read the file: --file {name}", err=True)
+                echo(f"{name} is read as a text; to read the file: --file {name}", err=True)
         return list(texts) or [line.rstrip("\n") for line in sys.stdin]
     if texts:
         raise click.UsageError("give TEXTS or --file, not both")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glassformer.cli import options
+from glassformer.cli.help import echo
 from glassformer.core.i18n import show_whitespace, tr
 
 if TYPE_CHECKING:
@@ -228,7 +229,7 @@ def write_sheets(sheets: Sequence[Sequence[Step]], title: str, values: dict[str,
             click.echo(make(sheets, title))
         elif file is not None:
             write_file(file, make(sheets, title))
-            click.echo(f"wrote {file}", err=True)
+            echo(f"wrote {file}", err=True)
     if (tables := values["folder"]) is not None:
         for sheet, folder in zip(sheets, (tables, tables / "solution"), strict=False):
             folder.mkdir(exist_ok=True)
