@@ -305,7 +305,7 @@ def test_invalid_vocabulary_files_of_gpt2_and_bert_are_rejected(tmp_path):
     vocabulary.write_text(json.dumps(byte_ids))
     with pytest.raises(GlassError, match="not valid UTF-8"):
         BPE.read(vocabulary, merges)
-    with pytest.raises(GlassError, match=r"needs \[UNK\]"):
+    with pytest.raises(GlassError, match=r"must contain \[UNK\]"):
         WordPiece.of(["a"])
 
 

@@ -169,7 +169,7 @@ class WordPiece(SubwordTokenizer):
     ) -> Self:
         ids = {token: i for i, token in enumerate(tokens)}
         if "[UNK]" not in ids or len(ids) != len(tokens):
-            raise GlassError("a WordPiece vocabulary needs [UNK] and distinct tokens")
+            raise GlassError("a WordPiece vocabulary must contain [UNK] and no duplicates")
         engine = Engine(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
         engine.normalizer = normalizers.BertNormalizer(
             lowercase=lower, strip_accents=strip, handle_chinese_chars=ideographs
