@@ -367,7 +367,9 @@ def test_runs_models_and_evaluate_report_metrics(home):
     assert "perplexity" in table
     assert "\nbits per byte " in table
     assert "is neither a run folder nor a model folder" in command("evaluate", home, code=1)
-    assert "only running text" in command("evaluate", home / "classify", "--context", 9, code=1)
+    assert "only to tasks on running text" in command(
+        "evaluate", home / "classify", "--context", 9, code=1
+    )
     error = command("evaluate", home / "generate", "--context", 64, code=1)
     assert "64 tokens do not fit in a context of 32" in error
 
