@@ -263,9 +263,9 @@ SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {
         however they are split; the LSTM reads one token after another, so long sequences are
         slow; the work of attention grows with the length of a sequence.""",
     ),
-    "Labels: phrases, convolution, recurrence, attention": (
+    "Labels: n-grams, convolution, recurrence, attention": (
         write_classifiers,
-        """Film reviews, 22,500 for training and 2,500 held out. `nb_svm` weights phrases of up to
+        """Film reviews, 22,500 for training and 2,500 held out. `nb_svm` weights n-grams of up to
         three words (NB-SVM), and wins. The machine was busy with other work.""",
     ),
     "Translation: what attention was invented for": (

@@ -34,7 +34,7 @@ from glassformer.text.scored import ScoredTokenizer
 from glassformer.text.subword import (
     BPE,
     WordPiece,
-    choose_letters,
+    choose_characters,
     repeat_words,
     split_long_words,
 )
@@ -571,10 +571,10 @@ def test_long_words_are_split_before_training():
 
 def test_letters_take_a_quarter_of_the_vocabulary_and_words_with_others_are_dropped():
     counts = Counter({"aab": 5, "abc": 2, "xy": 1})
-    kept, words = choose_letters(counts, vocab=12)
+    kept, words = choose_characters(counts, vocab=12)
     assert kept == ["a", "b", "c", "##a", "##b", "##c"]
     assert words == Counter({"aab": 5, "abc": 2})
-    kept, words = choose_letters(counts, vocab=8)
+    kept, words = choose_characters(counts, vocab=8)
     assert kept == ["a", "b", "##a", "##b"]
     assert list(repeat_words(Counter({"ab": 5}), max_words=2)) == ["ab ab", "ab ab", "ab"]
 

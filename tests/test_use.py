@@ -356,7 +356,7 @@ def test_runs_models_and_evaluate_report_metrics(home):
     rows = [json.loads(line) for line in command("runs", home, "--json").splitlines()]
     assert {row["task"] for row in rows} == {"generate", "classify", "translate", "fill-mask"}
     assert all(isinstance(row["value"], float) for row in rows)
-    assert re.search(r"generate\s+gpt2\s+bits_per_byte \d", command("runs", home))
+    assert re.search(r"generate\s+gpt2\s+bits per byte \d", command("runs", home))
     models = {m["model"]: m for m in map(json.loads, command("models", "--json").splitlines())}
     assert models["gpt2"]["tasks"] == ["generate"]
     assert models["gpt2"]["settings"]["dim"] == 768
@@ -365,8 +365,11 @@ def test_runs_models_and_evaluate_report_metrics(home):
     table = command("evaluate", home / "generate")
     assert re.match(r" +model +baseline\n", table)
     assert "perplexity" in table
+    assert "\nbits per byte " in table
     assert "is neither a run folder nor a model folder" in command("evaluate", home, code=1)
-    assert "only running text" in command("evaluate", home / "classify", "--context", 9, code=1)
+    assert "only to tasks on running text" in command(
+        "evaluate", home / "classify", "--context", 9, code=1
+    )
     error = command("evaluate", home / "generate", "--context", 64, code=1)
     assert "64 tokens do not fit in a context of 32" in error
 

@@ -322,7 +322,7 @@ def test_a_query_may_match_another_key_better_than_its_own():
     title = "Which key a query matches best"
     step = next(s for s in load_lesson("attention") if s.title == title)
     is_own = step.tables[0].values.argmax(1) == torch.arange(5)
-    assert 0 < int((~is_own).sum()) == len(step.text.split(" match")[0].split(","))
+    assert 0 < int((~is_own).sum()) == len(step.text.split(" match")[0].split(" and "))
 
 
 # --- languages and formulas -----------------------------------------------------------------------

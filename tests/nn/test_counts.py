@@ -168,17 +168,17 @@ def test_fourth_order_markov_chain_on_shakespeare(data):
 # --- NB-SVM, phrase table, neighbors --------------------------------------------------------------
 
 
-def test_each_phrase_of_a_text_counts_once():
+def test_each_ngram_of_a_text_counts_once():
     config = MODELS["nb_svm"].Config(vocab=9, classes=2, order=2, min_count=1)
     model = MODELS["nb_svm"](config)
     texts = [[1, 2, 1, 2], [3, 4, 3], [1, 2], [4, 3]]
     model.fit(torch.tensor([i for t in texts for i in (*t, -1)][:-1]), torch.tensor([0, 1, 0, 1]))
     once, twice = model(torch.tensor([[1, 2]])), model(torch.tensor([[1, 2, 1, 2]]))
-    pairs = {phrase for i in range(3) for phrase in [tuple(texts[0][i : i + 2])]}
+    pairs = {ngram for i in range(3) for ngram in [tuple(texts[0][i : i + 2])]}
     assert pairs == {(1, 2), (2, 1)}
-    indexes = [*model.phrases.find([torch.tensor([1]), torch.tensor([2])])]  # latest first: 2 1
+    indexes = [*model.ngrams.find([torch.tensor([1]), torch.tensor([2])])]  # latest first: 2 1
     assert int(indexes[1]) >= 0
-    extra_weight = model.weight[len(model.phrases.keys[0]) + int(indexes[1])]
+    extra_weight = model.weight[len(model.ngrams.keys[0]) + int(indexes[1])]
     close(twice - once, extra_weight[None])
     assert model(torch.tensor([[1, 2, 9 - 1]])).argmax() == 0
     assert model(torch.tensor([[4, 3]])).argmax() == 1
@@ -188,9 +188,9 @@ def test_the_svm_loss_is_as_low_as_with_gradient_descent():
     """Compared with plain gradient descent on the same loss, written with a dense matrix."""
     matrix = torch.rand(30, 12) < 0.4
     in_class = matrix[:, 0] ^ (torch.rand(30) < 0.1)
-    text, phrase = matrix.nonzero(as_tuple=True)
+    text, ngram = matrix.nonzero(as_tuple=True)
     classes = torch.stack((in_class, ~in_class), dim=1)  # the second mirrors the first
-    weights, biases = fit_svm(IncidenceMatrix(text, phrase, 30, 12), classes, 0.5)
+    weights, biases = fit_svm(IncidenceMatrix(text, ngram, 30, 12), classes, 0.5)
     close(weights[:, 0], -weights[:, 1], atol=1e-4, rtol=1e-3)
     weight, bias = weights[:, 0], biases[0]
 
@@ -199,8 +199,8 @@ def test_the_svm_loss_is_as_low_as_with_gradient_descent():
     ratio, sign = log_fractions[0] - log_fractions[1], torch.where(in_class, 1.0, -1.0)
 
     def loss(w, b):
-        margin_error = (1 - sign * (matrix.float() @ (w * ratio) + b)).clamp(min=0)
-        return w.square().sum() / 2 + 0.5 * margin_error.square().sum()
+        hinge = (1 - sign * (matrix.float() @ (w * ratio) + b)).clamp(min=0)
+        return w.square().sum() / 2 + 0.5 * hinge.square().sum()
 
     w, b = torch.zeros(12, requires_grad=True), torch.zeros((), requires_grad=True)
     optimizer = torch.optim.SGD([w, b], lr=0.02)
@@ -215,7 +215,7 @@ def test_the_svm_loss_is_as_low_as_with_gradient_descent():
 
 def test_incidence_products_equal_dense_matrix_products():
     dense = torch.rand(9, 5) < 0.4
-    dense[3], dense[:, 2] = False, False  # a text without phrases, a phrase in no text
+    dense[3], dense[:, 2] = False, False  # a text without n-grams, an n-gram in no text
     matrix = IncidenceMatrix(*dense.nonzero(as_tuple=True), 9, 5)
     weights, scores = torch.randn(5, 3), torch.randn(9, 3)
     close(matrix.times(weights), dense.float() @ weights)

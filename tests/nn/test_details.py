@@ -710,8 +710,8 @@ def test_the_weights_of_two_classes_are_opposite():
     assert torch.equal(network.bias[:1], -network.bias[1:])
     found = network(torch.tensor([[1, 2], [4, 5]]))
     assert found.argmax(dim=1).tolist() == [0, 1]
-    assert len(network.phrases.keys[2]) == 0  # no phrase of three tokens occurs twice
-    assert len(fit_nb_svm(min_count=1).phrases.keys[2]) == 2
+    assert len(network.ngrams.keys[2]) == 0  # no n-gram of three tokens occurs twice
+    assert len(fit_nb_svm(min_count=1).ngrams.keys[2]) == 2
     padded = network(torch.tensor([[1, 2, 4]]), keep=torch.tensor([[True, True, False]]))
     close(padded, found[:1])
 

@@ -22,7 +22,12 @@ from glassformer.tasks.classify import (
     macro_f1,
     truncate,
 )
-from glassformer.tasks.fill_mask import MASK_TOKEN, MASKED, RANDOM_TOKEN, FillMaskCodec
+from glassformer.tasks.fill_mask import (
+    MASK_FRACTION,
+    MASK_TOKEN_FRACTION,
+    RANDOM_TOKEN_FRACTION,
+    FillMaskCodec,
+)
 from glassformer.tasks.task import Artifacts
 from glassformer.tasks.translate import MAX_TOKENS, max_target_lengths
 from glassformer.text.plain import Words
@@ -122,7 +127,7 @@ def test_fill_mask_loss_matches_the_formula(home, smoothing):
     logits = network(batch["ids"], segments=batch["segments"])
     tokens = smoothed_loss(logits[masked_positions], batch["targets"][masked_positions], smoothing)
     is_next = network.head(network.pooler(network.features(batch["ids"], None, batch["segments"])))
-    pairs = smoothed_loss(is_next, batch["is_next"], 0.0) * MASKED * 29
+    pairs = smoothed_loss(is_next, batch["is_next"], 0.0) * MASK_FRACTION * 29
     assert compute_loss(task, network, batch, smoothing) == pytest.approx(tokens + pairs, rel=1e-4)
     assert task.objective.count(batch) == int(masked_positions.sum())
 
@@ -188,7 +193,7 @@ def test_end_of_the_text_is_held_out_for_validation(home):
 # --- classify -------------------------------------------------------------------------------------
 
 
-def test_equal_texts_are_in_the_same_split(home):
+def test_identical_texts_are_in_the_same_split(home):
     with (home / "labels.csv").open("w") as file:
         rows = csv.writer(file)
         rows.writerow(["text", "label"])
@@ -396,7 +401,7 @@ def test_pairs_over_the_length_limit_are_bad_rows(home):
 LENGTH = 29  # tokens of a window of 32, without its special tokens
 
 
-def test_tokens_are_masked_with_the_fractions_of_bert(home):
+def test_tokens_are_masked_in_the_same_proportions_as_in_bert(home):
     task = prepare_task(home, "fill-mask")
     masker = task.dataset.masker
     counts = Counter()
@@ -414,10 +419,10 @@ def test_tokens_are_masked_with_the_fractions_of_bert(home):
         counts["targets"] += int(masked_positions.sum())
         counts["masked"] += int((batch["ids"][masked_positions] == masker.mask).sum())
         counts["same"] += int((batch["ids"][masked_positions] == pair[0][masked_positions]).sum())
-    assert counts["targets"] / counts["all"] == pytest.approx(MASKED, abs=0.01)
-    assert counts["masked"] / counts["targets"] == pytest.approx(MASK_TOKEN, abs=0.02)
-    random_is_same = RANDOM_TOKEN / task.artifacts.tokenizer.vocab
-    rest = 1 - MASK_TOKEN - RANDOM_TOKEN + random_is_same
+    assert counts["targets"] / counts["all"] == pytest.approx(MASK_FRACTION, abs=0.01)
+    assert counts["masked"] / counts["targets"] == pytest.approx(MASK_TOKEN_FRACTION, abs=0.02)
+    random_is_same = RANDOM_TOKEN_FRACTION / task.artifacts.tokenizer.vocab
+    rest = 1 - MASK_TOKEN_FRACTION - RANDOM_TOKEN_FRACTION + random_is_same
     assert counts["same"] / counts["targets"] == pytest.approx(rest, abs=0.02)
 
 

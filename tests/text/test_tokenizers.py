@@ -18,7 +18,7 @@ from glassformer.text.subword import (
     BPE,
     SubwordTokenizer,
     WordPiece,
-    choose_letters,
+    choose_characters,
     count_words,
 )
 
@@ -189,8 +189,8 @@ def test_bpe_by_hand_equals_the_library(texts, probe, max_merges):
 def test_wordpiece_by_hand_equals_the_library(texts, probe, size, lower):
     fast = WordPiece.train(texts, vocab=size, lower=lower)
     words = Counter(word for text_ in texts for word in by_hand.bert_words(text_, lower=lower))
-    letters, words = choose_letters(words, size)
-    ids, _ = by_hand.train_wordpiece(words, [*BERT_SPECIAL_TOKENS, *letters], size)
+    characters, words = choose_characters(words, size)
+    ids, _ = by_hand.train_wordpiece(words, [*BERT_SPECIAL_TOKENS, *characters], size)
     assert ids == fast.engine.get_vocab()
     for text_ in [probe, *texts]:
         assert by_hand.encode_wordpiece(text_, ids, lower=lower) == fast.encode(text_)
@@ -305,7 +305,7 @@ def test_invalid_vocabulary_files_of_gpt2_and_bert_are_rejected(tmp_path):
     vocabulary.write_text(json.dumps(byte_ids))
     with pytest.raises(GlassError, match="not valid UTF-8"):
         BPE.read(vocabulary, merges)
-    with pytest.raises(GlassError, match=r"needs \[UNK\]"):
+    with pytest.raises(GlassError, match=r"must contain \[UNK\]"):
         WordPiece.of(["a"])
 
 

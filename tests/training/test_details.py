@@ -939,7 +939,7 @@ def test_a_model_beats_the_baseline_in_the_direction_of_the_metric():
         assert sentence.startswith("NOT better than the baseline (")
     task = SimpleNamespace(spec=TASKS["classify"])
     assert baseline.compare_with_baseline(task, {"accuracy": 0.8}, {"accuracy": 0.9}) == (
-        "NOT better than the baseline (nb_svm, NB-SVM): accuracy 0.8 vs. 0.9; so far, the "
+        "NOT better than the baseline (NB-SVM): accuracy 0.8 vs. 0.9; so far, the "
         "baseline is enough for this data (--model nb_svm)"
     )
 
@@ -950,7 +950,7 @@ def test_a_baseline_is_saved_with_its_metrics(tmp_path, book):
     found = baseline.fit_baseline(trainer.task, trainer.run, cpu_settings(steps=3), 8, reporter)
     assert baseline.load_baseline_metrics(trainer.run, trainer.task) == found
     assert (found["model"], found["fraction"]) == ("markov", 1.0)
-    assert reporter.lines[-1].startswith("baseline (markov, n-gram counts): bits per byte ")
+    assert reporter.lines[-1].startswith("baseline (n-gram counts, --model markov): bits per byte ")
     file = trainer.run.path / "baseline" / "metrics.json"
     file.write_text('{"loss": 2}')
     with pytest.raises(GlassError, match="it has no number for 'bits_per_byte'"):
@@ -1249,7 +1249,7 @@ def test_a_finished_run_has_a_result_plots_and_a_readme(tmp_path, book, monkeypa
     readme = (trainer.run.path / "README.md").read_text()
     assert readme.startswith("# generate with gpt2\n\n| name | value |\n")
     assert "| steps | 2 |" in readme
-    assert "NOT better than the baseline (markov, n-gram counts)" in readme
+    assert "NOT better than the baseline (n-gram counts)" in readme
     assert any(line.startswith("trained for 0.0 epochs; ") for line in reporter.lines)
     assert trainer.run.find_damage() == []
 
@@ -1431,11 +1431,11 @@ def test_a_number_of_parameters_sets_dim_unless_there_is_a_base_model(tmp_path, 
     assert other.network.config.dim == trainer.network.config.dim
     assert f"starting from {base}" in lines
     assert torch.equal(weights_of(other.network), weights_of(trainer.network))
-    with pytest.raises(GlassError, match="is fine-tuned as gpt2, not llama"):
+    with pytest.raises(GlassError, match="can only be fine-tuned as gpt2, not as llama"):
         set_up(tmp_path, book, base=base, model="llama")
     adapted, lines = set_up(tmp_path, book, base=base, lora=2)
     trained = sum(p.numel() for p in adapted.network.parameters() if p.requires_grad)
-    assert f", {trained:,} of them trained; 3 steps" in lines[-1]
+    assert f", {trained:,} of them trainable; 3 steps" in lines[-1]
     assert (adapted.checkpointer.adapter.rank, adapted.checkpointer.adapter.base) == (2, str(base))
     with pytest.raises(GlassError, match="specify it with --from"):
         set_up(tmp_path, book, lora=2)

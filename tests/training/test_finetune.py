@@ -258,7 +258,9 @@ def test_a_base_model_that_does_not_suit_the_task_is_rejected(home, tmp_path):
     ):
         with pytest.raises(GlassError, match=message):
             train(task, home / "book.txt", base=home / base, run=tmp_path / task)
-    with pytest.raises(GlassError, match="is fine-tuned as bert_classifier, not classifier"):
+    with pytest.raises(
+        GlassError, match="can only be fine-tuned as bert_classifier, not as classifier"
+    ):
         train("classify", base=home / "fill-mask", model="classifier", run=tmp_path / "y")
     Model(CASES["bert"].network).save(tmp_path / "mute")
     with pytest.raises(GlassError, match="has no tokenizer"):

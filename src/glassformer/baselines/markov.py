@@ -49,7 +49,7 @@ class Markov(Network):
         self.context_length = 1 + c.skips if c.skips else order
 
     def fit(self, ids: Tensor) -> None:
-        """Count the tokens that follow each context in sequences, b t, with -1 as padding."""
+        """Count the tokens that follow each context in sequences (b t), with -1 as padding."""
         columns, targets = previous_ids(ids[:, :-1], self.context_length), ids[:, 1:].flatten()
         if not (is_real := targets >= 0).all():
             columns, targets = [column[is_real] for column in columns], targets[is_real]
@@ -80,7 +80,7 @@ class Markov(Network):
         return torch.unflatten(torch.cat(probs).log(), 0, ids.shape)
 
     def probs(self, columns: Sequence[Tensor]) -> Tensor:
-        """The probability of every token after each context, n v."""
+        """The probability of every token after each context (n v)."""
         if self.bigrams is None:
             return self.counts.probs(columns)
         votes = self.votes(columns)
@@ -88,7 +88,7 @@ class Markov(Network):
         return (votes + self.bigrams.probs(columns[:1])) / total
 
     def votes(self, columns: Sequence[Tensor]) -> Tensor:
-        """The votes for each token, n v; a pair splits its vote among its followers."""
+        """The votes for each token (n v); a pair splits its vote among its followers."""
         last, *earlier = columns
         total = torch.zeros(len(last), self.config.vocab, device=last.device)
         for column in earlier:
@@ -99,7 +99,7 @@ class Markov(Network):
         return tap("votes", total)
 
     def target_probs(self, ids: Tensor) -> Tensor:
-        """The probability of each token in a sequence, t, except the first: t-1.
+        """The probability of each token in a sequence (t) except the first: t-1.
 
         Without skips this is much faster than computing the probabilities of all tokens.
         """

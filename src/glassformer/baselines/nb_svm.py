@@ -1,7 +1,7 @@
-"""NB-SVM: a linear classifier over the phrases (n-grams) that a text contains.
+"""NB-SVM: a linear classifier over the n-grams that a text contains.
 
-A linear support vector machine whose inputs are scaled by how much more often a phrase occurs in
-one class than in the others (Wang and Manning, 2012). It ignores word order beyond a phrase, and
+A linear support vector machine whose inputs are scaled by how much more often an n-gram occurs in
+one class than in the others (Wang and Manning, 2012). It ignores word order beyond an n-gram, and
 is hard to beat.
 
 Shapes: b batch, t tokens, n positions or texts, c classes.
@@ -28,13 +28,13 @@ MAX_WEIGHTS = 2**20  # weights that are fitted at once, to limit memory
 class Config(ModelConfig):
     vocab: int = 50_000
     classes: int = 2
-    order: int = 3  # max length of a phrase
-    min_count: int = 2  # min number of occurrences of a phrase
-    svm_c: float = 0.1  # weight of the margin errors relative to the L2 penalty
+    order: int = 3  # max n-gram length
+    min_count: int = 2  # min number of occurrences of an n-gram
+    svm_c: float = 0.1  # weight of the squared hinge loss relative to the L2 penalty
 
 
 class NBSVM(CountModule, Network):
-    """A bag-of-phrases classifier; its weights are fitted in one pass."""
+    """A bag-of-n-grams classifier; its weights are fitted directly, without training steps."""
 
     Config: TypeAlias = Config
     traits = frozenset({Trait.CLASSIFIER, Trait.FITTED, Trait.PADDED})
@@ -42,31 +42,31 @@ class NBSVM(CountModule, Network):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.phrases = NGramIndex(c.vocab, c.order)
+        self.ngrams = NGramIndex(c.vocab, c.order)
         self.weight = nn.Parameter(torch.zeros(0, c.classes), requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(c.classes), requires_grad=False)
 
     def check(self) -> None:
-        size = (sum(len(keys) for keys in self.phrases.keys), self.config.classes)
-        check_tables(self.weight.shape == size, "the numbers of phrases and weights differ")
+        size = (sum(len(keys) for keys in self.ngrams.keys), self.config.classes)
+        check_tables(self.weight.shape == size, "the numbers of n-grams and weights differ")
 
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
         """Class logits of each sequence: b t -> b c."""
         layout = SequenceLayout.from_ids(ids, keep)
         real_ids = ids if layout.keep is None else ids.masked_fill(~layout.keep, -1)
-        indexes = [*self.phrases.find(previous_ids(real_ids, self.config.order))]
+        indexes = [*self.ngrams.find(previous_ids(real_ids, self.config.order))]
         text_of = torch.arange(len(ids), device=ids.device).repeat_interleave(ids.shape[1])
-        text, phrase = self.unique_pairs(indexes, text_of)
-        return self.bias + sum_rows(*compress_rows(text, phrase, len(ids)), self.weight)
+        text, ngram = self.unique_pairs(indexes, text_of)
+        return self.bias + sum_rows(*compress_rows(text, ngram, len(ids)), self.weight)
 
     def unique_pairs(self, indexes: Sequence[Tensor], text_of: Tensor) -> tuple[Tensor, Tensor]:
-        """Each pair of a text and a phrase in it, once: two vectors of the same length.
+        """Each pair of a text and an n-gram in it, once: two vectors of the same length.
 
-        `indexes` has, for each length, the phrase that ends at each position, n; `text_of`, n, has
-        the text of each position. Phrases of all lengths are numbered consecutively, shortest
-        first.
+        `indexes` holds, for each n-gram length, the index of the n-gram that ends at each position
+        (n); `text_of` (n) holds the index of the text each position belongs to. N-grams of all
+        lengths are numbered consecutively, shortest first.
         """
-        sizes = [len(keys) for keys in self.phrases.keys]
+        sizes = [len(keys) for keys in self.ngrams.keys]
         starts, total = [0, *accumulate(sizes)], max(sum(sizes), 1)
         keys_by_length = [
             (text_of * total + index + start)[index >= 0]
@@ -76,12 +76,12 @@ class NBSVM(CountModule, Network):
         return keys // total, keys % total
 
     def fit(self, ids: Tensor, labels: Tensor) -> None:
-        """Fit to texts, which are concatenated with -1 between them, and their labels, n."""
+        """Fit to texts, which are concatenated with -1 between them, and their labels (n)."""
         columns = previous_ids(ids[None], self.config.order)
-        indexes = [*self.phrases.fit(columns, self.config.min_count)]
-        text, phrase = self.unique_pairs(indexes, (ids < 0).cumsum(0))
-        size, c = sum(len(keys) for keys in self.phrases.keys), self.config
-        matrix = IncidenceMatrix(text, phrase, len(labels), size)
+        indexes = [*self.ngrams.fit(columns, self.config.min_count)]
+        text, ngram = self.unique_pairs(indexes, (ids < 0).cumsum(0))
+        size, c = sum(len(keys) for keys in self.ngrams.keys), self.config
+        matrix = IncidenceMatrix(text, ngram, len(labels), size)
         classes = torch.arange(1 if c.classes == 2 else c.classes)
         fits = [
             fit_svm(matrix, labels[:, None] == chunk, c.svm_c)
@@ -94,19 +94,19 @@ class NBSVM(CountModule, Network):
 
 
 class IncidenceMatrix:
-    """A sparse 0/1 matrix, texts x phrases: which text contains which phrase."""
+    """A sparse 0/1 matrix, texts x n-grams: which text contains which n-gram."""
 
-    def __init__(self, text: Tensor, phrase: Tensor, texts: int, phrases: int) -> None:
-        self.phrases_by_text = compress_rows(text, phrase, texts)
-        self.texts_by_phrase = compress_rows(phrase, text, phrases)
+    def __init__(self, text: Tensor, ngram: Tensor, texts: int, ngrams: int) -> None:
+        self.ngrams_by_text = compress_rows(text, ngram, texts)
+        self.texts_by_ngram = compress_rows(ngram, text, ngrams)
 
     def times(self, values: Tensor) -> Tensor:
-        """For each text, the sum over its phrases: phrases c -> texts c."""
-        return sum_rows(*self.phrases_by_text, values)
+        """For each text, the sum over its n-grams: n-grams c -> texts c."""
+        return sum_rows(*self.ngrams_by_text, values)
 
     def transposed_times(self, values: Tensor) -> Tensor:
-        """For each phrase, the sum over the texts that contain it: texts c -> phrases c."""
-        return sum_rows(*self.texts_by_phrase, values)
+        """For each n-gram, the sum over the texts that contain it: texts c -> n-grams c."""
+        return sum_rows(*self.texts_by_ngram, values)
 
 
 def sum_rows(columns: Tensor, starts: Tensor, values: Tensor) -> Tensor:
@@ -128,10 +128,10 @@ def compress_rows(row: Tensor, column: Tensor, rows: int) -> tuple[Tensor, Tenso
 
 @torch.no_grad()
 def fit_svm(matrix: IncidenceMatrix, is_class: Tensor, svm_c: float) -> tuple[Tensor, Tensor]:
-    """Phrase weights and biases that separate each class from all others: n c -> phrases c, c.
+    """N-gram weights and biases that separate each class from all others: n c -> n-grams c, c.
 
-    Minimizes |w|^2 / 2 + svm_c * the sum of squared margin errors. Phrases are scaled by their
-    log count ratio between the class and the rest.
+    Minimizes |w|^2 / 2 + svm_c * the squared hinge loss, summed over the texts. N-grams are scaled
+    by their log count ratio between the class and the rest.
     """
     counts = [1 + matrix.transposed_times(side.float()) for side in (is_class, ~is_class)]
     ratio = (counts[0] / counts[0].sum(dim=0)).log() - (counts[1] / counts[1].sum(dim=0)).log()
@@ -147,11 +147,11 @@ def fit_svm(matrix: IncidenceMatrix, is_class: Tensor, svm_c: float) -> tuple[Te
 
     def loss() -> float:
         logits = matrix.times(weight * ratio) + bias
-        margin_errors = (1 - sign * logits).clamp(min=0)
-        logits_grad = -2 * svm_c * sign * margin_errors
+        hinge = (1 - sign * logits).clamp(min=0)
+        logits_grad = -2 * svm_c * sign * hinge
         weight.grad = weight + ratio * matrix.transposed_times(logits_grad)
         bias.grad = logits_grad.sum(dim=0)
-        return float(weight.square().sum() / 2 + svm_c * margin_errors.square().sum())
+        return float(weight.square().sum() / 2 + svm_c * hinge.square().sum())
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     return weight * ratio, bias

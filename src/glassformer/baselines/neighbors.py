@@ -31,13 +31,13 @@ class Neighbors(Network):
         self.counts = NGramCounts(config.vocab, 2)
 
     def fit(self, ids: Tensor) -> None:
-        """Count the tokens between each pair of neighbors in sequences, b t, padded with -1."""
+        """Count the tokens between each pair of neighbors in sequences (b t), padded with -1."""
         left, right = neighbor_ids(ids)
         is_real = ids.flatten() >= 0
         self.counts.fit([left[is_real], right[is_real]], ids.flatten()[is_real])
 
     def target_probs(self, ids: Tensor, masked_positions: Tensor, targets: Tensor) -> Tensor:
-        """The probability of each target at the masked positions, n; faster than `forward`."""
+        """The probability of each target at the masked positions (n); faster than `forward`."""
         columns = [column[masked_positions.flatten()] for column in neighbor_ids(ids)]
         return self.counts.target_probs(columns, targets)
 

@@ -134,7 +134,7 @@ def models(training: bool, as_json: bool) -> None:
 def info(as_json: bool) -> None:
     """Show versions, threads, CPU features and the speed of each precision.
 
-    Times matrix products of the sizes used in a training step and for one new token.
+    Times matrix products of the sizes used in a training step and in decoding.
 
     \b
     glass info
@@ -160,7 +160,7 @@ def describe_machine() -> dict[str, Any]:
         "torch uses": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
         "cuda": torch.version.cuda if torch.cuda.is_available() else "none",
-        "mps": torch.backends.mps.is_available(),
+        "mps": "available" if torch.backends.mps.is_available() else "none",
         **time_precisions(),
     }
 
@@ -193,9 +193,9 @@ def time_precisions(size: int = 1024) -> dict[str, str]:
         return min(times)
 
     speeds = {}
-    for use, rows in (("training", 256), ("one new token", 1)):
+    for use, rows in (("training", 256), ("decoding", 1)):
         single, half = fastest_time(rows, torch.float32), fastest_time(rows, torch.bfloat16)
         rate = f"float32 {2 * rows * size**2 / single / 1e9:.0f} GFLOP/s"
         ratio = f"{half / single:.1f} times slower" if half > single else "faster"
-        speeds[use] = f"{rate}; bfloat16 is {ratio} ({rows} x {size} times {size} x {size})"
+        speeds[use] = f"{rate}; bfloat16 is {ratio} ([{rows}, {size}] @ [{size}, {size}])"
     return speeds

@@ -109,6 +109,7 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> N
     """
     from glassformer.core.reporter import format_value
     from glassformer.training.evaluate import evaluate as evaluate_run
+    from glassformer.training.evaluator import metric_label
 
     if values["plot"] and values["plot"].suffix not in (".png", ".svg", ".pdf"):
         raise click.UsageError(f"--plot: expected a .png, .svg or .pdf file, got {values['plot']}")
@@ -118,12 +119,13 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> N
         click.echo(json.dumps(metrics))
         return
     baseline = metrics.pop("baseline", {})
-    click.echo(f"{'':<16} {'model':<14} {'baseline' if baseline else ''}".rstrip())
+    labels = {"model": "architecture", "loss": "loss", "bleu_signature": "BLEU signature"}
+    click.echo(f"{'':<22} {'model':<14} {'baseline' if baseline else ''}".rstrip())
     for name, value in metrics.items():
         has_baseline = name not in ("task", "tokens", "bytes", "examples")
         other = baseline.get(name, "") if has_baseline else ""
-        label = "architecture" if name == "model" else name
-        click.echo(f"{label:<16} {format_value(value):<14} {format_value(other)}".rstrip())
+        label = labels.get(name) or metric_label(name)
+        click.echo(f"{label:<22} {format_value(value):<14} {format_value(other)}".rstrip())
 
 
 @click.command()
@@ -138,6 +140,8 @@ def runs(folder: str, as_json: bool) -> None:
     glass runs
     glass runs elsewhere --json
     """
+    from glassformer.training.evaluator import metric_label
+
     for config in sorted(Path(folder).glob("*/config.toml"), key=lambda file: file.stat().st_mtime):
         row = summarize_run(config)
         if as_json:
@@ -145,7 +149,7 @@ def runs(folder: str, as_json: bool) -> None:
             continue
         metric = "not evaluated"
         if row["metric"] is not None:
-            metric = f"{row['metric']} {row['value']:.4g}"
+            metric = f"{metric_label(row['metric'])} {row['value']:.4g}"
         minutes = round(row["hours"] * 60)
         age = f"{minutes} min ago" if minutes < 100 else f"{minutes / 60:,.0f} h ago"
         click.echo(f"{row['run']:<28} {row['task']:<10} {row['model']:<11} {metric:<24} {age}")

@@ -170,8 +170,8 @@ def compare(
 ) -> None:
     """Train several models for TASK on DATA with the same budget and compare them.
 
-    Prints a table of their metrics, sizes and speeds, and writes it with a plot to the folder. Run
-    the same command again to continue a comparison that was stopped.
+    Prints a table of their metrics, sizes and speeds, and writes it, with a plot, to the run
+    folder. Run the same command again to continue a comparison that was stopped.
 
     \b
     glass compare generate book.txt --models markov,recurrent,gpt2 --minutes 3

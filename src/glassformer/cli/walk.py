@@ -112,7 +112,7 @@ def print_forward_pass(
         if not name.startswith("blocks.") or f"{name}.".startswith(f"blocks.{layer}."):
             shape = " x ".join(map(str, value.shape))
             console.print(f"  {name:<40} {shape:>16}", markup=False, soft_wrap=True)
-    title = f"3. Attention of each token (row) to each token (column): block {layer}, head {head}"
+    title = f"3. Attention from each token (row) to each token (column): block {layer}, head {head}"
     console.print(f"\n[bold cyan]{title}[/]")
     show_table(
         console, Step(""), Table("pattern", pattern, tokens, tokens, decimals=2, shaded=True)

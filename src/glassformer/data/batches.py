@@ -15,7 +15,7 @@ from glassformer.data.store import Store
 
 
 def sample_windows(store: Store, seed: int, step: int, batch: int, length: int) -> Tensor:
-    """Random windows of one long text, b t: `batch` windows of `length` tokens."""
+    """Random windows of one long text (b t): `batch` windows of `length` tokens."""
     if store.size < length:
         raise GlassError(
             f"{store.size} tokens are too few for a window of {length} tokens: provide more text, "
@@ -92,7 +92,7 @@ def concatenate_texts(store: Store, rows: NDArray[np.int64]) -> Tensor:
 
 
 def pad_rows(rows: list[NDArray[np.int64]], fill: int = 0) -> tuple[Tensor, Tensor]:
-    """Rows of different lengths as one tensor padded with `fill`, b t, and its mask `keep`, b t."""
+    """Rows of different lengths as one tensor padded with `fill`, and its mask `keep`; both b t."""
     max_length = max(map(len, rows))
     ids = torch.full((len(rows), max_length), fill, dtype=torch.long)
     keep = torch.zeros(len(rows), max_length, dtype=torch.bool)

@@ -117,7 +117,7 @@ def normalizer_options(config: dict[str, Any]) -> dict[str, bool]:
     """Return the options for case, accents and ideographs that a BERT tokenizer config sets."""
     names = {
         "do_lower_case": "lower",
-        "strip_accents": "strip",
+        "strip_accents": "strip_accents",
         "tokenize_chinese_chars": "ideographs",
     }
     options = {ours: config[name] for name, ours in names.items() if config.get(name) is not None}

@@ -26,7 +26,7 @@ def beam_search(
     """For each sequence, up to `beam_size` hypotheses, best first.
 
     Args:
-        ids: the first tokens of each hypothesis, b t; the result does not include them.
+        ids: the first tokens of each hypothesis (b t); the result does not include them.
         limits: the max number of new tokens for each sequence.
         first: further arguments for the first pass, such as a source.
 

@@ -22,10 +22,10 @@ def generate_tokens(
     seed: int | None = None,
     **first: Tensor,
 ) -> Iterator[Tensor]:
-    """Yield the next id of each sequence, b, up to `max_new_tokens` times.
+    """Yield the next id of each sequence (b), up to `max_new_tokens` times.
 
     Args:
-        ids: the prompts, b t; `keep`, b t, is false at their padding, which is on the left.
+        ids: the prompts (b t); `keep` (b t) is false at their padding, which is on the left.
         first: further arguments for the first pass, such as a source.
 
     When the context is full, generation continues from its second half, which is processed

@@ -33,7 +33,7 @@ MIN_TEMPERATURE = 1e-6  # lower ones count as 0, because logits divided by it wo
 def sample_token(
     logits: Tensor, generated: Tensor, sampling: Sampling, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Sample the next ids, b, from logits, b v; `generated`, b s, are the ids so far."""
+    """Sample the next ids (b) from logits (b v); `generated` (b s) are the ids so far."""
     if sampling.repetition_penalty != 1:
         logits = apply_repetition_penalty(logits, generated, sampling.repetition_penalty)
     if sampling.temperature < MIN_TEMPERATURE:
@@ -47,7 +47,7 @@ def sample_token(
 
 
 def filter_probs(probs: Tensor, sampling: Sampling) -> Tensor:
-    """Set the probabilities, b v, of excluded tokens to 0; the most likely token always stays."""
+    """Set the probabilities (b v) of excluded tokens to 0; the most likely token always stays."""
     ordered, order = probs.sort(dim=-1, descending=True, stable=True)
     keep = torch.ones_like(ordered, dtype=torch.bool)
     if sampling.top_k:

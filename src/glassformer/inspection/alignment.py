@@ -29,7 +29,7 @@ class Alignment(Displayable):
         table = Table(
             tr("attention weights"), self.pattern, self.target, self.source, "given", 2, shaded=True
         )
-        title = tr("Attention of each token of the translation (row) to the source (column)")
+        title = tr("Attention from each target token (row) to each source token (column)")
         return [Step(title, tables=(table,))]
 
 

@@ -276,7 +276,7 @@ def words(traced: TracedText, network: Network) -> Any:
 
 
 def alignment(aligned: Alignment) -> Any:
-    """The attention of each target token to the source."""
+    """The attention from each target token to the source."""
     title = "cross-attention, mean over heads"
     axis_names = ("target", "source")
     return heat_map(

@@ -37,10 +37,12 @@ class PatchResult(Displayable):
     clean: list[str]
     corrupt: list[str]
     answers: tuple[str, str]  # the tokens or labels that the clean and the corrupt text favor
-    probs: tuple[tuple[float, float], tuple[float, float]]  # of both: clean text, corrupt text
-    gap: float  # nats: how much the log-probability difference differs between the texts
-    positions: dict[str, Tensor]  # by value name, t: fraction recovered, from 0 to 1
-    heads: dict[str, Tensor]  # the same for each head: h
+    # of both answers, for the clean and for the corrupt text
+    probs: tuple[tuple[float, float], tuple[float, float]]
+    # nats: log-probability difference of the answers, clean text minus corrupt text
+    gap: float
+    positions: dict[str, Tensor]  # by value name: fraction recovered (t), from 0 to 1
+    heads: dict[str, Tensor]  # the same for each head (h)
 
     @property
     def tokens(self) -> list[str]:
@@ -83,7 +85,7 @@ class Predictor:
     """A network that predicts at one position, for texts of the same length."""
 
     network: Network
-    name: str  # of the input with the text: "source" in a translation model
+    name: str  # name of the network input that takes the text: "source" in a translation model
     rest: dict[str, Tensor]  # the other inputs
     position: int  # where to predict, if the output has positions
 
@@ -96,7 +98,7 @@ class Predictor:
 
     def patched_log_probs(self, ids: Tensor, name: str, clean: Tensor) -> Tensor:
         """Log-probabilities with each position (or head) of a value in turn replaced by the
-        clean one: b v, a row for each position."""
+        clean one (b v, a row for each position)."""
         count, vocab = clean.shape[1], self.network.vocab
         batch_size = max(MAX_LOGITS // (ids.shape[1] * vocab), 1)
         log_probs = []
@@ -109,10 +111,10 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The log-probabilities for two texts, v, and the two outcomes that are compared.
+    """The log-probabilities (v) for two texts, and the two outcomes that are compared.
 
     These are the most likely outcomes of the clean and of the corrupt text; if they are the same,
-    the outcomes whose probabilities differ most between the texts, up and down.
+    the outcomes whose probabilities are raised and lowered most by the clean text.
     """
 
     clean: Tensor
@@ -191,7 +193,10 @@ def patch(
 def make_predictor(
     network: Network, tokenizer: Tokenizer, clean: str, corrupt: str, *, masked: bool
 ) -> tuple[Predictor, tuple[Tensor, Tensor]]:
-    """Return a predictor for both texts, and their ids; a masked language model predicts [MASK]."""
+    """Return a predictor for both texts, and their ids.
+
+    A masked language model predicts the token at [MASK].
+    """
     first, second = (inputs_for(network, tokenizer, text, "") for text in (clean, corrupt))
     name = "source" if "source" in first else "ids"
     texts = first[name], second[name]
@@ -203,7 +208,7 @@ def make_predictor(
         is_mask = [(ids == mask) for ids in texts]
         if not torch.equal(*is_mask) or not is_mask[0].any():
             raise GlassError(
-                "both texts need a [MASK] at the same position, where the model predicts"
+                "both texts need a [MASK] at the same position, for the model to fill in"
             )
     rest = {other: value for other, value in first.items() if other != name}
     position = -1 if name == "source" else prediction_position(tokenizer, texts[0][0])

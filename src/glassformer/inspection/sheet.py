@@ -73,7 +73,7 @@ class Step:
     note: str = ""  # for example, why printed numbers differ from the correct ones
 
     def wrong_cells(self, table: Table) -> Tensor:
-        """True where a printed table differs from the step's correct table, r c."""
+        """True where a printed table differs from the step's correct table (r c)."""
         correct = next((t for t in self.tables if t.kind == "correct"), None)
         if table.kind != "printed" or correct is None or correct.values.shape != table.values.shape:
             return torch.zeros_like(table.values, dtype=torch.bool)

@@ -48,7 +48,7 @@ def is_source_value(name: str) -> bool:
 
 
 def prediction_position(tokenizer: Tokenizer, ids: Tensor) -> int:
-    """The index of the first [MASK] among the ids, t, or of the last token if there is none."""
+    """The index of the first [MASK] among the ids (t), or of the last token if there is none."""
     mask = tokenizer.special_tokens.get("[MASK]", -1)
     positions = (ids == mask).nonzero()
     return int(positions[0]) if len(positions) else len(ids) - 1

@@ -79,7 +79,7 @@ class Subject:
         return (ids + 1) % self.network.vocab
 
     def keep(self, side: Side) -> Tensor:
-        """A padding mask, b t, false at padding: the first row has none, the last row the most."""
+        """A padding mask (b t), false at padding: the first row has none, the last row the most."""
         padding = torch.tensor([[0], [self.length // 4], [7 * self.length // 12]])
         keep = (torch.arange(self.length) >= padding).to(self.network.device)
         return keep if side == "left" else keep.flip(1)

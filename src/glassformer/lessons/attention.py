@@ -62,6 +62,9 @@ def compute_one_head(x: Tensor, words: list[str]) -> Values:
     q, k, v = (trace[name] for name in "qkv")
     products = (q @ k.mT)[0, 0]
     best_matches = [words[int(i)] for i in products.argmax(dim=1)]
+    first_mismatch, second_mismatch = (
+        word for word, match in zip(words, best_matches, strict=True) if word != match
+    )
     return {
         "w_q": layer.query.weight.T,
         "w_k": layer.key.weight.T,
@@ -72,9 +75,8 @@ def compute_one_head(x: Tensor, words: list[str]) -> Values:
         "unscaled_pattern": (scaled_dot(q, k) * 2).softmax(dim=-1)[0, 0],
         "pattern": trace["pattern"][0, 0],
         "products": products,
-        "mismatched_words": ", ".join(
-            word for word, match in zip(words, best_matches, strict=True) if word != match
-        ),
+        "first_mismatch": first_mismatch,
+        "second_mismatch": second_mismatch,
     }
 
 
@@ -91,7 +93,7 @@ def compute_two_heads(x: Tensor) -> Values:
 
 
 def compute_product_std() -> Values:
-    """The standard deviation of dot products of k random features: measured, and √k."""
+    """The standard deviation of dot products of random vectors with k features; next to it √k."""
     random, std = torch.Generator().manual_seed(0), []
     for k in FEATURE_COUNTS:
         std.append(torch.randn(2, 10_000, k, generator=random).prod(0).sum(1).std())

@@ -91,7 +91,7 @@ def compute_softmax_twice() -> Values:
 
 
 def compute_loss(network: ByHand) -> tuple[Tensor, Tensor]:
-    """The logits, t v, and their loss."""
+    """The logits (t v) and their loss."""
     logits = network(ids_of(SOURCE), ids_of(TARGET[:-1]))
     return logits, F.cross_entropy(logits, ids_of(TARGET[1:]))
 

@@ -33,7 +33,7 @@ class BodyConfig(ModelConfig):
     dim: int = 768
     depth: int = 12
     heads: int = 12
-    hidden: int | None = None  # features inside feed-forward; by default 4 * dim
+    hidden: int | None = None  # hidden features of the feed-forward layers; by default 4 * dim
     activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
     position: Literal["learned", "alibi"] = "learned"  # alibi (by distance) trains faster
     eps: float = 1e-12
@@ -82,7 +82,7 @@ class Body(nn.Module):
     ) -> Tensor:
         """Hidden states of the last block: b t -> b t d.
 
-        `segments`, b t, are 0 in the first text and 1 in the second.
+        `segments` (b t) are 0 in the first text and 1 in the second.
         """
         layout = SequenceLayout.from_ids(ids, keep)
         segments = torch.zeros_like(ids) if segments is None else segments
@@ -145,7 +145,7 @@ class Bert(BertNetwork):
         segments: Tensor | None = None,
         keep: Tensor | None = None,
     ) -> MaskedLogits:
-        """Logits where `masked_positions`, b t, is true (n v), and next-sentence logits (b 2)."""
+        """Logits where `masked_positions` (b t) is true (n v), and next-sentence logits (b 2)."""
         x = self.body(ids, segments, keep)
         tokens = self.masked(x[masked_positions], self.body.token.weight)
         if self.pooler is None or self.head is None:

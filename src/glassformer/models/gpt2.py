@@ -31,7 +31,7 @@ class Config(ModelConfig):
     dim: int = 768
     depth: int = 12
     heads: int = 12
-    hidden: int | None = None  # features inside feed-forward; by default 4 * dim
+    hidden: int | None = None  # hidden features of the feed-forward layers; by default 4 * dim
     activation: Literal["gelu_tanh", "gelu", "relu", "silu"] = "gelu_tanh"
     eps: float = 1e-5
     dropout: float = 0.1

@@ -33,7 +33,7 @@ class Config(ModelConfig):
     heads: int = 8
     kv_heads: int | None = None  # each serves heads / kv_heads query heads; by default heads
     head_dim: int | None = None  # features of a head; by default dim / heads
-    hidden: int = 1376  # features inside feed-forward
+    hidden: int = 1376  # hidden features of the feed-forward layers
     activation: Literal["silu", "gelu", "gelu_tanh", "relu"] = "silu"
     rope_theta: float = 10_000.0  # base of the rotary frequencies
     rope_scaling: RopeScaling | None = None

@@ -55,7 +55,7 @@ class MaskedLM(Protocol):
         segments: Tensor | None = None,
         keep: Tensor | None = None,
     ) -> "MaskedLogits":
-        """Logits only where `masked_positions`, b t, is true."""
+        """Logits only where `masked_positions` (b t) is true."""
         ...
 
 

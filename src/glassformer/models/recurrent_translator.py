@@ -103,7 +103,7 @@ class RecurrentTranslator(Network):
     def encode(
         self, source: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> tuple[Tensor, list[object]]:
-        """Hidden states of the encoder's last layer, b s d, and the final state of each layer.
+        """Hidden states of the encoder's last layer (b s d), and the final state of each layer.
 
         The cache, if any, stores the padding of the source.
         """

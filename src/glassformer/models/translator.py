@@ -30,7 +30,7 @@ class Config(ModelConfig):
     dim: int = 512
     depth: int = 6
     heads: int = 8
-    hidden: int = 2048  # features inside feed-forward
+    hidden: int = 2048  # hidden features of the feed-forward layers
     dropout: float = 0.1
 
 
@@ -105,7 +105,10 @@ class Translator(Network):
     def encode(
         self, source: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Hidden states of the encoder's last block: b s -> b s d. The cache stores the padding."""
+        """Hidden states of the encoder's last block: b s -> b s d.
+
+        The cache stores the padding mask.
+        """
         layout = SequenceLayout.from_ids(source, keep, cache)
         x = self.embed(self.source_token or self.token, source, layout)
         for block in self.encoder:

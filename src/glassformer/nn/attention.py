@@ -22,12 +22,12 @@ Score = Callable[[Tensor, Tensor], Tensor]  # q: b h t e, k: b h s e -> b h t s
 
 
 def dot(q: Tensor, k: Tensor) -> Tensor:
-    """Dot product of each query with each key; its variance grows with the head's features."""
+    """Dot product of each query with each key; its variance grows with the head dimension."""
     return q @ k.mT
 
 
 def scaled_dot(q: Tensor, k: Tensor) -> Tensor:
-    """Dot product divided by √e, so that its variance does not grow with the head's features."""
+    """Dot product divided by √e, so that its variance does not grow with the head dimension."""
     return dot(q, k) / math.sqrt(q.shape[3])
 
 
@@ -56,8 +56,8 @@ def attend(
 ) -> Tensor:
     """softmax(score(q, k) + bias) v, over the keys that the mask and `layout.keep` allow.
 
-    q is b h t e, k and v are b g s e: each key/value head serves h / g query heads. The output,
-    b h t e, is 0 for a query without any allowed key. A fused kernel is used, except when a trace
+    q is b h t e, k and v are b g s e: each key/value head serves h / g query heads. The output
+    (b h t e) is 0 for a query without any allowed key. A fused kernel is used, except when a trace
     watches the scores or the pattern, which the kernel does not materialize, and for dropout on
     the CPU, which has no fused kernel for it.
     """
@@ -132,10 +132,10 @@ class Attention(nn.Module):
         source: Tensor | None = None,
         layer_cache: LayerCache | None = None,
     ) -> Tensor:
-        """Attend from x, b t d, to x itself or, in cross-attention, to `source`, b s d: -> b t d.
+        """Attend from x (b t d) to x itself or, in cross-attention, to `source` (b s d).
 
-        `layout` describes the keys. If `layer_cache` already holds the complete source, its keys
-        and values are used, and `source` is not needed.
+        Returns b t d. `layout` describes the keys. If `layer_cache` already holds the complete
+        source, its keys and values are used, and `source` is not needed.
         """
         q = tap("q", self.split_heads(self.query(x)))  # b h t e
         bias = self.position.bias(q, layout)

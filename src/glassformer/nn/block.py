@@ -92,7 +92,7 @@ class CrossBlock(nn.Module):
         layer_cache: LayerCache | None = None,
         source_cache: LayerCache | None = None,
     ) -> Tensor:
-        """x, b t d, and source, b s d (or None if `source_cache` is complete) -> b t d."""
+        """x (b t d) and source (b s d, or None if `source_cache` is complete) -> b t d."""
         attention = partial(self.attention, layout=layout, layer_cache=layer_cache)
         cross = partial(self.cross, layout=source_layout, source=source, layer_cache=source_cache)
         x = self.residual("attention", x, self.attention_norm, attention)

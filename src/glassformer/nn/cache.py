@@ -26,7 +26,7 @@ class LayerCache:
         self.keys = self.values = torch.empty(0)
 
     def extend(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Append k and v, b h t e, and return all keys and values so far, b h s e."""
+        """Append k and v (b h t e) and return all keys and values so far (b h s e)."""
         end = self.length + k.shape[2]
         if self.length and len(k) != len(self.keys):
             raise ValueError(f"the cache has batch size {len(self.keys)}, got {len(k)}")
@@ -128,10 +128,10 @@ class Cache:
     ) -> tuple[int, Tensor | None]:
         """Prepare for new tokens.
 
-        Returns: the number of earlier tokens, and the padding mask of all tokens so far, b s, or
+        Returns: the number of earlier tokens, and the padding mask of all tokens so far (b s), or
         None as long as there has been no padding.
 
-        Without `keep`, b t, all new tokens are real. Two prompts, the second padded on the left,
+        Without `keep` (b t), all new tokens are real. Two prompts, the second padded on the left,
         and then one new token for each:
 
             start_pass([[1, 1, 1], [0, 0, 1]], 2, 3)  ->  0, [[1, 1, 1], [0, 0, 1]]

@@ -93,7 +93,7 @@ class NGramIndex(CountModule):
             yield index
 
     def find(self, columns: Sequence[Tensor]) -> Iterator[Tensor]:
-        """For each length, the indexes of the n-grams, n; -1 for those that were not indexed."""
+        """For each length, the indexes of the n-grams (n); -1 for those that were not indexed."""
         index = torch.zeros_like(columns[0])
         for keys, column in zip(self.keys, columns, strict=True):
             position, is_found = search(keys, index * self.vocab + column)
@@ -130,7 +130,7 @@ class NGramCounts(CountModule):
 
     @torch.no_grad()
     def fit(self, columns: Sequence[Tensor], targets: Tensor) -> None:
-        """Count the target, n, that followed each context."""
+        """Count the target (n) that followed each context."""
         indexes = chain([torch.zeros_like(targets)], self.contexts.fit(columns))
         for length, index in enumerate(indexes):
             keys = (index * self.vocab + targets)[index >= 0]
@@ -150,7 +150,7 @@ class NGramCounts(CountModule):
             yield index, start, torch.where(index >= 0, end, start)
 
     def probs(self, columns: Sequence[Tensor]) -> Tensor:
-        """The probability of every token after each context, n v, with Witten-Bell smoothing.
+        """The probability of every token after each context (n v), with Witten-Bell smoothing.
 
         From the empty context to the longest, starting with 1 / vocab:
 
@@ -182,7 +182,7 @@ class NGramCounts(CountModule):
         return {f"order{n}": other if n else first for n in range(self.order + 1)}
 
     def target_probs(self, columns: Sequence[Tensor], targets: Tensor) -> Tensor:
-        """The probability of one target for each context, n: `probs` at the targets, but faster."""
+        """The probability of a target for each context (n): `probs` at the targets, but faster."""
         prob = torch.full(targets.shape, 1 / self.vocab, device=targets.device)
         for length, (index, start, end) in enumerate(self.find(columns)):
             cumulative, distinct = self.cumulative[length], end - start
@@ -194,7 +194,7 @@ class NGramCounts(CountModule):
         return prob
 
     def fractions(self, columns: Sequence[Tensor]) -> Tensor:
-        """count / total for every token after each full context, n v: unsmoothed, 0 if unseen."""
+        """count / total for every token after each full context (n v): unsmoothed, 0 if unseen."""
         *_, (_, start, end) = self.find(columns)
         row, token, count = self.list_followers(self.order, start, end - start)
         fractions = torch.zeros(len(start), self.vocab, device=start.device)

@@ -21,9 +21,9 @@ T = TypeVar("T")
 class SequenceLayout:
     """The positions of a pass's tokens, which of them are real, and which keys a query may see.
 
-    The t queries are the last of the s keys. `keep`, b s, is false at padding, which may come
+    The t queries are the last of the s keys. `keep` (b s) is false at padding, which may come
     before or after a sequence but not inside it. Tensors that are the same for every layer (mask
-    matrices, the waves of rotary positions) are computed once and stored here.
+    matrices, the sines and cosines of rotary positions) are computed once and stored here.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class SequenceLayout:
     def from_ids(
         cls, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> SequenceLayout:
-        """The layout of new ids, b t, that follow the tokens in the cache."""
+        """The layout of new ids (b t) that follow the tokens in the cache."""
         if ids.ndim != 2:
             raise ValueError(f"expected ids of shape (batch, tokens), got {tuple(ids.shape)}")
         batch, new_tokens = ids.shape

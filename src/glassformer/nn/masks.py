@@ -32,7 +32,7 @@ class Mask:
         return self.name
 
     def matrix(self, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
-        """The rule as booleans, t s. The queries are at the last positions of the keys."""
+        """The rule as booleans (t s). The queries are at the last positions of the keys."""
         i = torch.arange(keys - queries, keys, device=device)
         j = torch.arange(keys, device=device)
         return self.allow(i[:, None], j[None, :])

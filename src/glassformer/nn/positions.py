@@ -43,11 +43,11 @@ class Position(nn.Module):
     """The base class of position encodings inside attention; by itself it encodes nothing."""
 
     def rotate(self, q: Tensor, k: Tensor, layout: SequenceLayout) -> tuple[Tensor, Tensor]:
-        """Transform the queries, b h t e, and the keys that are not yet in a cache, b g s e."""
+        """Transform the queries (b h t e) and the keys that are not yet in a cache (b g s e)."""
         return q, k
 
     def bias(self, q: Tensor, layout: SequenceLayout) -> Tensor | None:
-        """A bias to add to the scores, b h t s; q is not yet transformed by `rotate`."""
+        """A bias to add to the scores (b h t s); q is not yet transformed by `rotate`."""
         return None
 
     def formula(self, product: str) -> str:
@@ -171,7 +171,7 @@ class Relative(Position):
 
 
 def distances(layout: SequenceLayout, device: torch.device) -> Tensor:
-    """Query position minus key position, t s: positive for earlier keys, negative for later."""
+    """Query position minus key position (t s): positive for earlier keys, negative for later."""
     i = torch.arange(layout.keys - layout.queries, layout.keys, device=device)
     return i[:, None] - torch.arange(layout.keys, device=device)
 

@@ -29,11 +29,9 @@ from glassformer.text.tokenizer import Tokenizer
 OTHER_STEPS = 1 << 40  # added to a step to draw the windows that replace second halves
 DEFAULT_WINDOW = 128  # tokens, for a model with unlimited context
 MIN_CONTEXT = 8  # tokens
-MASKED = 0.15  # fraction of tokens that are masked
-MASK_TOKEN, RANDOM_TOKEN = (
-    0.8,
-    0.1,
-)  # fractions of the masked tokens: shown as [MASK], replaced at random
+MASK_FRACTION = 0.15  # fraction of tokens that are masked
+MASK_TOKEN_FRACTION = 0.8  # fraction of the masked tokens that are shown as [MASK]
+RANDOM_TOKEN_FRACTION = 0.1  # fraction of the masked tokens that are replaced at random
 EVAL_BATCH_SIZE = 16
 SPECIAL_TOKENS = ("[CLS]", "[SEP]", "[MASK]")
 
@@ -88,10 +86,12 @@ class Masker:
         draws = torch.from_numpy(random.random(ids.shape))
         random_ids = torch.from_numpy(random.integers(0, self.vocab, ids.shape))
         replacement = torch.from_numpy(random.random(ids.shape))
-        masked = (draws < MASKED) & (ids != self.cls) & (ids != self.sep)
+        masked = (draws < MASK_FRACTION) & (ids != self.cls) & (ids != self.sep)
         masked[:, 1] |= ~masked.any(dim=1)  # every row has at least one target
-        inputs = torch.where(masked & (replacement < MASK_TOKEN), self.mask, ids)
-        inputs = torch.where(masked & (replacement >= 1 - RANDOM_TOKEN), random_ids, inputs)
+        inputs = torch.where(masked & (replacement < MASK_TOKEN_FRACTION), self.mask, ids)
+        inputs = torch.where(
+            masked & (replacement >= 1 - RANDOM_TOKEN_FRACTION), random_ids, inputs
+        )
         targets = torch.where(masked, ids, -100)
         return {"ids": inputs, "targets": targets, "segments": segments, "is_next": is_next}
 
@@ -184,7 +184,10 @@ class MaskedTokens:
             label_smoothing=label_smoothing,
         )
         if logits.is_next is not None:
-            weight, is_next = MASKED * (masked_positions.shape[1] - 3), logits.is_next.float()
+            weight, is_next = (
+                MASK_FRACTION * (masked_positions.shape[1] - 3),
+                logits.is_next.float(),
+            )
             loss = loss + weight * F.cross_entropy(is_next, batch["is_next"], reduction="sum")
         yield loss
 

@@ -154,14 +154,14 @@ class NextToken:
 
 
 def token_loss(network: Network, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
-    """Return the summed cross-entropy of the targets, b t, that are not ignored."""
+    """Return the summed cross-entropy of the targets (b t) that are not ignored."""
     logits = network(**network.select_inputs(batch)).flatten(0, 1).float()
     targets = batch["targets"].flatten()
     return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
 
 
 def token_nats(network: Network, ids: Tensor, targets: Tensor) -> float:
-    """Return the total negative log-likelihood of the targets, b t, that are not ignored."""
+    """Return the total negative log-likelihood of the targets (b t) that are not ignored."""
     if network.has(Trait.FITTED):
         text = torch.cat((ids[0], targets[0, -1:]))
         probs: Tensor = network.target_probs(text)  # type: ignore[operator]

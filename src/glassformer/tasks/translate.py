@@ -75,13 +75,13 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         bar=ProgressBar(reporter, "encoding", summary.count),
     )
     if not written.counts["valid"] or not (written.counts["train"] or request.valid_fraction == 1):
-        raise GlassError(f"{summary.count} pairs are too few for training and validation")
+        raise GlassError(f"too few pairs for training and validation: {summary.count}")
     report_sizes(written, "pairs", reporter, "sources")
     return Artifacts({}, tokenizer)
 
 
 def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) -> Tokenizer:
-    """Reuse or train a tokenizer for both languages: BPE, or characters for the sample."""
+    """Reuse or train a tokenizer for both languages: BPE, or characters for the built-in sample."""
     if request.base_tokenizer:
         return reuse_tokenizer(
             request.base_tokenizer, sample, extend=request.extend, reporter=reporter
@@ -93,7 +93,7 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
 
 
 def make_reader(request: DataRequest, reporter: Reporter) -> ExampleReader:
-    """Return a function that reads pairs from a table, two aligned files or the sample."""
+    """Return a function that reads pairs from a table, two aligned files or the built-in sample."""
     if not request.files:
         reporter("no data given: using numbers and dates in Chinese and English")
         return lambda _: (
@@ -133,8 +133,8 @@ def make_pair_reader(
     are_tables = all(file_type(file) in TABLES for file in request.files)
     if len(request.files) == 1 and not are_tables and not request.files[0].is_dir():
         raise GlassError(
-            f"{request.files[0]} is not a table: give two files with corresponding lines, as "
-            "--source and --target (and --valid twice)"
+            f"{request.files[0]} is not a table: give two line-aligned files with --source and "
+            "--target (for validation data, give --valid twice)"
         )
     if len(request.files) == 2 and not request.text and not are_tables:
         return lambda on_bad_row: read_aligned_lines(request.files[0], request.files[1], on_bad_row)

@@ -33,7 +33,7 @@ def check_tokens(tokens: Any) -> list[str]:
 
 
 def load(path: Path) -> Tokenizer:
-    """Load a `tokenizer.json`, in Glassformer's format or that of the library `tokenizers`."""
+    """Load a `tokenizer.json`, in Glassformer's format or that of the `tokenizers` library."""
     content = read_json(path)
     try:
         match content:

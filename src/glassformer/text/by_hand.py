@@ -1,6 +1,6 @@
 """Readable reference implementations of BPE and WordPiece.
 
-`subword.py` uses the library `tokenizers` instead; tests check that both give the same ids.
+`subword.py` uses the `tokenizers` library instead; tests check that both give the same ids.
 """
 
 import re
@@ -17,7 +17,7 @@ Pair = tuple[str, str]
 
 def train_merges(
     words: dict[Word, int],
-    letters: list[str],
+    characters: list[str],
     size: int,
     min_count: int,
     join: Callable[[str, str], str],
@@ -26,13 +26,13 @@ def train_merges(
 
     Args:
         words: the count of each word, split into symbols.
-        letters: the initial tokens, in the order of their ids.
+        characters: the initial tokens, in the order of their ids.
         min_count: stop when the most frequent pair is rarer than this.
         join: makes the new token from the two merged ones.
 
     Returns: the id of each token, and the merges in order.
     """
-    ids, merges = {letter: i for i, letter in enumerate(letters)}, []
+    ids, merges = {char: i for i, char in enumerate(characters)}, []
     while len(ids) < size:
         pairs: Counter[Pair] = Counter()
         for word, count in words.items():
@@ -149,8 +149,8 @@ def is_punctuation(character: str) -> bool:
     return is_ascii or unicodedata.category(character).startswith("P")
 
 
-def split_letters(word: str) -> Word:
-    return (word[0], *(f"##{letter}" for letter in word[1:]))
+def split_characters(word: str) -> Word:
+    return (word[0], *(f"##{char}" for char in word[1:]))
 
 
 def join_pieces(left: str, right: str) -> str:
@@ -158,11 +158,11 @@ def join_pieces(left: str, right: str) -> str:
 
 
 def train_wordpiece(
-    words: dict[str, int], letters: list[str], size: int, *, min_count: int = 2
+    words: dict[str, int], characters: list[str], size: int, *, min_count: int = 2
 ) -> tuple[dict[str, int], list[Pair]]:
-    """Train on the counts of words; `letters` are the initial tokens."""
-    split_words = {split_letters(word): count for word, count in words.items()}
-    return train_merges(split_words, letters, size, min_count, join_pieces)
+    """Train on the counts of words; `characters` are the initial tokens."""
+    split_words = {split_characters(word): count for word, count in words.items()}
+    return train_merges(split_words, characters, size, min_count, join_pieces)
 
 
 def encode_wordpiece(text: str, ids: dict[str, int], *, lower: bool = True) -> list[int]:

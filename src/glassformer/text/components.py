@@ -1,6 +1,6 @@
 """Check that a `tokenizer.json` has only components whose cost is linear in the text's length.
 
-The library `tokenizers` runs everything that such a file describes. A regular expression can take
+The `tokenizers` library runs everything that such a file describes. A regular expression can take
 forever on a short text, and forty replacements that double the text exhaust any memory. Therefore
 only the components listed here are accepted.
 """

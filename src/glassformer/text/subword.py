@@ -1,4 +1,4 @@
-"""Byte-level BPE and WordPiece with the library `tokenizers`.
+"""Byte-level BPE and WordPiece with the `tokenizers` library.
 
 `by_hand.py` has the same algorithms in plain Python.
 """
@@ -34,7 +34,7 @@ BERT_SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class SubwordTokenizer:
-    """A tokenizer described by a `tokenizer.json` of the library `tokenizers`."""
+    """A tokenizer described by a `tokenizer.json` of the `tokenizers` library."""
 
     def __init__(self, engine: Engine) -> None:
         engine.no_padding()
@@ -164,15 +164,15 @@ class WordPiece(SubwordTokenizer):
         special_tokens: Sequence[str] = BERT_SPECIAL_TOKENS,
         *,
         lower: bool = True,
-        strip: bool | None = None,  # remove accents; None: only with `lower`
+        strip_accents: bool | None = None,  # None: only with `lower`
         ideographs: bool = True,  # treat each ideograph as a word
     ) -> Self:
         ids = {token: i for i, token in enumerate(tokens)}
         if "[UNK]" not in ids or len(ids) != len(tokens):
-            raise GlassError("a WordPiece vocabulary needs [UNK] and distinct tokens")
+            raise GlassError("a WordPiece vocabulary must contain [UNK] and no duplicates")
         engine = Engine(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
         engine.normalizer = normalizers.BertNormalizer(
-            lowercase=lower, strip_accents=strip, handle_chinese_chars=ideographs
+            lowercase=lower, strip_accents=strip_accents, handle_chinese_chars=ideographs
         )
         engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         engine.decoder = decoders.WordPiece()
@@ -188,14 +188,15 @@ class WordPiece(SubwordTokenizer):
         special_tokens: Sequence[str] = BERT_SPECIAL_TOKENS,
         lower: bool = True,
     ) -> Self:
-        """Merge pieces inside words, as BPE does; letters are at most half of the vocabulary.
+        """Merge pieces inside words, as BPE does.
 
-        The library numbers inner letters (##a) in random order, and breaks ties between pairs by
-        these numbers. Passing it the letters in a fixed order makes training deterministic.
+        Single characters are at most half of the vocabulary. The `tokenizers` library assigns ids
+        to continuation characters (##a) in random order, and breaks ties between pairs by these
+        ids. Passing it the characters in a fixed order makes training deterministic.
         """
         counts = count_words(cls.of(["[UNK]"], lower=lower).engine, texts)
-        letters, counts = choose_letters(counts, vocab)
-        initial = [*special_tokens, *letters]
+        characters, counts = choose_characters(counts, vocab)
+        initial = [*special_tokens, *characters]
         trainer = trainers.WordPieceTrainer(
             vocab_size=vocab, min_frequency=min_count, special_tokens=initial, show_progress=False
         )
@@ -211,12 +212,12 @@ class WordPiece(SubwordTokenizer):
         vocabulary: Path,
         *,
         lower: bool = True,
-        strip: bool | None = None,
+        strip_accents: bool | None = None,
         ideographs: bool = True,
     ) -> Self:
         """Load BERT's `vocab.txt`, with one token per line."""
         tokens = read_text(vocabulary).removesuffix("\n").split("\n")
-        return cls.of(tokens, lower=lower, strip=strip, ideographs=ideographs)
+        return cls.of(tokens, lower=lower, strip_accents=strip_accents, ideographs=ideographs)
 
 
 def add_special_tokens(engine: Engine, special_tokens: Sequence[str]) -> Engine:
@@ -249,21 +250,24 @@ def count_words(engine: Engine, texts: Iterable[str]) -> Counter[str]:
     return counts
 
 
-def choose_letters(counts: Counter[str], vocab: int) -> tuple[list[str], Counter[str]]:
-    """The most frequent letters and inner letters (##a), and the words made only of these."""
-    letter_counts: Counter[str] = Counter()
+def choose_characters(counts: Counter[str], vocab: int) -> tuple[list[str], Counter[str]]:
+    """The most frequent single characters, also as continuations (##a), and words of only these."""
+    char_counts: Counter[str] = Counter()
     for word, count in counts.items():
-        for letter in word:
-            letter_counts[letter] += count
-    by_count = sorted(letter_counts, key=lambda letter: (-letter_counts[letter], letter))
-    letters = set(by_count[: vocab // 4])
-    counts = Counter({word: n for word, n in counts.items() if letters.issuperset(word)})
-    inner = {f"##{letter}" for word in counts for letter in word[1:]}
-    return sorted(letters) + sorted(inner), counts
+        for char in word:
+            char_counts[char] += count
+    by_count = sorted(char_counts, key=lambda char: (-char_counts[char], char))
+    characters = set(by_count[: vocab // 4])
+    counts = Counter({word: n for word, n in counts.items() if characters.issuperset(word)})
+    continuations = {f"##{char}" for word in counts for char in word[1:]}
+    return sorted(characters) + sorted(continuations), counts
 
 
 def repeat_words(counts: Counter[str], max_words: int = 1000) -> Iterator[str]:
-    """Yield lines that repeat each word as often as it was counted, `max_words` times at most."""
+    """Yield lines of one word each.
+
+    They repeat each word as many times as it was counted, at most `max_words` per line.
+    """
     for word, count in counts.items():
         for done in range(0, count, max_words):
             yield " ".join([word] * min(max_words, count - done))

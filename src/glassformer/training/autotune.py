@@ -1,4 +1,4 @@
-"""Choose the settings that were left open, once before the first step, by timing trial steps."""
+"""Choose the settings left unset, once before the first step, by timing trial steps."""
 
 import contextlib
 import copy
@@ -29,7 +29,7 @@ class UnsupportedPrecisionError(GlassError):
 
 @dataclass(frozen=True)
 class Autotune:
-    """Times steps and evaluations of a network on a task, to choose settings left open."""
+    """Times steps and evaluations of a network on a task, to choose the settings left unset."""
 
     network: Network
     task: Task

@@ -77,7 +77,7 @@ def fit_baseline(
     data = "" if fraction == 1 else f" on {fraction:.0%} of the data"
     label, value = metric_label(spec.metric.name), metrics[spec.metric.name]
     reporter(
-        f"baseline ({name}, {spec.baseline_name}): {label} {value:.4g}, "
+        f"baseline ({spec.baseline_name}, --model {name}): {label} {value:.4g}, "
         f"fitted{data} in {seconds:.1f} s"
     )
     return metrics
@@ -113,11 +113,10 @@ def beats_baseline(task: Task, metrics: dict[str, Any], baseline: dict[str, Any]
 def compare_with_baseline(task: Task, metrics: dict[str, Any], baseline: dict[str, Any]) -> str:
     """Describe in one sentence whether the model is better than the baseline."""
     spec, name = task.spec, task.spec.metric.name
-    baseline_name = f"{spec.baseline_model}, {spec.baseline_name}"
     values = f"{metric_label(name)} {metrics[name]:.4g} vs. {baseline[name]:.4g}"
     if beats_baseline(task, metrics, baseline):
-        return f"better than the baseline ({baseline_name}): {values}"
+        return f"better than the baseline ({spec.baseline_name}): {values}"
     return (
-        f"NOT better than the baseline ({baseline_name}): {values}; so far, the baseline is enough "
-        f"for this data (--model {spec.baseline_model})"
+        f"NOT better than the baseline ({spec.baseline_name}): {values}; so far, the baseline "
+        f"is enough for this data (--model {spec.baseline_model})"
     )

@@ -62,7 +62,9 @@ class Start:
             )
         architecture = resolve_architecture(registry.model_name(network), spec)
         if model and resolve_architecture(model, spec) != architecture:
-            raise GlassError(f"the model in {path} is fine-tuned as {architecture}, not {model}")
+            raise GlassError(
+                f"the model in {path} can only be fine-tuned as {architecture}, not as {model}"
+            )
         fields = registry.MODELS[architecture].Config.__dataclass_fields__
         values: dict[str, Any] = to_dict(network.config)
         if "dropout" in spec.model_settings:
@@ -107,7 +109,7 @@ def set_up(
     reporter: Reporter,
     start_time: float,
 ) -> Trainer:
-    """Build the network, fit the baseline, choose open settings, and save everything in the run.
+    """Build the network, fit the baseline, choose the settings left unset, and save it all.
 
     `start_time` is when the command started, on the monotonic clock; a deadline counts from it.
     """
@@ -203,7 +205,10 @@ def tune(
     start: Start, network: Network, task: Task, batches: Batches, settings: TrainingSettings,
     reporter: Reporter,
 ) -> tuple[Start, Network, Batches, TrainingSettings]:  # fmt: skip
-    """Choose open settings; shorten the context if not even one sequence fits in memory."""
+    """Choose the settings left unset.
+
+    The context is shortened if not even one sequence fits in memory.
+    """
     while True:
         max_context = 0
         try:
@@ -239,7 +244,7 @@ def save_setup(start: Start, trainer: Trainer) -> None:
         run.open_tensorboard()
     size = sum(p.numel() for p in network.parameters())
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
-    trainable = "" if trained in (0, size) else f", {trained:,} of them trained"
+    trainable = "" if trained in (0, size) else f", {trained:,} of them trainable"
     if network.has(Trait.FITTED):
         summary = f"{size:,} parameters, fitted in one pass"
     else:
@@ -265,7 +270,7 @@ def add_data_sizes(config: Any, task: Task) -> Any:
 
 
 def scale_to_parameters(architecture: str, config: Any, parameters: int) -> Any:
-    """Return a config whose `dim` brings the model closest to a number of parameters."""
+    """Return a config whose `dim` brings the model closest to the given number of parameters."""
     fields = config.__dataclass_fields__
     if "dim" not in fields:
         return config

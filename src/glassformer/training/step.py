@@ -34,7 +34,7 @@ class State:
     setup: float = 0.0  # seconds before the first step
     seconds: float = 0.0  # seconds since the first step
     predictions: int = 0  # number of predictions in the training batches
-    consecutive_skips: int = 0  # latest steps skipped in a row because a value was not finite
+    consecutive_skips: int = 0  # steps skipped in a row up to now: a value was not finite
     lr_scale: float = 1.0  # multiplies the learning rate
     changed: dict[str, Any] = field(default_factory=dict)  # settings that changed during training
 
@@ -163,7 +163,7 @@ class Step:
         """Halve the loss scale for float16 after a gradient overflowed.
 
         Returns false if that cannot help because there is no loss scale or it is already 1, or if
-        the batch cannot be repeated because a group of parameters was updated on it.
+        the batch cannot be repeated because a group of parameters has already been updated on it.
         """
         if not self.scaler.is_enabled() or self.scaler.get_scale() <= 1:
             return False
@@ -174,7 +174,10 @@ class Step:
         return True
 
     def find_non_finite(self, loss: float, norm: float) -> str | None:
-        """Describe the source of an infinity or NaN: a weight, the loss or a gradient, or None."""
+        """Describe the source of an infinity or NaN (a weight, the loss or a gradient).
+
+        None if there is none.
+        """
         if math.isfinite(loss) and math.isfinite(norm):
             return None
         for name, parameter in self.network.named_parameters():
@@ -188,7 +191,7 @@ class Step:
         return "the norm of the gradient"
 
     def fits_in_memory(self, batch: Batch, count: int) -> bool:
-        """Try whether a batch fits in memory when split into `count` micro-batches."""
+        """Check whether a batch fits in memory when split into `count` micro-batches."""
         self.network.zero_grad(set_to_none=True)
         try:
             for losses in self.split(batch, count):
