@@ -61,12 +61,20 @@ def localize(message: str) -> str:
 
 @cache
 def compile_templates() -> list[tuple[re.Pattern[str], str]]:
-    """The catalog's numbered templates as patterns, those with the most literal text first."""
+    """The catalog's numbered templates as patterns, those with the most literal text first.
+
+    Of two adjacent values the second is an optional suffix, such as "; did you mean 'x'?".
+    """
     templates = []
     for english, chinese in load_catalog().items():
-        literals = re.split(r"\{\d+\}", english)
-        if len(literals) > 1:
-            pattern = re.compile("(.*?)".join(map(re.escape, literals)), re.DOTALL)
-            templates.append((sum(map(len, literals)), pattern, chinese))
-    templates.sort(key=lambda entry: -entry[0])
+        first, *rest = re.split(r"\{\d+\}", english)
+        if not rest:
+            continue
+        pattern, is_adjacent = re.escape(first), False
+        for literal in rest:
+            pattern += r"(|[ ;(,].*?)" if is_adjacent else "(.*?)"
+            pattern, is_adjacent = pattern + re.escape(literal), not literal
+        length = sum(map(len, (first, *rest)))
+        templates.append((length, re.compile(pattern, re.DOTALL), chinese))
+    templates.sort(key=lambda template: -template[0])
     return [(pattern, chinese) for _, pattern, chinese in templates]
