@@ -238,6 +238,14 @@ def test_a_text_is_split_at_a_byte_across_its_chunks():
     assert list(corpus.split_at_byte(["aä", "b"], 2)) == [("train", "aä"), ("valid", "b")]
 
 
+def test_the_limit_of_a_split_counts_the_bytes_of_all_chunks():
+    found = list(corpus.split_at_byte(["ää", "öbcd", "e"], 6))  # 4, 5 and 1 bytes
+    assert found == [("train", "ää"), ("train", "ö"), ("valid", "bcd"), ("valid", "e")]
+    chunks = ["日本語\n"] * 10  # 10 bytes each
+    parts = [part for part, _ in corpus.split_at_byte(chunks, 70)]
+    assert parts == ["train"] * 7 + ["valid"] * 3
+
+
 def test_lines_are_joined_into_chunks_of_a_minimum_size(monkeypatch):
     monkeypatch.setattr(corpus, "CHUNK_CHARACTERS", 5)
     assert list(corpus.join_lines(["ab", "cd", "e", "f"])) == ["abcde", "f"]
@@ -361,6 +369,15 @@ def test_a_column_with_few_values_is_a_label_and_one_with_many_is_not():
     values = [{"one": "same", "text": f"text {i}"} for i in range(20)]
     with pytest.raises(GlassError, match="no column looks like a label"):
         guess_columns(rows(*values), (), None)
+
+
+def test_a_column_of_text_is_not_guessed_as_the_label():
+    values = [{"few": "ab"[i % 2], "more": "abc"[i % 3], "n": str(i)} for i in range(20)]
+    assert guess_columns(rows(*values), (), None).label == "few"
+    found = guess_columns(rows(*values), ("few",), None)
+    assert (found.text, found.label) == (("few",), "more")
+    with pytest.raises(GlassError, match="no column looks like a label"):
+        guess_columns(rows(*values), ("few", "more"), None)
 
 
 @pytest.mark.parametrize(
@@ -582,3 +599,18 @@ def test_spaces_around_a_source_do_not_move_a_pair_to_the_other_split(tmp_path):
     assert len(splits) == 200
     assert {part for parts in splits.values() for part in parts} == {"train", "valid"}
     assert all(len(parts) == 1 for parts in splits.values())
+
+
+def test_a_text_column_is_never_guessed_as_the_label():
+    rows = [Row("", {"topic": f"a text about {i}", "kind": "ab"[i % 2]}) for i in range(40)]
+    assert guess_columns(rows, ("topic",), None) == Columns(("topic",), "kind")
+
+
+def test_lines_after_an_overlong_line_are_read_whatever_the_line_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MAX_LINE_LENGTH", 10)
+    policy = BadRowPolicy(tmp_path / "skipped.jsonl")
+    for end in ("\n", "\r"):
+        path = write(tmp_path / "a.txt", "")
+        path.write_bytes(end.join(["one", "x" * 35, "two", "three"]).encode())
+        assert [line.strip() for _, line in read_lines(path, policy)] == ["one", "two", "three"]
+    assert policy.count == 2

@@ -102,6 +102,13 @@ def test_each_row_is_filtered_independently():
     torch.testing.assert_close(found, torch.tensor([[0.5, 0.0, 0.0], [0.0, 0.0, 0.5]]))
 
 
+def test_min_p_is_a_fraction_of_the_highest_probability_of_the_same_row():
+    probs = torch.tensor([[0.8, 0.15, 0.05], [0.35, 0.4, 0.25], [0.1, 0.1, 0.8]])
+    found = filter_probs(probs, Sampling(min_p=0.5))  # at least 0.4, 0.2 and 0.4
+    expected = torch.tensor([[0.8, 0.0, 0.0], [0.35, 0.4, 0.25], [0.0, 0.0, 0.8]])
+    assert torch.equal(found, expected)
+
+
 def test_a_penalty_below_1_makes_repetition_likelier_and_logits_of_0_stay():
     logits, said = torch.tensor([[2.0, -2.0, 0.0, 1.0]]), torch.tensor([[0, 1, 2]])
     assert apply_repetition_penalty(logits, said, 0.5).tolist() == [[4.0, -1.0, 0.0, 1.0]]

@@ -278,6 +278,20 @@ def test_with_validation_files_all_text_is_for_training(tmp_path):
     assert reporter.lines[-1].endswith("210 for validation (from other files)")
 
 
+def test_bad_lines_of_training_and_validation_files_are_reported_once_each(tmp_path):
+    files = {}
+    for name in ("train", "valid"):
+        files[name] = tmp_path / f"{name}.txt"
+        lines = [f"line {i} of a text for {name}".encode() for i in range(30)]
+        lines[4 if name == "train" else 6] = b"\xff\xfe"
+        files[name].write_bytes(b"\n".join(lines))
+    policy = BadRowPolicy(tmp_path / "skipped.jsonl")
+    request = DataRequest(files=(files["train"],), valid=(files["valid"],), on_bad_row=policy)
+    open_task("generate", request, tmp_path / "cache")
+    found = [json.loads(line)["location"] for line in policy.log.read_text().splitlines()]
+    assert found == [f"{files['train']}:5", f"{files['valid']}:7"]
+
+
 def test_the_sizes_of_both_splits_are_reported(tmp_path):
     reporter = RecordingReporter()
     request = DataRequest(files=(write_book(tmp_path, "abcd" * 250),), valid_fraction=0.2)
@@ -668,6 +682,19 @@ def test_each_mask_gets_its_most_probable_tokens_with_their_probabilities():
 # --- translations ---------------------------------------------------------------------------------
 
 
+def test_pairs_with_the_same_source_are_in_the_same_split(tmp_path):
+    file = tmp_path / "pairs.tsv"
+    lines = [f"source {i}\ttarget {i} {k}" for i in range(50) for k in range(4)]
+    file.write_text("\n".join(["source\ttarget", *lines]))
+    reporter = RecordingReporter()
+    request = DataRequest(files=(file,), tokenizer="characters", valid_fraction=0.5)
+    task = open_task("translate", request, tmp_path / "cache", reporter)
+    train, valid = ([tuple(s[i]) for i in range(len(s))] for s, _ in task.dataset.pairs.values())
+    assert len(train) + len(valid) == 200
+    assert set(Counter(train).values()) == set(Counter(valid).values()) == {4}
+    assert not any("leak" in line for line in reporter.lines)
+
+
 def test_pair_sizes_include_both_sides_and_the_special_tokens(tmp_path):
     task = open_pairs(tmp_path)
     data = task.dataset
@@ -684,6 +711,26 @@ def test_pair_sizes_include_both_sides_and_the_special_tokens(tmp_path):
     assert (batch["targets"] == -100).sum() == (batch["targets"] < 0).sum() > 0
     special_tokens = task.artifacts.tokenizer.special_tokens
     assert (data.bos, data.eos) == (special_tokens["<start>"], special_tokens["<end>"])
+
+
+def test_an_evaluation_with_a_limit_is_on_examples_from_all_of_the_validation_split(tmp_path):
+    """On the same random examples each time, whatever their lengths."""
+    (tmp_path / "pairs").mkdir()
+    data = open_labeled(tmp_path, 300).dataset
+    texts = data.texts["valid"]
+    chosen = np.random.default_rng(0).permutation(len(texts))[:9]
+    batches = list(data.eval_batches(Uniform(9, context=100), 9))
+    rows = [row[keep] for b in batches for row, keep in zip(b["ids"], b["keep"], strict=True)]
+    assert sorted(row.tolist() for row in rows) == sorted(texts[i].tolist() for i in chosen)
+
+    pairs = open_pairs(tmp_path / "pairs", 200).dataset
+    sources, _ = pairs.pairs["valid"]
+    chosen = np.random.default_rng(0).permutation(len(sources))[:9]
+    batches = list(pairs.eval_batches(CASES["translator"].network, 9))
+    rows = [
+        row[keep] for b in batches for row, keep in zip(b["source"], b["source_keep"], strict=True)
+    ]
+    assert sorted(row.tolist() for row in rows) == sorted(sources[i].tolist() for i in chosen)
 
 
 def test_every_validation_pair_is_evaluated_once(tmp_path):

@@ -17,6 +17,7 @@ from glassformer import MODELS, GlassError
 from glassformer.core.config import read_toml
 from glassformer.core.reporter import NullReporter
 from glassformer.data.request import DataRequest
+from glassformer.nn.dropout import Dropout
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.task import METRICS, Scores
@@ -517,6 +518,19 @@ def test_micro_batches_are_doubled_until_they_fit():
     assert [count for count, _ in step.tried] == [6, 12]
     step = FakeStep(count=11, accumulate=8, shrink_on_oom=True)
     assert find_count(step) == 12  # at most the number of rows
+
+
+def test_the_search_for_micro_batches_does_not_change_the_random_state(tmp_path, book):
+    trainer = tiny_trainer(tmp_path, book)
+    for module in trainer.network.modules():
+        if isinstance(module, Dropout):
+            module.p = 0.5
+    tuner = Autotune(trainer.network.train(), trainer.task, trainer.batches, NullReporter())
+    weights, rng_state = weights_of(trainer.network), torch.get_rng_state()
+    found = tuner.choose_micro_batches(replace(trainer.settings, shrink_on_oom=True))
+    assert found == replace(trainer.settings, shrink_on_oom=True, accumulate=2)  # 2 rows
+    assert torch.equal(torch.get_rng_state(), rng_state)
+    assert torch.equal(weights_of(trainer.network), weights)
 
 
 def test_the_error_without_shrink_on_oom_names_the_number_of_micro_batches():
@@ -1419,6 +1433,17 @@ def test_all_settings_are_saved_before_the_first_step(tmp_path, book):
     assert torch.equal(weights_of(again.network), weights_of(trainer.network))
     assert (again.settings, again.state) == (trainer.settings, trainer.state)
     assert again.budget == StepBudget(3)
+
+
+def test_settings_that_changed_during_training_apply_after_loading(tmp_path, book):
+    trainer, _ = set_up(tmp_path, book, settings=[*SMALL, "model.context=16"], lr=0.5)
+    trainer.change_settings(steps=9, accumulate=2)
+    trainer.save()
+    again = train.load_trainer(trainer.run, NullReporter())
+    found = again.settings
+    assert (found.steps, found.accumulate, found.lr) == (9, 2, 0.5)
+    assert again.budget == StepBudget(9)
+    assert again.evaluator.settings == found
 
 
 def test_a_number_of_parameters_sets_dim_unless_there_is_a_base_model(tmp_path, book):

@@ -154,7 +154,7 @@ def read_lines(path: Path, on_bad_row: BadRowPolicy) -> Iterator[tuple[str, str]
                 line = line.removesuffix(end).removesuffix("\r") + "\n"
             location = f"{path}:{number}"
             if len(line) == MAX_LINE_LENGTH and not line.endswith("\n"):
-                while (rest := text.readline(MAX_LINE_LENGTH)) and not rest.endswith("\n"):
+                while (rest := text.readline(MAX_LINE_LENGTH)) and not rest.endswith(end):
                     pass
                 limit = f"{MAX_LINE_LENGTH // 1_000_000} million characters"
                 on_bad_row(location, f"the line is longer than {limit}")

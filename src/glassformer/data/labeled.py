@@ -70,7 +70,7 @@ def guess_columns(first: list[Row], text: tuple[str, ...], label: str | None) ->
         n_values = {name: len({row.values.get(name) for row in first}) for name in names}
         limit = max(len(first) // 4, 2)
         categorical = [n for n in names if n not in text and 2 <= n_values[n] <= limit]
-        by_name = [lower[name] for name in LABEL_NAMES if name in lower]
+        by_name = [lower[n] for n in LABEL_NAMES if n in lower and lower[n] not in text]
         if not by_name and not categorical:
             columns = ", ".join(names)
             raise GlassError(
