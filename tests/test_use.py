@@ -379,7 +379,7 @@ def test_train_reports_errors_with_exit_code_1_or_2(home):
     assert "this machine has no device 'gpu'; available: cpu" in error
     pair = ("--source", home / "book.txt", "--target", home / "book.txt")
     error = command("train", "translate", *pair, "--valid", home / "book.txt", code=1)
-    assert "is not a table: give two files" in error
+    assert "is not a table: give two line-aligned files" in error
     error = command("train", "classify", home / "reviews.csv", "--model", "clasifier", code=1)
     assert "did you mean 'classifier'" in error
     assert "not by 'gpt2', which does generate" in command(

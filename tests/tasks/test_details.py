@@ -851,7 +851,7 @@ def test_two_aligned_files_are_pairs_and_an_empty_side_is_a_bad_row(tmp_path):
     assert [example.texts for example in found] == [("one", "eins"), ("two", "zwei")]
     assert policy.reasons == {"the source or target is empty": 1}
     assert json.loads(policy.log.read_text())["location"] == f"{one}:3"
-    with pytest.raises(GlassError, match="is not a table: give two files"):
+    with pytest.raises(GlassError, match="is not a table: give two line-aligned files"):
         list(TASKS["translate"].examples(DataRequest(files=(one,)), policy, NullReporter()))
 
 
