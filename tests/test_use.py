@@ -382,7 +382,7 @@ def test_train_reports_errors_with_exit_code_1_or_2(home):
     assert "is not a table: give two line-aligned files" in error
     error = command("train", "classify", home / "reviews.csv", "--model", "clasifier", code=1)
     assert "did you mean 'classifier'" in error
-    assert "not by 'gpt2', which does generate" in command(
+    assert "'gpt2' is a model for generate, not for translate" in command(
         "train", "translate", "--model", "gpt2", code=1
     )
     assert "does not exist" in command("train", "generate", home / "nothing.txt", code=1)

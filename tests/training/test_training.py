@@ -596,17 +596,17 @@ def test_bert_learns_next_sentence_prediction(tmp_path):
 
 def test_second_halves_follow_the_first_or_come_from_elsewhere(tmp_path, book):
     dataset = open_task("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
-    batches, task = dataset.train_batches(64, 32, 0), dataset.mask
+    batches, masker = dataset.train_batches(64, 32, 0), dataset.masker
     is_next = torch.cat([batches.at(step)["is_next"] for step in range(60)])
     assert is_next.float().mean() == pytest.approx(0.5, abs=0.02)
     ids = 10 + torch.arange(29).expand(50, -1)
     others = 100 + ids
-    text, segments, together = task.pair(ids, others, np.random.default_rng(0))
+    text, segments, together = masker.make_pairs(ids, others, np.random.default_rng(0))
     for row, second, follow in zip(text, segments.bool(), together, strict=True):
-        words = row[(row != task.first) & (row != task.last)]
+        words = row[(row != masker.cls) & (row != masker.sep)]
         cut = int((~second).sum()) - 2
-        assert row[0] == task.first
-        assert row[cut + 1] == row[-1] == task.last
+        assert row[0] == masker.cls
+        assert row[cut + 1] == row[-1] == masker.sep
         assert words[:cut].tolist() == list(range(10, cut + 10))
         offsets = words[cut:] - torch.arange(cut, 29) - 10
         assert offsets.unique().tolist() == [0 if follow else 100]
@@ -614,13 +614,13 @@ def test_second_halves_follow_the_first_or_come_from_elsewhere(tmp_path, book):
 
 def test_tokens_are_masked_as_in_the_bert_paper(tmp_path, book):
     dataset = open_task("fill-mask", DataRequest(files=(book,), vocab=80), tmp_path).dataset
-    batches, task = dataset.train_batches(64, 32, 0), dataset.mask
+    batches, masker = dataset.train_batches(64, 32, 0), dataset.masker
     all_batches = [batches.at(step) for step in range(60)]
     ids, targets = (torch.cat([b[name] for b in all_batches]) for name in ("ids", "targets"))
     is_masked = targets >= 0
     assert is_masked[:, 1:-1].float().mean() == pytest.approx(0.15, abs=0.01)
     assert not is_masked[:, [0, -1]].any()
-    assert (ids[is_masked] == task.mask).float().mean() == pytest.approx(0.8, abs=0.02)
+    assert (ids[is_masked] == masker.mask).float().mean() == pytest.approx(0.8, abs=0.02)
     unchanged = (ids[is_masked] == targets[is_masked]).float().mean()
     assert unchanged == pytest.approx(0.1, abs=0.02)
     assert torch.equal(batches.at(5)["ids"], batches.at(5)["ids"])
@@ -659,7 +659,7 @@ def test_bad_rows_are_skipped_counted_and_logged(tmp_path):
     )
     lines = (tmp_path / "run" / "skipped.jsonl").read_text().splitlines()
     reasons = [json.loads(line)["reason"] for line in lines]
-    assert reasons == ["1 columns where there should be 2", "the label is empty"]
+    assert reasons == ["expected 2 columns, got 1", "the label is empty"]
     assert any("2 bad rows were skipped" in line for line in reporter.lines)
 
 
@@ -680,8 +680,8 @@ def test_requests_that_cannot_be_trained_are_rejected(tmp_path):
         train("generate", file, run=tmp_path / "w", tokenizer="words")
     for settings, message in (
         (["dim=3"], "must start with model. or train."),
-        (["model.dims=3"], "unknown setting 'dims'"),
-        (["train.lr=fast"], "lr must be a number"),
+        (["model.dims=3"], "unknown setting 'model.dims'"),
+        (["train.lr=fast"], "train.lr must be a number"),
     ):
         with pytest.raises(GlassError, match=message):
             train("generate", file, run=tmp_path / message[:6], settings=settings)
