@@ -41,6 +41,8 @@ def test_a_thousand_corrupted_files_are_used_or_refused():
 
 
 def test_every_specimen_is_usable(specimens, tmp_path):
+    assert specimens
+    assert all(specimens.values())
     for kind, specimens_of_kind in specimens.items():
         for i, specimen in enumerate(specimens_of_kind):
             specimen.use(shutil.copytree(specimen.path, tmp_path / kind / str(i)))
