@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from glassformer import MODELS
 from glassformer.laws import Subject
-from glassformer.models.network import Trait
+from glassformer.models.network import PriorConfig, Trait
 
 VOCAB, LENGTH = 50, 12
 
@@ -20,6 +20,7 @@ class Case:
 
     name: str
     settings: dict = field(default_factory=dict)
+    prior: PriorConfig | None = None
 
     def __post_init__(self) -> None:
         torch.manual_seed(1)
@@ -28,6 +29,9 @@ class Case:
         if self.has(Trait.FITTED):
             fit(self.name, self.network)
             return
+        if self.prior is not None:
+            text = torch.randint(0, 5, (600,)) * 10  # few ids, so that many n-grams occur again
+            self.network.attach_prior(self.prior).fit(text, torch.arange(600) * 4 // 600)
         for parameter in self.network.parameters():  # no weight stays at 0 or 1
             with torch.no_grad():
                 parameter.add_(torch.randn_like(parameter) * 0.05)
@@ -82,6 +86,16 @@ CASES = {
     "bert_encoder": Case("bert_encoder", WITH_CONTEXT),
     "gpt2": Case("gpt2", WITH_CONTEXT),
     "gpt2_classifier": Case("gpt2_classifier", {**WITH_CONTEXT, "classes": 3}),
+    "speedrun": Case("speedrun", WITH_CONTEXT),
+    **{
+        f"{name} with a prior": Case(name, settings, PriorConfig(3))
+        for name, settings in (
+            ("speedrun", WITH_CONTEXT),
+            ("gpt2", WITH_CONTEXT),
+            ("recurrent", RECURRENT),
+            ("convolutional", CONVOLUTIONAL),
+        )
+    },
     "llama": Case("llama", {**WITH_CONTEXT, "kv_heads": 2, "hidden": 48}),
     "wide llama": Case("llama", {**WITH_CONTEXT, "head_dim": 16, "hidden": 48, "tied": True}),
     "markov": Case("markov", {"vocab": VOCAB, "order": 3}),

@@ -344,7 +344,7 @@ class Model:
         save(Path(path), self.network, self.tokenizer, task=self.task, overwrite=overwrite)
 
     def __repr__(self) -> str:
-        size = sum(p.numel() for p in self.network.parameters())
+        size = self.network.size
         tokenizer = self.tokenizer.kind if self.tokenizer else "none"
         return f"<glassformer.Model {self.name}: {size:,} parameters, tokenizer: {tokenizer}>"
 

@@ -24,7 +24,7 @@ from glassformer.core.folder import (
     write_manifest,
 )
 from glassformer.formats import huggingface, llama2c
-from glassformer.models.network import Network, Trait
+from glassformer.models.network import LanguageModel, Network, PriorConfig, Trait
 from glassformer.nn.lora import add_lora, merge_lora
 from glassformer.text.tokenizer import Tokenizer
 
@@ -63,6 +63,8 @@ def save(
     """
     settings = {"name": registry.model_name(network), **config.to_dict(network.config)}
     tables: dict[str, Any] = {"model": settings} | ({"task": task} if task else {})
+    if isinstance(network, LanguageModel) and network.prior_config and adapter is None:
+        tables["prior"] = asdict(network.prior_config)
     state, file = network.state_dict(), weights.FILE
     if adapter is not None:
         tables["adapter"] = asdict(adapter[0])
@@ -107,10 +109,20 @@ def load(path: Path, *, merged: bool = True, depth: int = 0) -> LoadedModel:
                 merge_lora(network)
         else:
             network = weights.build_with_weights(
-                lambda: registry.build_model(name, settings), state, path / weights.FILE
+                lambda: build(name, settings, tables.get("prior")), state, path / weights.FILE
             )
         tokenizer = text.load(safe_join(path, TOKENIZER)) if TOKENIZER in names else None
     return check_consistency(path, network, tokenizer, task)
+
+
+def build(name: str, settings: dict[str, Any], prior: Any) -> Network:
+    """Build a network from the tables of its config; `prior` is None if it has no prior."""
+    network = registry.build_model(name, settings)
+    if prior is not None:
+        if not isinstance(network, LanguageModel) or not isinstance(prior, dict):
+            raise GlassError(f"{name} cannot have the prior {prior!r}")
+        network.attach_prior(config.from_dict(PriorConfig, prior, "prior."))
+    return network
 
 
 def check_consistency(
@@ -163,6 +175,11 @@ def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> Non
         if (other_tokenizer and other_tokenizer.to_json()) != (tokenizer and tokenizer.to_json()):
             raise GlassError(f"cannot average {path} and {paths[0]}: their tokenizers differ")
     states = [other.state_dict() for other, _, _ in models]
+    for path, state in zip(paths, states, strict=True):
+        if state.keys() != first.keys() or not all(
+            torch.equal(state[n], v) for n, v in first.items() if not v.is_floating_point()
+        ):
+            raise GlassError(f"cannot average {path} and {paths[0]}: their count priors differ")
     mean = {name: torch.stack([s[name].double() for s in states]).mean(dim=0) for name in first}
     network.load_state_dict({name: value.to(first[name].dtype) for name, value in mean.items()})
     save(out, network, tokenizer, task=task, overwrite=overwrite)
@@ -193,7 +210,10 @@ def build_with_adapter(
     if hash_weights(base) != adapter.sha256:
         raise GlassError(f"{path} is an adapter for {base}, whose weights have changed")
     network = registry.build_model(name, settings)
-    load_matching(network, open_model(base, depth=depth + 1)[0].state_dict())
+    base_network, _, _ = open_model(base, depth=depth + 1)
+    load_matching(network, base_network.state_dict())
+    if isinstance(network, LanguageModel) and isinstance(base_network, LanguageModel):
+        network.share_prior(base_network)
     add_lora(network, network.stacks, adapter.rank)
     expected = network.state_dict()
     for key, value in state.items():

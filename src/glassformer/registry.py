@@ -23,6 +23,7 @@ from glassformer.models.network import Network
 from glassformer.models.recurrent import Recurrent
 from glassformer.models.recurrent_classifier import RecurrentClassifier
 from glassformer.models.recurrent_translator import RecurrentTranslator
+from glassformer.models.speedrun import Speedrun
 from glassformer.models.translator import Translator
 
 MODELS: dict[str, type[Network]] = {
@@ -45,6 +46,7 @@ MODELS: dict[str, type[Network]] = {
     "gpt2_classifier": GPT2Classifier,
     "llama": Llama,
     "decoder": Decoder,
+    "speedrun": Speedrun,
 }
 
 

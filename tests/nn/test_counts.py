@@ -16,11 +16,10 @@ from glassformer.baselines.phrase_table import (
     extract_phrases,
 )
 from glassformer.nn.counts import (
-    CountModule,
+    IntTables,
     NGramCounts,
     NGramIndex,
     check_tables,
-    int_parameter,
     is_increasing,
     previous_ids,
 )
@@ -80,15 +79,11 @@ def test_only_frequent_ngrams_are_indexed():
 
 
 def test_tables_are_resized_to_the_loaded_ones():
-    class Table(CountModule):
-        def __init__(self):
-            super().__init__()
-            self.numbers = int_parameter()
-
-    saved, loaded = Table(), Table()
-    saved.numbers.data = torch.arange(5)
+    saved, loaded = IntTables(2), IntTables(2)
+    saved[1] = torch.arange(5)
     loaded.load_state_dict(saved.state_dict())
-    assert loaded.numbers.tolist() == [0, 1, 2, 3, 4]
+    assert [table.tolist() for table in loaded] == [[], [0, 1, 2, 3, 4]]
+    assert not list(loaded.parameters())
 
 
 def test_keys_that_do_not_increase_are_rejected():

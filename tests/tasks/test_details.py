@@ -95,7 +95,7 @@ class RecordingModel(Network):
 
 def test_each_task_has_its_default_settings():
     expected = {
-        "generate": ("gpt2", "bits_per_byte", "markov", 20_000, 400_000, False, "tokens",
+        "generate": ("speedrun", "bits_per_byte", "markov", 20_000, 400_000, False, "tokens",
                      {"batch_size": 16, "lr": 1.5e-3},
                      {"context": 128, "dim": 192, "depth": 4, "heads": 6, "dropout": 0.0}),
         "fill-mask": ("bert", "loss", "neighbors", 20_000, 400_000, False, "masks",

@@ -170,7 +170,8 @@ def test_windows_are_spans_of_the_text_determined_by_seed_and_step(home):
     task = prepare_task(home, "generate")
     all_ids = task.dataset.train.read(0, task.dataset.train.size).tolist()
     batches = task.dataset.train_batches(4, 8, 0)
-    ids, targets = batches.at(5).values()
+    batch = batches.at(5)
+    ids, targets = batch["ids"], batch["targets"]
     batch = torch.cat((ids, targets[:, -1:]), dim=1)
     assert batch.shape == (4, 9)
     assert torch.equal(targets, batch[:, 1:])

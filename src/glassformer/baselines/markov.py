@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn.cache import Cache
-from glassformer.nn.counts import NGramCounts, previous_ids
+from glassformer.nn.counts import IntTables, NGramCounts, previous_ids
 from glassformer.nn.layout import SequenceLayout
 from glassformer.trace import Tap, tap
 
@@ -47,6 +47,18 @@ class Markov(Network):
         self.counts = NGramCounts(c.vocab, 2 if c.skips else order)
         self.bigrams = NGramCounts(c.vocab, 1) if c.skips else None
         self.context_length = 1 + c.skips if c.skips else order
+
+    @classmethod
+    def from_counts(cls, counts: NGramCounts, order: int) -> "Markov":
+        """Make a model of this order (at least 1) that shares the tables of these counts."""
+        model = cls(Config(vocab=counts.vocab, order=max(order, 1)))
+        for name in ("contexts.keys", "followers", "cumulative"):
+            tables, shared = model.counts.get_submodule(name), counts.get_submodule(name)
+            assert isinstance(tables, IntTables)
+            assert isinstance(shared, IntTables)
+            for i in range(len(tables)):
+                tables[i] = shared[i]
+        return model
 
     def fit(self, ids: Tensor) -> None:
         """Count the tokens that follow each context in sequences (b t), with -1 as padding."""

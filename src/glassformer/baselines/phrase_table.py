@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn.cache import Cache
-from glassformer.nn.counts import CountModule, NGramIndex, check_tables, int_parameter
+from glassformer.nn.counts import IntTables, NGramIndex, check_tables
 from glassformer.nn.layout import SequenceLayout
 
 EM_ITERATIONS = 5
@@ -37,7 +37,7 @@ class Config(ModelConfig):
     max_target_words: int = 7  # in the translation of a phrase
 
 
-class PhraseTable(CountModule, Network):
+class PhraseTable(Network):
     """Translates phrase by phrase; its table is fitted in one pass."""
 
     Config: TypeAlias = Config
@@ -49,7 +49,7 @@ class PhraseTable(CountModule, Network):
         c = config
         self.phrases = NGramIndex(c.vocab, c.max_source_words)
         # for each phrase length: n w, padded with -1; a prefix without a translation is all -1
-        self.translations = nn.ParameterList(int_parameter() for _ in range(c.max_source_words))
+        self.translations = IntTables(c.max_source_words)
 
     def check(self) -> None:
         for keys, table in zip(self.phrases.keys, self.translations, strict=True):
@@ -82,7 +82,7 @@ class PhraseTable(CountModule, Network):
             has_length, size = lengths == length, len(self.phrases.keys[length - 1])
             table = torch.full((size, self.config.max_target_words), -1)
             table[index[has_length]] = targets[has_length]
-            self.translations[length - 1].data = table
+            self.translations[length - 1] = table
 
     def forward(
         self,

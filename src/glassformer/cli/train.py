@@ -75,6 +75,11 @@ from glassformer.cli import options
 @click.option(
     "--no-baseline", is_flag=True, help="Do not fit a baseline (such as n-grams) before training."
 )
+@click.option(
+    "--no-prior",
+    is_flag=True,
+    help="Do not start from n-gram counts: train the plain network (generate only).",
+)
 @options.json(help="Print the result as one JSON object.")
 def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any) -> None:
     """Train a model for TASK on DATA.
@@ -106,6 +111,8 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
     arguments = drop_unset(values)
     if arguments.pop("no_baseline", False):
         arguments["baseline"] = False
+    if arguments.pop("no_prior", False):
+        arguments["prior"] = False
     start_time = click.get_current_context().obj  # None if not started by `main`
     print_result(train_model(task, *data, start_time=start_time, **arguments), as_json)
 

@@ -79,10 +79,9 @@ def print_demo(
     network = Generator(config).eval()
     traced = trace_text(network, tokenizer, text)
     pattern = find_head(traced, layer, head).pattern
-    size = sum(p.numel() for p in network.parameters())
     console.print(
         f"[bold]Model[/]: generator with {config.depth} blocks, {config.heads} heads and "
-        f"dim {config.dim}: {size:,} parameters, untrained.\n"
+        f"dim {config.dim}: {network.size:,} parameters, untrained.\n"
         f"[bold]Tokenizer[/]: BPE with {tokenizer.vocab:,} tokens, trained on Python's "
         "documentation."
     )

@@ -16,13 +16,29 @@ from glassformer.data.store import Store
 
 def sample_windows(store: Store, seed: int, step: int, batch: int, length: int) -> Tensor:
     """Random windows of one long text (b t): `batch` windows of `length` tokens."""
+    return read_windows(store, sample_starts(store, seed, step, batch, length), length)
+
+
+def sample_starts(store: Store, seed: int, step: int, batch: int, length: int) -> NDArray[np.int64]:
+    """The positions (b) at which random windows of `length` tokens start."""
     if store.size < length:
         raise GlassError(
             f"{store.size} tokens are too few for a window of {length} tokens: provide more text, "
             "or reduce the context (--set model.context=16)"
         )
-    starts = np.random.default_rng((seed, step)).integers(0, store.size - length + 1, size=batch)
-    return torch.from_numpy(np.stack([store.read(s, s + length) for s in starts]))
+    return np.random.default_rng((seed, step)).integers(0, store.size - length + 1, size=batch)
+
+
+def read_windows(store: Store, starts: NDArray[np.int64], length: int, before: int = 0) -> Tensor:
+    """Windows of `length` tokens, and `before` tokens before each: b before+t.
+
+    Tokens before the start of the text are -1.
+    """
+    windows = np.full((len(starts), before + length), -1)
+    for window, start in zip(windows, starts.tolist(), strict=True):
+        ids = store.read(max(start - before, 0), start + length)
+        window[before + length - len(ids) :] = ids
+    return torch.from_numpy(windows)
 
 
 class Buckets:

@@ -13,7 +13,7 @@ from glassformer.formats.bert import BERT
 from glassformer.formats.gpt2 import GPT2
 from glassformer.formats.llama import LLAMA
 from glassformer.formats.table import our_settings, our_tensors, their_settings, their_tensors
-from glassformer.models.network import Network
+from glassformer.models.network import LanguageModel, Network
 from glassformer.text.subword import BPE, SubwordTokenizer, WordPiece
 from glassformer.text.tokenizer import Tokenizer
 
@@ -146,6 +146,11 @@ def save(
         raise GlassError(
             f"cannot export {name} to Hugging Face: expected one of "
             f"{', '.join(exportable_models())}"
+        )
+    if isinstance(network, LanguageModel) and network.prior:
+        raise GlassError(
+            "cannot export a count prior to Hugging Face; with --strip-prior, the network is "
+            "exported without it and predicts worse"
         )
     architecture = family.architecture(network.config)
     theirs = {

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.models.network import ModelConfig, Network, Trait
+from glassformer.models.network import LanguageModel, ModelConfig, Trait
 from glassformer.nn import init
 from glassformer.nn.cache import Cache
 from glassformer.nn.convolution import convolutions
@@ -27,7 +27,7 @@ class Config(ModelConfig):
     dropout: float = 0.0
 
 
-class Convolutional(Network):
+class Convolutional(LanguageModel):
     Config: TypeAlias = Config
     traits = frozenset(
         {Trait.CAUSAL_LM, Trait.CAUSAL, Trait.CACHED, Trait.ENCODER, Trait.PADDED, Trait.COMPILED}
@@ -43,13 +43,6 @@ class Convolutional(Network):
         self.norm = LayerNorm(c.dim)
         init.normal(self)
 
-    def forward(
-        self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
-    ) -> Tensor:
-        """Next-token logits: b t -> b t v."""
-        features = self.features(ids, keep, cache)
-        return F.linear(features, self.token.weight)  # the head is tied to the embedding
-
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
@@ -60,6 +53,10 @@ class Convolutional(Network):
             x = layer(x, layout, cache.layers[i] if cache else None)
         features: Tensor = self.norm(x)
         return features
+
+    def unembed(self, features: Tensor) -> Tensor:
+        """Next-token logits: b t d -> b t v."""
+        return F.linear(features, self.token.weight)  # the head is tied to the embedding
 
     def cache(self, capacity: int) -> Cache:
         return Cache(len(self.layers), capacity)

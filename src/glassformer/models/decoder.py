@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.core.errors import GlassError
-from glassformer.models.network import DECODER, ModelConfig, Network, Trait
+from glassformer.models.network import DECODER, LanguageModel, ModelConfig, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import AdditiveScore, Attention, PlainAttention, dot, scaled_dot
 from glassformer.nn.block import Block
@@ -47,7 +47,7 @@ class Config(ModelConfig):
             )
 
 
-class Decoder(Network):
+class Decoder(LanguageModel):
     Config: TypeAlias = Config
     traits = DECODER | {Trait.CAUSAL_LM}
     embeddings = ("token", "position")
@@ -103,13 +103,6 @@ class Decoder(Network):
             dropout=c.dropout,
         )
 
-    def forward(
-        self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
-    ) -> Tensor:
-        """Next-token logits: b t -> b t v."""
-        features = self.features(ids, keep, cache)
-        return F.linear(features, self.token.weight)  # the head is tied to the embedding
-
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
@@ -122,6 +115,10 @@ class Decoder(Network):
             x = block(x, layout, cache.layers[i] if cache else None)
         features: Tensor = self.norm(x)
         return features
+
+    def unembed(self, features: Tensor) -> Tensor:
+        """Next-token logits: b t d -> b t v."""
+        return F.linear(features, self.token.weight)  # the head is tied to the embedding
 
     def cache(self, capacity: int) -> Cache:
         return Cache(len(self.blocks), capacity)

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.models.network import DECODER, ModelConfig, Network, Trait
+from glassformer.models.network import DECODER, LanguageModel, ModelConfig, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, post_norm
@@ -31,7 +31,7 @@ class Config(ModelConfig):
     dropout: float = 0.0
 
 
-class Generator(Network):
+class Generator(LanguageModel):
     Config: TypeAlias = Config
     traits = DECODER | {Trait.CAUSAL_LM}
     embeddings = ("token", "position")
@@ -55,13 +55,6 @@ class Generator(Network):
         self.head = nn.Linear(c.dim, c.vocab)
         init.normal(self)
 
-    def forward(
-        self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
-    ) -> Tensor:
-        """Next-token logits: b t -> b t v."""
-        logits: Tensor = self.head(self.features(ids, keep, cache))
-        return logits
-
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
@@ -71,6 +64,11 @@ class Generator(Network):
         for i, block in enumerate(self.blocks):
             x = block(x, layout, cache.layers[i] if cache else None)
         return x
+
+    def unembed(self, features: Tensor) -> Tensor:
+        """Next-token logits: b t d -> b t v."""
+        logits: Tensor = self.head(features)
+        return logits
 
     def cache(self, capacity: int) -> Cache:
         return Cache(len(self.blocks), capacity)

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.models.network import DECODER, ModelConfig, Network, Trait
+from glassformer.models.network import DECODER, LanguageModel, ModelConfig, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block
@@ -37,7 +37,7 @@ class Config(ModelConfig):
     dropout: float = 0.1
 
 
-class GPT2(Network):
+class GPT2(LanguageModel):
     Config: TypeAlias = Config
     traits = DECODER | {Trait.CAUSAL_LM}
     embeddings = ("token", "position")
@@ -72,13 +72,6 @@ class GPT2(Network):
             if name.endswith(("attention.out.weight", "feedforward.down.weight")):
                 nn.init.normal_(weight, std=0.02 * (2 * c.depth) ** -0.5)
 
-    def forward(
-        self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
-    ) -> Tensor:
-        """Next-token logits: b t -> b t v."""
-        features = self.features(ids, keep, cache)
-        return F.linear(features, self.token.weight)  # the head is tied to the embedding
-
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
@@ -90,6 +83,10 @@ class GPT2(Network):
             x = block(x, layout, cache.layers[i] if cache else None)
         features: Tensor = self.norm(x)
         return features
+
+    def unembed(self, features: Tensor) -> Tensor:
+        """Next-token logits: b t d -> b t v."""
+        return F.linear(features, self.token.weight)  # the head is tied to the embedding
 
     def cache(self, capacity: int) -> Cache:
         return Cache(len(self.blocks), capacity)

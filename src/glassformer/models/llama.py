@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.core.errors import GlassError
-from glassformer.models.network import DECODER, ModelConfig, Network, Trait
+from glassformer.models.network import DECODER, LanguageModel, ModelConfig, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block
@@ -51,7 +51,7 @@ class Config(ModelConfig):
             )
 
 
-class Llama(Network):
+class Llama(LanguageModel):
     Config: TypeAlias = Config
     traits = DECODER | {Trait.CAUSAL_LM}
     embeddings = ("token",)
@@ -93,13 +93,6 @@ class Llama(Network):
         self.head = None if c.tied else nn.Linear(c.dim, c.vocab, bias=False)
         init.normal(self)
 
-    def forward(
-        self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
-    ) -> Tensor:
-        """Next-token logits: b t -> b t v."""
-        features = self.features(ids, keep, cache)
-        return F.linear(features, (self.head or self.token).weight)
-
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
@@ -110,6 +103,10 @@ class Llama(Network):
             x = block(x, layout, cache.layers[i] if cache else None)
         features: Tensor = self.norm(x)
         return features
+
+    def unembed(self, features: Tensor) -> Tensor:
+        """Next-token logits: b t d -> b t v."""
+        return F.linear(features, (self.head or self.token).weight)
 
     def cache(self, capacity: int) -> Cache:
         return Cache(len(self.blocks), capacity)

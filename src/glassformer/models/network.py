@@ -6,6 +6,7 @@ Shapes: b batch, t tokens, s source tokens, n masked tokens, d features, v vocab
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from itertools import chain
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
 from glassformer.nn.cache import Cache
+from glassformer.nn.prior import CountPrior
 
 
 class Trait(StrEnum):
@@ -149,7 +151,8 @@ class Network(nn.Module):
     embeddings: ClassVar[tuple[str, ...]] = ()  # modules with a row for each token or position
     stacks: ClassVar[tuple[str, ...]] = ()  # module lists of layers, in the order of execution
     heads: ClassVar[tuple[str, ...]] = ()  # modules that are specific to a task
-    forward_inputs: ClassVar[tuple[str, ...]] = ("ids", "keep")  # keys of a batch for `forward`
+    forward_inputs: tuple[str, ...] = ("ids", "keep")  # keys of a batch for `forward`
+    train_settings: ClassVar[Mapping[str, Any]] = {}  # replace the defaults of a task
     config: Any
 
     def __init__(self, config: Any) -> None:
@@ -177,4 +180,81 @@ class Network(nn.Module):
 
     @property
     def device(self) -> Any:
-        return next(self.parameters()).device
+        return next(chain(self.parameters(), self.buffers())).device
+
+    @property
+    def size(self) -> int:
+        """The number of parameters; for a model that is fitted in one pass, of saved values."""
+        values = self.state_dict().values() if self.has(Trait.FITTED) else self.parameters()
+        return sum(value.numel() for value in values)
+
+
+@dataclass(frozen=True)
+class PriorConfig(ModelConfig):
+    """The settings of a count prior."""
+
+    order: int  # max context length
+
+
+class LanguageModel(Network):
+    """Predicts the next token from `features` with an output layer, `unembed`.
+
+    Optionally, n-gram counts add to the logits (see nn/prior.py).
+    """
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.prior: CountPrior | None = None
+        self.prior_config: PriorConfig | None = None
+
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        keep: Tensor | None = None,
+        cache: Cache | None = None,
+        past_ids: Tensor | None = None,
+        folds: Tensor | None = None,
+    ) -> Tensor:
+        """Next-token logits: b t -> b t v.
+
+        Only the prior uses `past_ids`, the ids before the first token, and `folds`, which the
+        counts leave out in training.
+        """
+        features = self.features(ids, keep, cache)
+        logits = self.unembed(features)
+        if self.prior is None:
+            return logits
+        real_ids = ids if keep is None else ids.masked_fill(~keep.bool(), -1)
+        if cache is not None:
+            past_ids = cache.extend_past_ids(real_ids, self.prior.order - 1)
+        mixed: Tensor = self.prior(logits, features, real_ids, past_ids, folds)
+        return mixed
+
+    def features(
+        self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """Hidden states of the last layer: b t -> b t d."""
+        raise NotImplementedError
+
+    def unembed(self, features: Tensor) -> Tensor:
+        """The network's own logits: b t d -> b t v."""
+        raise NotImplementedError
+
+    def attach_prior(self, config: PriorConfig) -> CountPrior:
+        """Add a prior, without counts yet and with closed gates; the output does not change."""
+        self.prior_config = config
+        self.prior = CountPrior(self.config.dim, self.config.vocab, config.order)
+        self.traits = type(self).traits - {Trait.COMPILED}  # looking up counts is not one graph
+        self.forward_inputs = (*type(self).forward_inputs, "past_ids", "folds")
+        return self.prior
+
+    def share_prior(self, other: "LanguageModel") -> None:
+        """Use the prior of another network of the same size, if it has one."""
+        if other.prior_config is not None:
+            self.attach_prior(other.prior_config)
+            self.prior = other.prior
+
+    def remove_prior(self) -> None:
+        self.prior = self.prior_config = None
+        self.traits, self.forward_inputs = type(self).traits, type(self).forward_inputs

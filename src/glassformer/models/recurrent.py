@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.models.network import DECODES, ModelConfig, Network, Trait
+from glassformer.models.network import DECODES, LanguageModel, ModelConfig, Trait
 from glassformer.nn import init
 from glassformer.nn.cache import Cache, RecurrentState
 from glassformer.nn.dropout import Dropout
@@ -27,7 +27,7 @@ class Config(ModelConfig):
     dropout: float = 0.0
 
 
-class Recurrent(Network):
+class Recurrent(LanguageModel):
     Config: TypeAlias = Config
     traits = DECODES | {Trait.CAUSAL_LM}
     embeddings = ("token",)
@@ -41,13 +41,6 @@ class Recurrent(Network):
         self.dropout, self.offset = Dropout(c.dropout), nn.Linear(c.dim, c.dim)
         init.normal(self, std=c.dim**-0.5)
 
-    def forward(
-        self, ids: Tensor, *, keep: Tensor | None = None, cache: Cache | None = None
-    ) -> Tensor:
-        """Next-token logits: b t -> b t v."""
-        features = self.offset(self.features(ids, keep, cache))
-        return F.linear(features, self.token.weight)  # the head is tied to the embedding
-
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
@@ -57,6 +50,11 @@ class Recurrent(Network):
         for i, layer in enumerate(self.layers):
             x = self.dropout(layer(x, layout, cache.layers[i] if cache else None))
         return x
+
+    def unembed(self, features: Tensor) -> Tensor:
+        """Next-token logits: b t d -> b t v."""
+        # the head is tied to the embedding
+        return F.linear(self.offset(features), self.token.weight)
 
     def cache(self, capacity: int) -> Cache:
         return Cache(len(self.layers), capacity, layer_type=RecurrentState)

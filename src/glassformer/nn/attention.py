@@ -111,6 +111,7 @@ class Attention(nn.Module):
         mask: Mask = full,
         position: Position | None = None,
         score: Score = scaled_dot,
+        norm: Callable[[int], nn.Module] | None = None,
         dropout: float = 0.0,
         bias: bool = True,
         out_bias: bool = True,
@@ -123,6 +124,9 @@ class Attention(nn.Module):
         self.key = nn.Linear(dim, kv_heads * head_dim, bias=bias)
         self.value = nn.Linear(dim, kv_heads * head_dim, bias=bias)
         self.out = nn.Linear(heads * head_dim, dim, bias=out_bias)
+        # norms over the features of each query and key, which bound the scores
+        self.query_norm = norm(head_dim) if norm else None
+        self.key_norm = norm(head_dim) if norm else None
 
     def forward(
         self,
@@ -138,6 +142,7 @@ class Attention(nn.Module):
         source, its keys and values are used, and `source` is not needed.
         """
         q = tap("q", self.split_heads(self.query(x)))  # b h t e
+        q = q if self.query_norm is None else self.query_norm(q)
         bias = self.position.bias(q, layout)
         if layer_cache is not None and layer_cache.is_complete:
             k, v = layer_cache.contents()
@@ -146,6 +151,7 @@ class Attention(nn.Module):
             attended = x if source is None else source
             k = tap("k", self.split_heads(self.key(attended)))  # b g s e
             v = tap("v", self.split_heads(self.value(attended)))
+            k = k if self.key_norm is None else self.key_norm(k)
             q, k = self.position.rotate(q, k, layout)
             k, v = (k, v) if layer_cache is None else layer_cache.extend(k, v)
 
@@ -162,6 +168,8 @@ class Attention(nn.Module):
     def taps(self) -> dict[str, Tap]:
         products: dict[object, str] = {scaled_dot: f"Q Kᵀ / √{self.head_dim}", dot: "Q Kᵀ"}
         product = self.position.formula(products.get(self.score, "vᵀ tanh(q + k)"))
+        if self.query_norm is not None:
+            product = tr("{product} of normalized Q and K", product=product)
         return {
             "q": Tap("b h t e", f"Q = X W_q{bias_term(self.query)}"),
             "k": Tap("b g s e", f"K = X W_k{bias_term(self.key)}"),

@@ -117,6 +117,7 @@ class Cache:
         self.layers = [layer_type(capacity) for _ in range(depth)]
         self.source = source  # keys and values for cross-attention, complete after the first pass
         self.keep: Tensor | None = None  # b s; None as long as there has been no padding
+        self.past_ids: Tensor | None = None  # b p: the last ids, if a prior needs them
 
     @property
     def length(self) -> int:
@@ -153,11 +154,20 @@ class Cache:
         self.keep = torch.cat((past_keep, new_keep), dim=1)
         return past, self.keep
 
+    def extend_past_ids(self, ids: Tensor, count: int) -> Tensor | None:
+        """Return the ids before the new ids (b t), and store the last `count` of all ids."""
+        past_ids = self.past_ids
+        all_ids = ids if past_ids is None else torch.cat((past_ids, ids), dim=1)
+        self.past_ids = all_ids[:, max(all_ids.shape[1] - count, 0) :]
+        return past_ids
+
     def select_rows(self, rows: Tensor) -> None:
         """Continue with these rows of the batch: beam search drops some and duplicates others."""
         for layer_cache in self.layers:
             layer_cache.select_rows(rows)
         if self.keep is not None:
             self.keep = self.keep[rows]
+        if self.past_ids is not None:
+            self.past_ids = self.past_ids[rows]
         if self.source is not None:
             self.source.select_rows(rows)

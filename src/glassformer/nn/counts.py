@@ -1,14 +1,18 @@
 """N-gram counts: which tokens followed a context, how often, and the resulting probabilities.
 
-Shapes: b batch, t tokens, n contexts (or n-grams), v vocabulary. A context is passed as columns:
-one tensor of n ids for each of its positions, with -1 where a context has fewer ids.
+Shapes: b batch, t tokens, n contexts (or n-grams), m followers of all n contexts, v vocabulary.
+A context is passed as columns: one tensor of n ids for each of its positions, with -1 where a
+context has fewer ids.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.core.errors import GlassError
@@ -16,33 +20,51 @@ from glassformer.core.i18n import tr
 from glassformer.trace import Tap, tap, watched
 
 
-def previous_ids(ids: Tensor, count: int) -> list[Tensor]:
+def previous_ids(ids: Tensor, count: int, past_ids: Tensor | None = None) -> list[Tensor]:
     """The last `count` ids up to each token, latest first: b t -> columns of n = b * t ids.
 
     The first column is each token itself, the second the token before it: [[5, 6, 7]] and a
-    count of 2 give [5, 6, 7] and [-1, 5, 6].
+    count of 2 give [5, 6, 7] and [-1, 5, 6]. If `past_ids` (b p) are the ids before the first
+    token, [[3, 4]] gives [4, 5, 6] as the second column.
     """
     length, padding = ids.shape[1], ids.new_full((len(ids), count - 1), -1)
+    if past_ids is not None and count > 1:
+        padding = torch.cat((padding, past_ids), dim=1)[:, 1 - count :]
     padded = torch.cat((padding, ids), dim=1)
     starts = range(count - 1, -1, -1)
     return [padded[:, start : start + length].flatten() for start in starts]
-
-
-def int_parameter(values: Tensor | None = None) -> nn.Parameter:
-    """Integers that are saved with a model's weights but have no gradient."""
-    values = torch.zeros(0, dtype=torch.int64) if values is None else values
-    return nn.Parameter(values, requires_grad=False)
 
 
 class CountModule(nn.Module):
     """A module with count tables, which are resized to the tables of a state dict on loading."""
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        for name, parameter in self.named_parameters():
+        for name, table in (*self._parameters.items(), *self._buffers.items()):
             loaded = state.get(prefix + name)
-            if loaded is not None and parameter.shape != loaded.shape:
-                parameter.data = torch.empty_like(loaded, device=parameter.device)
+            if table is not None and loaded is not None and table.shape != loaded.shape:
+                table.data = torch.empty_like(loaded, device=table.device)
         super()._load_from_state_dict(state, prefix, *rest)
+
+
+class IntTables(CountModule):
+    """A list of integer tensors that are saved with a model's weights but not trained."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        for i in range(count):
+            self.register_buffer(str(i), torch.zeros(0, dtype=torch.int64))
+
+    def __len__(self) -> int:
+        return len(self._buffers)
+
+    def __getitem__(self, i: int) -> Tensor:
+        return self.get_buffer(str(i))
+
+    def __setitem__(self, i: int, table: Tensor) -> None:
+        setattr(self, str(i), table)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
 
 
 def check_tables(is_valid: bool, problem: str) -> None:
@@ -56,7 +78,7 @@ def is_increasing(keys: Tensor) -> bool:
     return keys.ndim == 1 and bool((keys[1:] > keys[:-1]).all() and (keys[:1] >= 0).all())
 
 
-class NGramIndex(CountModule):
+class NGramIndex(nn.Module):
     """Assigns an index to every n-gram of each length up to `max_length`.
 
     `keys` holds one sorted table per length. The key of an n-gram is
@@ -73,7 +95,7 @@ class NGramIndex(CountModule):
     def __init__(self, vocab: int, max_length: int) -> None:
         super().__init__()
         self.vocab = vocab
-        self.keys = nn.ParameterList(int_parameter() for _ in range(max_length))
+        self.keys = IntTables(max_length)
 
     def check(self) -> None:
         check_tables(all(map(is_increasing, self.keys)), "the n-gram keys are not sorted")
@@ -85,9 +107,9 @@ class NGramIndex(CountModule):
         for i, column in enumerate(columns):
             is_known = (index >= 0) & (column >= 0)
             keys = index[is_known] * self.vocab + column[is_known]
-            keys, inverse, counts = torch.unique(keys, return_inverse=True, return_counts=True)
+            keys, inverse, counts = unique(keys)
             is_frequent = counts >= min_count
-            self.keys[i].data = keys[is_frequent]
+            self.keys[i] = keys[is_frequent]
             new_index = torch.where(is_frequent, is_frequent.cumsum(0) - 1, -1)
             index = torch.full_like(index, -1).masked_scatter(is_known, new_index[inverse])
             yield index
@@ -101,7 +123,7 @@ class NGramIndex(CountModule):
             yield index
 
 
-class NGramCounts(CountModule):
+class NGramCounts(nn.Module):
     """Counts of the tokens that followed each context, for contexts of 0 to `order` ids.
 
     Contexts are columns with the most informative id first (for text, the latest), because a
@@ -118,8 +140,9 @@ class NGramCounts(CountModule):
         super().__init__()
         self.vocab, self.order = vocab, order
         self.contexts = NGramIndex(vocab, order)
-        self.followers = nn.ParameterList(int_parameter() for _ in range(order + 1))
-        self.cumulative = nn.ParameterList(int_parameter() for _ in range(order + 1))
+        self.followers = IntTables(order + 1)
+        self.cumulative = IntTables(order + 1)
+        self.n_folds = 0  # 0 unless the counts of folds are known, which are not saved
 
     def check(self) -> None:
         check_tables(all(map(is_increasing, self.followers)), "the follower keys are not sorted")
@@ -129,14 +152,26 @@ class NGramCounts(CountModule):
             check_tables(is_valid, "the cumulative counts do not match the followers")
 
     @torch.no_grad()
-    def fit(self, columns: Sequence[Tensor], targets: Tensor) -> None:
-        """Count the target (n) that followed each context."""
+    def fit(self, columns: Sequence[Tensor], targets: Tensor, folds: Tensor | None = None) -> None:
+        """Count the target (n) that followed each context.
+
+        With `folds` (n), the number of the fold that each target belongs to, the counts of every
+        fold are kept as well, so that they can be left out (see `list_followers`).
+        """
+        folds = torch.zeros_like(targets) if folds is None else folds
+        n_folds = int(folds.max()) + 1 if len(folds) else 1
+        self.n_folds = n_folds if n_folds > 1 else 0
         indexes = chain([torch.zeros_like(targets)], self.contexts.fit(columns))
         for length, index in enumerate(indexes):
-            keys = (index * self.vocab + targets)[index >= 0]
-            keys, counts = torch.unique(keys, return_counts=True)
-            self.followers[length].data = keys
-            self.cumulative[length].data = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
+            keys = (index * self.vocab + targets) * n_folds + folds
+            keys, _, counts = unique(keys[index >= 0])
+            followers, row, _ = unique(keys // n_folds)
+            fold_counts = torch.zeros(len(followers), n_folds, dtype=torch.int32)
+            fold_counts[row, keys % n_folds] = counts.int()
+            self.followers[length] = followers
+            self.cumulative[length] = F.pad(fold_counts.sum(dim=1).cumsum(0), (1, 0))
+            name = f"fold_counts{length}"
+            self.register_buffer(name, fold_counts if self.n_folds else None, persistent=False)
 
     def find(self, columns: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """For each context length: the contexts' indexes, and the start and end of their followers.
@@ -149,7 +184,7 @@ class NGramCounts(CountModule):
             end = torch.searchsorted(followers, (index + 1) * self.vocab)
             yield index, start, torch.where(index >= 0, end, start)
 
-    def probs(self, columns: Sequence[Tensor]) -> Tensor:
+    def probs(self, columns: Sequence[Tensor], without: Tensor | None = None) -> Tensor:
         """The probability of every token after each context (n v), with Witten-Bell smoothing.
 
         From the empty context to the longest, starting with 1 / vocab:
@@ -159,18 +194,49 @@ class NGramCounts(CountModule):
 
         where `total` is the number of tokens that followed the context and `distinct` the number
         of different ones. The more different tokens followed, the less the counts are trusted.
+        `without` (n) is a fold to leave out for each context.
         """
-        shape = len(columns[0]), self.vocab
-        probs = torch.full(shape, 1 / self.vocab, device=columns[0].device)
-        for length, (_, start, end) in enumerate(self.find(columns)):
-            cumulative, distinct = self.cumulative[length], end - start
-            denominator = cumulative[end] - cumulative[start] + distinct
-            probs *= torch.where(distinct > 0, distinct / denominator.clamp(min=1), 1.0)[:, None]
-            row, token, count = self.list_followers(length, start, distinct)
-            probs[row, token] += count / denominator[row]
-            if watched(f"order{length}"):
-                tap(f"order{length}", probs.clone())  # the next length changes probs in place
+        *_, probs = self.probs_by_length(columns, without)
         return probs
+
+    def probs_by_length(
+        self, columns: Sequence[Tensor], without: Tensor | None = None
+    ) -> Iterator[Tensor]:
+        """Yield `probs` for contexts of up to 0, 1, ... ids: the same tensor, changed in place."""
+        unigrams = self.unigram_probs()
+        folds = columns[0].new_full((len(columns[0]),), len(unigrams) - 1)
+        probs = unigrams[folds if without is None else without]
+        self.tap_probs(0, probs)
+        yield probs
+        for length, followers in enumerate(self.list_followers(columns, without), start=1):
+            row, token, denominator = followers.row, followers.token, followers.denominator
+            probs *= followers.backoff[:, None]
+            probs[row, token] += followers.count / denominator[row]
+            self.tap_probs(length, probs)
+            yield probs
+
+    def unigram_probs(self) -> Tensor:
+        """The probability of every token without context (f v); the rows are as the columns of
+        `counts_without_folds`."""
+        counts = torch.zeros(self.vocab, self.n_folds + 1, device=self.followers[0].device)
+        counts[self.followers[0]] = self.counts_without_folds(0).float()
+        total, distinct = counts.sum(dim=0), (counts > 0).sum(dim=0)
+        probs = (counts + distinct / self.vocab) / (total + distinct).clamp(min=1)
+        return torch.where(total > 0, probs, 1 / self.vocab).T
+
+    def counts_without_folds(self, length: int) -> Tensor:
+        """The count of each follower after contexts of a length, without each fold (m f).
+
+        The last column has all counts; it is the only one if no folds were counted.
+        """
+        counts = self.cumulative[length].diff()[:, None]
+        if not self.n_folds:
+            return counts
+        return torch.cat((counts - self.get_buffer(f"fold_counts{length}"), counts), dim=1)
+
+    def tap_probs(self, length: int, probs: Tensor) -> None:
+        if watched(f"order{length}"):
+            tap(f"order{length}", probs.clone())  # the next length changes probs in place
 
     @property
     def order_taps(self) -> dict[str, Tap]:
@@ -195,21 +261,69 @@ class NGramCounts(CountModule):
 
     def fractions(self, columns: Sequence[Tensor]) -> Tensor:
         """count / total for every token after each full context (n v): unsmoothed, 0 if unseen."""
-        *_, (_, start, end) = self.find(columns)
-        row, token, count = self.list_followers(self.order, start, end - start)
-        fractions = torch.zeros(len(start), self.vocab, device=start.device)
-        total = self.cumulative[self.order][end] - self.cumulative[self.order][start]
-        fractions[row, token] = count / total[row]
+        *_, last = self.list_followers(columns)
+        fractions = torch.zeros(len(last.total), self.vocab, device=last.total.device)
+        fractions[last.row, last.token] = last.count / last.total[last.row]
         return fractions
 
     def list_followers(
-        self, length: int, start: Tensor, distinct: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """All followers of n contexts in one list: the row of the context, the token, the count."""
+        self, columns: Sequence[Tensor], without: Tensor | None = None
+    ) -> Iterator["Followers"]:
+        """For contexts of 1, 2, ... ids: their followers, and how often each followed.
+
+        `without` (n) is a fold to leave out for each context.
+        """
+        for length, (_, start, end) in enumerate(self.find(columns)):
+            if length:
+                yield self.read_followers(length, start, end, without)
+
+    def read_followers(
+        self, length: int, start: Tensor, end: Tensor, without: Tensor | None = None
+    ) -> "Followers":
+        distinct = end - start
         row = torch.repeat_interleave(torch.arange(len(distinct), device=distinct.device), distinct)
         offset = torch.arange(len(row), device=row.device) - (distinct.cumsum(0) - distinct)[row]
         i, cumulative = start[row] + offset, self.cumulative[length]
-        return row, self.followers[length][i] % self.vocab, cumulative[i + 1] - cumulative[i]
+        token, count = self.followers[length][i] % self.vocab, cumulative[i + 1] - cumulative[i]
+        total = cumulative[end] - cumulative[start]
+        if without is not None:
+            left_out = self.get_buffer(f"fold_counts{length}")[i, without[row]]
+            total = total.index_add(0, row, left_out.long(), alpha=-1)
+            is_left = count > left_out
+            row, token, count = row[is_left], token[is_left], (count - left_out)[is_left]
+            distinct = torch.bincount(row, minlength=len(start))
+        return Followers(row, token, count, total, distinct)
+
+
+@dataclass(frozen=True)
+class Followers:
+    """The tokens that followed n contexts of one length, in one list of m tokens."""
+
+    row: Tensor  # m: the number of the context
+    token: Tensor  # m
+    count: Tensor  # m: how often the token followed the context
+    total: Tensor  # n: the sum of the counts of a context
+    distinct: Tensor  # n: the number of different tokens that followed a context
+
+    @property
+    def denominator(self) -> Tensor:
+        """The denominator of Witten-Bell smoothing (n)."""
+        return (self.total + self.distinct).clamp(min=1)
+
+    @property
+    def backoff(self) -> Tensor:
+        """The weight of the context shortened by one id (n); 1 if the context never occurred."""
+        return torch.where(self.distinct > 0, self.distinct / self.denominator, 1.0)
+
+
+def unique(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The sorted different keys, the index of each key among them, and their counts.
+
+    On the CPU, NumPy sorts integers several times as fast as torch.
+    """
+    parts = np.unique(keys.cpu().numpy(), return_inverse=True, return_counts=True)
+    values, inverse, counts = (torch.from_numpy(part).to(keys.device) for part in parts)
+    return values, inverse, counts
 
 
 def search(keys: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,15 +17,26 @@ from glassformer.trace import Tap, tap
 
 Activation = Callable[[Tensor], Tensor]
 
+
+def relu_squared(x: Tensor) -> Tensor:
+    return F.relu(x).square()
+
+
 ACTIVATIONS: dict[str, Activation] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),  # GPT-2's approximation
     "silu": F.silu,
+    "relu_squared": relu_squared,
 }
 
-
-DISPLAY_NAMES = {"relu": "ReLU", "gelu": "GELU", "gelu_tanh": "GELU_tanh", "silu": "SiLU"}
+DISPLAY_NAMES = {
+    "relu": "ReLU",
+    "gelu": "GELU",
+    "gelu_tanh": "GELU_tanh",
+    "silu": "SiLU",
+    "relu_squared": "ReLU²",
+}
 
 
 def activation_name(activation: Activation) -> str:
@@ -48,9 +59,11 @@ class FeedForward(nn.Module):
         *,
         activation: Activation = F.gelu,
         dropout: float = 0.0,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        self.up, self.down = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
+        self.up = nn.Linear(dim, hidden, bias=bias)
+        self.down = nn.Linear(hidden, dim, bias=bias)
         self.activation, self.dropout = activation, Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:

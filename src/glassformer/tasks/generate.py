@@ -12,15 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from glassformer.baselines.markov import LARGE_VOCAB, Markov
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Reporter
 from glassformer.data import corpus
-from glassformer.data.batches import sample_windows
+from glassformer.data.batches import read_windows, sample_starts
 from glassformer.data.request import DataRequest
 from glassformer.data.store import Store
 from glassformer.generate.decode import generate_tokens
 from glassformer.generate.sampling import Sampling
-from glassformer.models.network import Network, Trait
+from glassformer.models.network import LanguageModel, Network, PriorConfig, Trait
 from glassformer.tasks.running_text import (
     EVAL_LIMIT,
     FINAL_EVAL_LIMIT,
@@ -37,6 +38,10 @@ FITTED_WINDOW, FITTED_OVERLAP = 200_000, 100  # tokens, for models fitted in one
 EOS_TOKENS = ("<|endoftext|>", "</s>", "<s>")
 IGNORE_INDEX = -100  # marks positions without a target
 MAX_CHARACTER_ALPHABET, MAX_CHARACTER_BYTES = 256, 5_000_000  # limits for a character tokenizer
+FOLDS = 8  # parts of the training text, each of which the prior predicts from the others
+MAX_COUNTED = 2_000_000  # tokens that the prior counts, to limit memory
+PRIOR_ORDER, PRIOR_ORDER_LARGE_VOCAB = 6, 4  # max context length of the prior
+PAST_IDS = PRIOR_ORDER - 1  # tokens before a window that the prior needs
 
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
@@ -55,7 +60,10 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
 
 @dataclass(frozen=True)
 class Windows:
-    """Random windows of a text; the targets are shifted by one token."""
+    """Random windows of a text; the targets are shifted by one token.
+
+    A batch also has what a prior needs: the tokens before each window, and the fold of each target.
+    """
 
     store: Store
     batch_size: int
@@ -68,8 +76,24 @@ class Windows:
         return max(self.store.size // (self.batch_size * self.context), 1)
 
     def at(self, step: int) -> Batch:
-        ids = sample_windows(self.store, self.seed, step, self.batch_size, self.context + 1)
-        return {"ids": ids[:, :-1], "targets": ids[:, 1:]}
+        length = self.context + 1
+        starts = sample_starts(self.store, self.seed, step, self.batch_size, length)
+        ids = read_windows(self.store, starts, length, before=PAST_IDS)
+        positions = torch.from_numpy(starts)[:, None] + torch.arange(1, length)
+        return {
+            "ids": ids[:, PAST_IDS:-1],
+            "targets": ids[:, PAST_IDS + 1 :],
+            "past_ids": ids[:, :PAST_IDS],
+            "folds": fold_numbers(positions, self.store.size),
+        }
+
+
+def fold_numbers(positions: Tensor, size: int) -> Tensor:
+    """The fold of each position in a text of `size` tokens; FOLDS for those that are not counted.
+
+    Folds are contiguous, because neighboring text repeats itself.
+    """
+    return (positions * FOLDS // min(size, MAX_COUNTED)).clamp(max=FOLDS)
 
 
 class GenerateDataset(RunningText):
@@ -96,6 +120,7 @@ class GenerateDataset(RunningText):
         is_fitted = network.has(Trait.FITTED)
         length = FITTED_WINDOW if is_fitted else context or network.context or DEFAULT_WINDOW
         rows = 1 if is_fitted else max(EVAL_BATCH_TOKENS // length, 1)
+        padded = np.concatenate((np.full(PAST_IDS, -1), flat.astype(np.int64)))
         for start in range(0, len(flat) - 1, rows * length):
             overlap = min(start, FITTED_OVERLAP) if is_fitted else 0
             span = torch.from_numpy(
@@ -107,13 +132,40 @@ class GenerateDataset(RunningText):
                 yield {"ids": ids[None], "targets": targets[None]}
                 continue
             full = len(ids) // length * length  # tokens in windows of full length
+            past_ids = torch.from_numpy(
+                np.stack([padded[i : i + PAST_IDS] for i in range(start, start + len(ids), length)])
+            )
             if full:
                 yield {
                     "ids": ids[:full].reshape(-1, length),
                     "targets": targets[:full].reshape(-1, length),
+                    "past_ids": past_ids[: full // length],
                 }
             if full < len(ids):
-                yield {"ids": ids[None, full:], "targets": targets[None, full:]}
+                yield {
+                    "ids": ids[None, full:],
+                    "targets": targets[None, full:],
+                    "past_ids": past_ids[-1:],
+                }
+
+    def fit_prior(self, network: LanguageModel) -> Markov:
+        """Attach a prior to a network, or refit its prior, and count the training text.
+
+        Returns the n-gram model with the same counts whose order predicts held-out folds best. A
+        new prior starts as this model.
+        """
+        vocab = network.config.vocab
+        is_new, prior = network.prior is None, network.prior
+        if prior is None:
+            order = PRIOR_ORDER if vocab <= LARGE_VOCAB else PRIOR_ORDER_LARGE_VOCAB
+            prior = network.attach_prior(PriorConfig(order))
+        ids = torch.from_numpy(self.train.read(0, min(self.size, MAX_COUNTED)))
+        folds = fold_numbers(torch.arange(len(ids)), self.size)
+        prior.fit(ids, folds)
+        order = prior.choose_order(ids, folds)
+        if is_new:
+            prior.open_gates(order)
+        return Markov.from_counts(prior.counts, order)
 
     def preview_batch(self, context: int | None) -> Batch:
         return {"ids": torch.from_numpy(self.valid.read(0, 8))[None]}
@@ -142,7 +194,7 @@ class NextToken:
             nats = math.log(network.config.vocab) * len(targets)  # uniform
         else:
             targets = batch["targets"][batch["targets"] != IGNORE_INDEX]
-            nats = token_nats(network, batch["ids"], batch["targets"])
+            nats = token_nats(network, batch)
         unknown = self.artifacts.text_tokenizer.special_tokens.get(UNKNOWN, -1)
         unknown_nats = int((targets == unknown).sum()) * math.log(0x110000)
         return Scores({"nats": nats + unknown_nats, "tokens": len(targets)})
@@ -160,13 +212,13 @@ def token_loss(network: Network, batch: Batch, label_smoothing: float = 0.0) -> 
     return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
 
 
-def token_nats(network: Network, ids: Tensor, targets: Tensor) -> float:
+def token_nats(network: Network, batch: Batch) -> float:
     """Return the total negative log-likelihood of the targets (b t) that are not ignored."""
-    if network.has(Trait.FITTED):
-        text = torch.cat((ids[0], targets[0, -1:]))
-        probs: Tensor = network.target_probs(text)  # type: ignore[operator]
-        return -float(probs[targets[0] != IGNORE_INDEX].double().log().sum())
-    return float(token_loss(network, {"ids": ids, "targets": targets}))
+    if not network.has(Trait.FITTED):
+        return float(token_loss(network, batch))
+    ids, targets = batch["ids"][0], batch["targets"][0]
+    probs: Tensor = network.target_probs(torch.cat((ids, targets[-1:])))  # type: ignore[operator]
+    return -float(probs[targets != IGNORE_INDEX].double().log().sum())
 
 
 def text_metrics(nats: float, tokens: int, size: float) -> dict[str, float]:
@@ -227,7 +279,10 @@ class GenerateCodec:
 
 GENERATE = TaskSpec(
     name="generate",
-    models=("gpt2", "generator", "llama", "decoder", "recurrent", "convolutional", "markov"),
+    models=(
+        *("speedrun", "gpt2", "generator", "llama", "decoder"),
+        *("recurrent", "convolutional", "markov"),
+    ),
     model_settings={"context": 128, "dim": 192, "depth": 4, "heads": 6, "dropout": 0.0},
     train_settings={"batch_size": 16, "lr": 1.5e-3},
     metric=METRICS["bits_per_byte"],
@@ -242,4 +297,5 @@ GENERATE = TaskSpec(
     codec=GenerateCodec,
     baseline_model="markov",
     baseline_name="n-gram counts",
+    fit_prior=GenerateDataset.fit_prior,
 )

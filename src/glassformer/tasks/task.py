@@ -227,6 +227,8 @@ class TaskSpec:
     task_variants: Mapping[str, str] = field(default_factory=dict)  # base model -> model to train
     baseline_model: str | None = None
     baseline_name: str = ""  # shown to users
+    # (dataset, network) -> baseline: fits the network's prior, or attaches one; None for no prior
+    fit_prior: Callable[[Any, Any], Network] | None = None
     plots: Mapping[str, Callable[[Scores, Artifacts, Path], None]] = field(default_factory=dict)
 
     def open(self, artifacts: Artifacts, folder: Path) -> "Task":

@@ -43,23 +43,30 @@ def fit(task: Task, network: Network, seconds: float | None = None) -> float:
 
 
 def fit_baseline(
-    task: Task, run: Run, settings: TrainingSettings, context: int | None, reporter: Reporter
+    task: Task,
+    run: Run,
+    settings: TrainingSettings,
+    context: int | None,
+    reporter: Reporter,
+    network: Network | None = None,
 ) -> dict[str, Any]:
     """Fit the task's baseline, save it in the run and return its metrics.
 
-    The baseline is evaluated on the same tokens as a network with this context.
+    The baseline is evaluated on the same tokens as a network with this context. `network` is the
+    baseline if it is already fitted: it has the counts of a prior.
     """
     start, spec = time.monotonic(), task.spec
     name = str(spec.baseline_model)
-    fields = registry.MODELS[name].Config.__dataclass_fields__
-    network = registry.build_model(
-        name, {k: v for k, v in task.dataset.sizes().items() if k in fields}
-    )
     has_deadline = not (settings.steps or settings.epochs)
     budget = 60 * (settings.minutes or MINUTES)
     max_seconds = MAX_BUDGET_FRACTION * budget if has_deadline else MAX_SECONDS
     max_seconds = min(max_seconds, MAX_SECONDS)
-    fraction = fit(task, network, max_seconds / 2)
+    fraction = min(MAX_TOKENS / max(task.dataset.size, 1), 1.0)
+    if network is None:
+        fields = registry.MODELS[name].Config.__dataclass_fields__
+        sizes = {k: v for k, v in task.dataset.sizes().items() if k in fields}
+        network = registry.build_model(name, sizes)
+        fraction = fit(task, network, max_seconds / 2)
     limit = spec.final_eval_limit or MAX_EVAL_EXAMPLES
     if has_deadline:
         limit = estimate_eval_limit(task, network, limit, context, start + max_seconds)

@@ -1,4 +1,4 @@
-"""Optimizers, averaged weights (EMA), and the optimizer state as tensors to save."""
+"""Optimizers by name, averaged weights (EMA), and the optimizer state as tensors to save."""
 
 import copy
 from collections.abc import Callable
@@ -11,7 +11,10 @@ from torch import Tensor, nn
 from glassformer.core.config import did_you_mean
 from glassformer.core.errors import GlassError
 from glassformer.models.network import Network, Trait
+from glassformer.training.muon import Muon
 from glassformer.training.settings import TrainingSettings
+
+MUON_OTHER_LR = 0.25  # learning rate of vectors, heads and gates, relative to that of matrices
 
 
 def adamw(network: Network, settings: TrainingSettings, group: str | None) -> torch.optim.AdamW:
@@ -23,13 +26,41 @@ def adamw(network: Network, settings: TrainingSettings, group: str | None) -> to
     return torch.optim.AdamW(param_groups, lr=settings.lr, betas=(0.9, settings.beta2), fused=True)
 
 
+def muon(network: Network, settings: TrainingSettings, group: str | None) -> Muon:
+    """Make Muon for the matrices inside the layers; other parameters get AdamW's update."""
+    stacks = tuple(f"{stack}." for stack in network.stacks)
+    tables = tuple(f"{name}." for name in network.embeddings)
+    names = {id(p): name for name, p in network.named_parameters()}
+    groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
+    for (scale, decay), parameters in trained_parameters(network, settings, group).items():
+        for parameter in parameters:
+            name = names[id(parameter)]
+            is_matrix = name.startswith(stacks) and parameter.ndim == 2
+            factor = 1.0 if is_matrix or name.startswith(tables) else MUON_OTHER_LR
+            key = (scale * factor, decay if is_matrix else 0.0, is_matrix)
+            groups.setdefault(key, []).append(parameter)
+    matrix_state = {"moments": ("exp_avg",), "scalars": ()}
+    param_groups = [
+        {
+            "params": parameters,
+            "scale": scale,
+            "weight_decay": decay,
+            "is_matrix": is_matrix,
+            **(matrix_state if is_matrix else {}),
+        }
+        for (scale, decay, is_matrix), parameters in groups.items()
+    ]
+    return Muon(param_groups, lr=settings.lr, beta2=settings.beta2)
+
+
 @dataclass(frozen=True)
 class OptimizerKind:
     """How to make an optimizer, and the state that it keeps for each parameter.
 
     `make` takes the network, the settings and a prefix of parameter names (None for all).
     Each of the optimizer's param_groups must have a `scale`, which multiplies the learning rate. A
-    checkpoint must contain exactly `moments` and `scalars` for each parameter.
+    checkpoint must contain exactly `moments` and `scalars` for each parameter; a group that keeps
+    other state names it under the same keys.
     """
 
     make: Callable[[Network, TrainingSettings, str | None], torch.optim.Optimizer]
@@ -39,6 +70,7 @@ class OptimizerKind:
 
 OPTIMIZERS = {
     "adamw": OptimizerKind(adamw, moments=("exp_avg", "exp_avg_sq"), scalars=("step",)),
+    "muon": OptimizerKind(muon, moments=("exp_avg", "exp_avg_sq"), scalars=("step",)),
 }
 
 
@@ -124,14 +156,17 @@ def restore_optimizer(
     for key, value in tensors.items():
         number, _, field = key.partition(".")
         state.setdefault(int(number), {})[field] = value
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    groups = [(p, group) for group in optimizer.param_groups for p in group["params"]]
+    parameters = [p for p, _ in groups]
     if not state.keys() <= set(range(len(parameters))):  # may be fewer: some never had a gradient
         raise ValueError(f"state for {len(state)} tensors, but {len(parameters)} are trained")
     for i, values in state.items():
         shape = tuple(parameters[i].shape)
         shapes = {field: tuple(value.shape) for field, value in values.items()}
         are_floats = all(value.is_floating_point() for value in values.values())
-        expected = {**dict.fromkeys(kind.moments, shape), **dict.fromkeys(kind.scalars, ())}
+        moments = groups[i][1].get("moments", kind.moments)
+        scalars = groups[i][1].get("scalars", kind.scalars)
+        expected = {**dict.fromkeys(moments, shape), **dict.fromkeys(scalars, ())}
         if not are_floats or shapes != expected:
             raise ValueError(f"the state of tensor {i} does not match the optimizer {name}")
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from glassformer import registry
 from glassformer.core.config import did_you_mean, from_dict, override
 from glassformer.core.errors import GlassError
 from glassformer.data.request import DataOptions, DataRequest
@@ -34,13 +35,15 @@ class Request:
     @classmethod
     def of(
         cls, task: str | None, data: Iterable[str | Path], config: str | Path | None,
-        settings: Iterable[str], options: dict[str, Any], *, from_scratch: bool = True,
+        settings: Iterable[str], options: dict[str, Any], *, model: str | None = None,
+        from_scratch: bool = True,
     ) -> "Request":  # fmt: skip
         """Merge and check the arguments of `train`.
 
         `options` are `valid`, `extend` and any data or training setting. The default
         learning rate is smaller unless the weights are trained `from_scratch`.
         """
+        is_new = from_scratch
         files, settings, options = list(data), list(settings), dict(options)
         if config and task is not None and task not in TASKS:
             files, task = [task, *files], None
@@ -57,6 +60,9 @@ class Request:
             options = {n: v for n, v in options.items() if n not in BUDGETS}
             kept = {n: v for n, v in recipe.train.items() if n not in BUDGETS}
             recipe = replace(recipe, train=kept)  # the budget from --set replaces all others
+        name = model or recipe.model.get("name") or spec.models[0]
+        suited = registry.MODELS[name].train_settings if is_new and name in registry.MODELS else {}
+        spec = replace(spec, train_settings={**spec.train_settings, **suited})
         training, reading = sort_options(spec, recipe, options, from_scratch=from_scratch)
         training = override(training, *train_settings, where="train.")
         check_batch_unit(spec, training)
@@ -84,6 +90,8 @@ class Request:
             raise GlassError(
                 "the base model (--from) has a tokenizer: leave out --tokenizer and --vocab"
             )
+        if self.training.prior and self.spec.fit_prior is None:
+            raise GlassError(f"{name} has no prior: leave out train.prior")
         if data.group and name != "classify":
             raise GlassError(f"--group is for classify, not for {name}: leave it out")
         if (*data.files, *data.valid).count(Path("-")) > 1:

@@ -13,7 +13,7 @@ from glassformer.core.config import did_you_mean, from_dict, override, to_dict
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import find_subfolder
 from glassformer.core.reporter import Reporter
-from glassformer.models.network import Network, Trait
+from glassformer.models.network import LanguageModel, Network, Trait
 from glassformer.nn.lora import add_lora
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Batches, Task, TaskSpec
@@ -87,6 +87,8 @@ class Start:
             f"starting from {self.base}" + (f"; re-initialized: {', '.join(new)}" if new else "")
         )
         if settings.lora:
+            if isinstance(network, LanguageModel) and isinstance(self.network, LanguageModel):
+                network.share_prior(self.network)
             add_lora(network, network.stacks, settings.lora)
             for name, parameter in network.named_parameters():
                 parameter.requires_grad_(parameter.requires_grad or name in new)
@@ -128,9 +130,10 @@ def set_up(
     else:
         batches = make_batches(network, task, settings, reporter)
         check_metric(network, task, settings)
-        baseline: dict[str, Any] = {}
+        fitted, baseline = fit_prior(start, network, task, settings, reporter), dict[str, Any]()
+        settings = replace(settings, prior=fitted is not None)
         if settings.baseline and task.spec.baseline_model:
-            baseline = fit_baseline(task, run, settings, network.context, reporter)
+            baseline = fit_baseline(task, run, settings, network.context, reporter, fitted)
         start, network, batches, settings = tune(start, network, task, batches, settings, reporter)
         step, state = Step(network, task.objective, settings), State()
         state.setup = time.monotonic() - start_time
@@ -138,6 +141,31 @@ def set_up(
         trainer = Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
     save_setup(start, trainer)
     return trainer
+
+
+def fit_prior(
+    start: Start, network: Network, task: Task, settings: TrainingSettings, reporter: Reporter
+) -> Network | None:
+    """Attach a prior to the network and fit it; return the baseline with the same counts.
+
+    None if the run has no prior of its own: LoRA keeps the prior of the base model as it is.
+    """
+    if settings.prior is False or settings.lora or task.spec.fit_prior is None:
+        return None
+    assert isinstance(network, LanguageModel)
+    start_time, base = time.monotonic(), start.network
+    if isinstance(base, LanguageModel) and base.prior_config:
+        network.attach_prior(base.prior_config)
+    baseline = task.spec.fit_prior(task.dataset, network)
+    prior, seconds = network.prior, time.monotonic() - start_time
+    assert prior is not None
+    if isinstance(base, LanguageModel) and base.prior:
+        prior.copy_gates(base.prior)
+    elif base is not None:
+        prior.open_gates(-1)  # the network predicts well on its own
+    size, longest = sum(map(len, prior.counts.followers)), prior.order + 1
+    reporter(f"prior: {size:,} n-grams of up to {longest} tokens, fitted in {seconds:.1f} s")
+    return baseline
 
 
 def make_budget(network: Network, settings: TrainingSettings, run: Run, state: State) -> Budget:
@@ -242,7 +270,7 @@ def save_setup(start: Start, trainer: Trainer) -> None:
     run.seal()
     if settings.tensorboard:
         run.open_tensorboard()
-    size = sum(p.numel() for p in network.parameters())
+    size = network.size
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
     trainable = "" if trained in (0, size) else f", {trained:,} of them trainable"
     if network.has(Trait.FITTED):

@@ -67,7 +67,9 @@ def train(
     default from the call. If training is stopped, the result has no "seconds".
     """
     start_time, reporter = start_time or time.monotonic(), reporter or Reporter()
-    request = Request.of(task, data, config, settings, options, from_scratch=base is None)
+    request = Request.of(
+        task, data, config, settings, options, model=model, from_scratch=base is None
+    )
     start = Start.of(request, base, model)
     path = Path(run) if run else next_run(Path("runs"), request.spec.name)
     data_request = replace(
@@ -166,6 +168,8 @@ def load_trainer(run: Run, reporter: Reporter) -> Trainer:
         raise GlassError(f"{last} is corrupted: unknown task {metadata.get('name')!r}")
     spec = TASKS[metadata.pop("name")]
     task = spec.open(Artifacts(metadata, tokenizer), run.cache)
+    if task.spec.fit_prior and settings.prior:
+        task.spec.fit_prior(task.dataset, network)  # the counts of folds are not saved
     batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
     if settings.tensorboard:
         run.open_tensorboard()
@@ -249,7 +253,7 @@ def finish(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
         "run": str(run.path),
         "task": task.name,
         "model": registry.model_name(trainer.network),
-        "parameters": sum(p.numel() for p in trainer.network.parameters()),
+        "parameters": trainer.network.size,
         "steps": trainer.state.step,
         "seconds": round(trainer.state.seconds, 1),
         "speed": round(trainer.speed(), 1),

@@ -1,0 +1,108 @@
+"""A decoder that learns fast: the choices of the public GPT-2 speedruns, for one CPU.
+
+RMS norm, rotary positions, normalized queries and keys, squared ReLU, no biases, and output layers
+that start at zero, so that at first every block passes its input on.
+
+Shapes: b batch, t tokens, d features, v vocabulary.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, TypeAlias
+
+from torch import Tensor, nn
+
+from glassformer.models.network import DECODER, LanguageModel, ModelConfig, Trait
+from glassformer.nn.attention import Attention
+from glassformer.nn.block import Block
+from glassformer.nn.cache import Cache
+from glassformer.nn.dropout import Dropout
+from glassformer.nn.feedforward import FeedForward, relu_squared
+from glassformer.nn.layout import SequenceLayout
+from glassformer.nn.masks import causal
+from glassformer.nn.norms import RMSNorm
+from glassformer.nn.positions import Rotary
+
+
+@dataclass(frozen=True)
+class Config(ModelConfig):
+    vocab: int = 256
+    context: int = 256  # sequence length in training; longer sequences work
+    dim: int = 160
+    depth: int = 3
+    heads: int = 4
+    hidden: int | None = None  # hidden features of the feed-forward layers; by default 4 * dim
+    rope_theta: float = 10_000.0  # base of the rotary frequencies
+    dropout: float = 0.0
+
+
+class Speedrun(LanguageModel):
+    Config: TypeAlias = Config
+    traits = DECODER | {Trait.CAUSAL_LM}
+    embeddings = ("token",)
+    stacks = ("blocks",)
+    heads = ("head",)
+    train_settings: ClassVar[Mapping[str, Any]] = {
+        "optimizer": "muon",
+        "lr": 0.02,
+        "beta2": 0.95,
+        "schedule": "linear",
+        "warmup": 0.01,
+        "min_lr_ratio": 0.02,
+        "weight_decay": 0.0,
+    }
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        c = config
+        norm = partial(RMSNorm, eps=1e-6)
+        self.token, self.embedding_norm = nn.Embedding(c.vocab, c.dim), norm(c.dim)
+        self.dropout = Dropout(c.dropout)
+        self.blocks = nn.ModuleList(
+            Block(
+                c.dim,
+                Attention(
+                    c.dim,
+                    c.heads,
+                    mask=causal,
+                    position=Rotary(c.dim // c.heads, c.rope_theta),
+                    norm=norm,
+                    dropout=c.dropout,
+                    bias=False,
+                    out_bias=False,
+                ),
+                FeedForward(
+                    c.dim,
+                    c.hidden or 4 * c.dim,
+                    activation=relu_squared,
+                    dropout=c.dropout,
+                    bias=False,
+                ),
+                norm=norm,
+            )
+            for _ in range(c.depth)
+        )
+        self.norm, self.head = norm(c.dim), nn.Linear(c.dim, c.vocab, bias=False)
+        for name, weight in self.named_parameters():
+            if name.endswith(("attention.out.weight", "feedforward.down.weight", "head.weight")):
+                nn.init.zeros_(weight)
+
+    def features(
+        self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """Hidden states of the last block: b t -> b t d."""
+        layout = SequenceLayout.from_ids(ids, keep, cache)
+        x = self.dropout(self.embedding_norm(self.token(ids)))  # b t d
+        for i, block in enumerate(self.blocks):
+            x = block(x, layout, cache.layers[i] if cache else None)
+        features: Tensor = self.norm(x)
+        return features
+
+    def unembed(self, features: Tensor) -> Tensor:
+        """Next-token logits: b t d -> b t v."""
+        logits: Tensor = self.head(features)
+        return logits
+
+    def cache(self, capacity: int) -> Cache:
+        return Cache(len(self.blocks), capacity)

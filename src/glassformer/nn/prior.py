@@ -1,0 +1,143 @@
+"""The count prior: a network starts from n-gram counts and learns what they do not know.
+
+    logits = network's logits + sum over context lengths of gate * evidence
+
+The gates are computed for each token from the network's features and from how often the counts have
+seen its context. They start at 1 for the lengths that predict best on their own and at 0 for longer
+ones, so that training starts from the n-gram model.
+
+Shapes: b batch, t tokens, n = b * t, p earlier tokens, d features, k context lengths from 0 to the
+order, v vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.core.i18n import tr
+from glassformer.nn.counts import NGramCounts, check_tables, previous_ids
+from glassformer.nn.evidence import Evidence, EvidenceTable
+from glassformer.trace import Tap, tap
+
+GATE_HIDDEN = 32  # hidden features of the gates
+SAMPLE_TOKENS, SAMPLE_ELEMENTS = 20_000, 2**24  # to choose the order; elements of a table n v
+
+
+class CountPrior(nn.Module):
+    """Adds what n-gram counts predict to the logits of a network."""
+
+    def __init__(self, dim: int, vocab: int, order: int) -> None:
+        super().__init__()
+        self.counts = NGramCounts(vocab, order)
+        self.gate_in = nn.Linear(dim + 2 * order, GATE_HIDDEN)
+        self.gate_out = nn.Linear(GATE_HIDDEN, order + 1)
+        nn.init.zeros_(self.gate_out.weight)
+        nn.init.zeros_(self.gate_out.bias)
+        self._table: EvidenceTable | None = None
+
+    @property
+    def order(self) -> int:
+        return self.counts.order
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        return {
+            "network_logits": Tap("b t v"),
+            "gates": Tap("b t k", tr("ReLU([X, support] W₁ + b₁) W₂ + b₂")),
+            "count_logits": Tap("b t v", "Σ gate × evidence"),
+        }
+
+    def forward(
+        self,
+        logits: Tensor,
+        features: Tensor,
+        ids: Tensor,
+        past_ids: Tensor | None = None,
+        folds: Tensor | None = None,
+    ) -> Tensor:
+        """The network's logits (b t v) plus what the counts add to them: b t v.
+
+        Args:
+            features: the hidden states from which the logits were computed (b t d).
+            ids: b t, with -1 at padding.
+            past_ids: the ids before them (b p), with -1 before the start of the text.
+            folds: for each token (b t) the fold of the training text to leave out, because the
+                next token is in it: counts that include it would look too reliable.
+        """
+        evidence = self.find_evidence(ids, past_ids, folds)
+        with torch.autocast(features.device.type, enabled=False):
+            dtype = self.gate_in.weight.dtype
+            inputs = torch.cat((features.flatten(0, 1).to(dtype), evidence.support.to(dtype)), 1)
+            gates = self.gate_out(self.gate_in(inputs).relu())
+            gates = tap("gates", torch.unflatten(gates, 0, ids.shape)).flatten(0, 1)  # n k
+            gates = gates.to(torch.promote_types(dtype, torch.float32))
+            total = gates[:, :1] * evidence.unigrams  # n v
+            weight = gates[:, 1:].flatten().gather(0, evidence.slot)
+            at = evidence.slot // self.order * self.counts.vocab + evidence.token
+            total.view(-1).scatter_add_(0, at, weight * evidence.value)
+        total = tap("count_logits", torch.unflatten(total, 0, ids.shape).to(logits.dtype))
+        return tap("network_logits", logits) + total
+
+    def find_evidence(
+        self, ids: Tensor, past_ids: Tensor | None = None, folds: Tensor | None = None
+    ) -> Evidence:
+        """The evidence for each token; the arguments are those of `forward`."""
+        if folds is not None:  # without counts of folds, the prior was fitted to another text
+            folds = folds.flatten() if self.counts.n_folds else None
+        return self.table.find(previous_ids(ids, self.order, past_ids), folds)
+
+    @property
+    def table(self) -> EvidenceTable:
+        if self._table is None or self._table.device != self.counts.followers[0].device:
+            self._table = EvidenceTable(self.counts)
+        return self._table
+
+    @torch.no_grad()
+    def fit(self, ids: Tensor, folds: Tensor) -> None:
+        """Count the tokens of a text (t), each of which belongs to a fold (t)."""
+        columns = previous_ids(ids[None, :-1], self.order)
+        self.counts.fit(columns, ids[1:], folds[1:])
+        self._table = None
+
+    @torch.no_grad()
+    def choose_order(self, ids: Tensor, folds: Tensor) -> int:
+        """The max context length whose counts predict held-out folds of a fitted text (t) best."""
+        columns, targets = previous_ids(ids[None, :-1], self.order), ids[1:]
+        sample = torch.linspace(0, len(targets) - 1, min(SAMPLE_TOKENS, len(targets))).long()
+        loss = torch.zeros(self.order + 1, dtype=torch.float64)
+        for rows in torch.split(sample, max(SAMPLE_ELEMENTS // self.counts.vocab, 1)):
+            chunk = [column[rows] for column in columns]
+            for length, probs in enumerate(self.counts.probs_by_length(chunk, folds[1:][rows])):
+                loss[length] -= probs.gather(1, targets[rows, None]).log().double().sum()
+        return int(loss.argmin())
+
+    @torch.no_grad()
+    def open_gates(self, order: int) -> None:
+        """Use all the evidence of contexts of up to `order` ids, and none of longer ones.
+
+        With -1, use none at all. The gates then depend on neither the features nor the support.
+        """
+        self.gate_out.weight.fill_(0.0)
+        self.gate_out.bias.fill_(0.0)
+        self.gate_out.bias[: order + 1] = 1.0
+
+    def copy_gates(self, other: "CountPrior") -> None:
+        self.gate_in.load_state_dict(other.gate_in.state_dict())
+        self.gate_out.load_state_dict(other.gate_out.state_dict())
+
+    def check(self) -> None:
+        """Raise an error for loaded counts that are empty or contain ids not in the vocabulary."""
+        check_tables(len(self.counts.followers[0]) > 0, "they are empty")
+        for length, followers in enumerate(self.counts.followers):
+            keys = self.counts.contexts.keys
+            contexts = len(keys[length - 1]) if length else 1
+            limit = contexts * self.counts.vocab
+            check_tables(not len(followers) or int(followers[-1]) < limit, "a key is too large")
+            parents = len(keys[length - 2]) if length > 1 else 1
+            is_valid = not length or int(keys[length - 1][-1]) < parents * self.counts.vocab
+            check_tables(is_valid, "a key is too large")
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        self._table = None
+        super()._load_from_state_dict(*args)

@@ -1,0 +1,77 @@
+"""Muon: momentum whose update of a matrix is made orthogonal (Jordan et al., 2024).
+
+Every direction of a matrix is then updated by the same amount, not only the few that dominate the
+gradient. Vectors, embeddings and heads get AdamW's update.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+MOMENTUM, BETA1, EPS = 0.95, 0.8, 1e-8
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients that quickly push singular values to ~1
+ITERATIONS = 5
+
+
+def orthogonalize(matrices: Tensor) -> Tensor:
+    """Replace the singular values of each matrix (n r c) by values close to 1.
+
+    U S Vᵀ becomes about U Vᵀ, by a polynomial in the matrix instead of a decomposition. It is
+    computed in float32: on many CPUs, bfloat16 is far slower.
+    """
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    x: Tensor = matrices.mT if is_tall else matrices
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)  # the polynomial needs values <= 1
+    a, b, c = NEWTON_SCHULZ
+    for _ in range(ITERATIONS):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.mT if is_tall else x
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for groups of matrices (`is_matrix`), AdamW for the others."""
+
+    def __init__(self, groups: list[dict[str, Any]], *, lr: float, beta2: float) -> None:
+        super().__init__(groups, {"lr": lr, "beta2": beta2})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Update all parameters that have a gradient."""
+        for group in self.param_groups:
+            parameters = [p for p in group["params"] if p.grad is not None]
+            if group["is_matrix"]:
+                for shape in dict.fromkeys(p.shape for p in parameters):  # equal shapes together
+                    self.update_matrices([p for p in parameters if p.shape == shape], group)
+            else:
+                for parameter in parameters:
+                    self.update_other(parameter, group)
+
+    def update_matrices(self, matrices: list[Tensor], group: dict[str, Any]) -> None:
+        directions = []
+        for matrix in matrices:
+            assert matrix.grad is not None
+            momentum = self.state[matrix].setdefault("exp_avg", torch.zeros_like(matrix))
+            momentum.lerp_(matrix.grad, 1 - MOMENTUM)
+            directions.append(matrix.grad.lerp(momentum, MOMENTUM))  # Nesterov's look ahead
+        rows, columns = matrices[0].shape
+        # a tall matrix gets a larger update, so that its outputs change as much as a square one's
+        size = group["lr"] * max(1.0, rows / columns) ** 0.5
+        for matrix, update in zip(matrices, orthogonalize(torch.stack(directions)), strict=True):
+            matrix.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-size)
+
+    def update_other(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        gradient, state, beta2 = parameter.grad, self.state[parameter], group["beta2"]
+        assert gradient is not None
+        step = state.setdefault("step", torch.zeros(()))
+        mean = state.setdefault("exp_avg", torch.zeros_like(parameter))
+        square = state.setdefault("exp_avg_sq", torch.zeros_like(parameter))
+        step += 1
+        mean.lerp_(gradient, 1 - BETA1)
+        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        size = group["lr"] / (1 - BETA1 ** float(step))
+        denominator = (square / (1 - beta2 ** float(step))).sqrt_().add_(EPS)
+        parameter.mul_(1 - group["lr"] * group["weight_decay"])
+        parameter.addcdiv_(mean, denominator, value=-size)
