@@ -24,7 +24,7 @@ from glassformer.inspection.trace_view import TraceView
 from glassformer.inspection.traced_text import trace_text
 from glassformer.inspection.why import RecordedPass, Why
 from glassformer.inspection.worksheet import worksheet
-from glassformer.models.network import Network, Trait
+from glassformer.models.network import LanguageModel, Network, Trait
 from glassformer.predict import codec_for, embed_texts, inputs_for, predict, stream_text
 from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.task import Artifacts, Codec
@@ -299,7 +299,8 @@ class Model:
         plot = PLOTS[name]
         if plot.needs is Needs.TRANSLATION:
             return plot.draw(self.align(text, self.translate(text)))
-        traced = trace_text(self.network, self.require_tokenizer(), text, *plot.patterns)
+        tokenizer = self.require_tokenizer()
+        traced = trace_text(self.network, tokenizer, text, *plot.patterns, strict=False)
         model = {"network": self.network, "tokenizer": self.tokenizer}
         return plot.draw(traced, layer=layer, head=head, **model)
 
@@ -324,6 +325,20 @@ class Model:
             raise GlassError(f"this model was not trained to {verb}")
 
     # --- save ---------------------------------------------------------------------------------
+
+    def strip_prior(self) -> None:
+        """Remove the count prior, which contains n-grams of the training text.
+
+        The network alone predicts worse: it has learned only what the counts do not know.
+
+        >>> model = load("runs/generate-1")
+        >>> model.strip_prior()
+        >>> model.network.prior is None
+        True
+        """
+        if not isinstance(self.network, LanguageModel) or self.network.prior is None:
+            raise GlassError("this model has no count prior")
+        self.network.remove_prior()
 
     def save(
         self,

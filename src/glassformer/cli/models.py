@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from glassformer.cli import options
+from glassformer.cli.help import echo
 from glassformer.export import EXPORTERS
 
 PACKAGES = ("glassformer", "torch", "numpy", "tokenizers", "safetensors", "click", "rich")
@@ -78,8 +79,15 @@ def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
     metavar="NAME",
     help="Setting or tensor in a Hugging Face folder to skip; can be repeated.",
 )
+@click.option(
+    "--strip-prior",
+    is_flag=True,
+    help="Leave out the count prior, which contains n-grams of the training text.",
+)
 @options.overwrite(help="Replace TARGET if it exists.")
-def convert(source: str, target: str, format: str, overwrite: bool, **values: Any) -> None:
+def convert(
+    source: str, target: str, format: str, strip_prior: bool, overwrite: bool, **values: Any
+) -> None:
     """Convert the model in SOURCE to another format and write it to the folder TARGET.
 
     SOURCE is a run or model folder, a Hugging Face folder (GPT-2, BERT, Llama) or a llama2.c file.
@@ -88,10 +96,14 @@ def convert(source: str, target: str, format: str, overwrite: bool, **values: An
     glass convert downloads/gpt2 models/gpt2
     glass convert models/gpt2 for-transformers --to huggingface
     glass convert stories260K.bin models/stories --tokenizer tok512.bin
+    glass convert runs/generate-1 to-publish --strip-prior
     """
     from glassformer.api import load
 
     model = load(source, **values)
+    if strip_prior:
+        model.strip_prior()
+        echo("left out the count prior: the model now predicts worse", err=True)
     model.save(target, format=format, overwrite=overwrite)
     click.echo(f"{model!r}\nwrote {target}")
 

@@ -61,6 +61,19 @@ def describe_value(network: nn.Module, name: str, head: int) -> Description:
             tr("Pooled features"), tr(formula), tr("One vector for the whole text.")
         ),
         "features": Description(tr("Features"), "", tr("The final hidden state of each token.")),
+        "network_logits": Description(
+            tr("Logits of the network"), formula, tr("What the network predicts by itself.")
+        ),
+        "gates": Description(
+            tr("Gates of the count prior"),
+            formula,
+            tr("How much the counts after 0, 1, 2, ... tokens of context (columns) contribute."),
+        ),
+        "count_logits": Description(
+            tr("Logits of the counts"),
+            formula,
+            tr("What the n-gram counts predict; added to the logits of the network."),
+        ),
         "votes": Description(tr("Votes"), formula, tr("The votes of all pairs of tokens.")),
         "output": Description(tr("Logits"), "", tr("One logit for every token or label.")),
     }.get(leaf, Description())

@@ -296,6 +296,7 @@ class RecordedPass:
             **dict.fromkeys(REDUCTIONS, self.explain_reduction),
             "convolution": self.explain_convolution,
             "glu": self.explain_glu,
+            "scatter_add": self.explain_scatter_add,
         }
         if result.name in explainers:
             return explainers[result.name](result, entry)
@@ -339,6 +340,13 @@ class RecordedPass:
         value, gate = Term(((x, entry[1]),)), Term(((x, tuple(at)),))
         recomputed = value.values[0] / (1 + exp(-gate.values[0]))
         return Why(self, entry, "a × sigmoid(b)", (value, gate), recomputed, is_ordered=True)
+
+    def explain_scatter_add(self, result: OpResult, entry: Entry) -> Why:
+        """A number, plus all values that were added at its index, in one dimension."""
+        x, _, index, values = result.args
+        added = (index == entry[1][0]).nonzero()[:, 0].tolist()
+        terms = [Term(((x, entry[1]),)), *(Term(((values, (i,)),)) for i in added)]
+        return Why(self, entry, "sum", tuple(terms), sum(term.values[0] for term in terms))
 
     def explain_elementwise(self, result: OpResult, entry: Entry) -> Why:
         out, at = entry

@@ -23,9 +23,13 @@ from glassformer.predict import inputs_for
 from glassformer.registry import model_name
 from glassformer.text.tokenizer import Tokenizer
 
-REDUNDANT = set("query key value out up down dropout gate dense score".split())  # shown elsewhere
+REDUNDANT = set(  # shown elsewhere
+    "query key value out up down dropout gate dense score gate_in gate_out evidence prior".split()
+)
 COMPUTED = {"scores", "pattern", "head_outputs", "mean", "std", "normalized", "embedded", "pooled"}
-LOGITS = {"output", "votes", "head", "masked"}  # values with a column for each token or label
+LOGITS = set(  # values with a column for each token or label
+    "output votes head masked network_logits count_logits".split()
+)
 OUTPUT_MODULES = {"head", "masked"}  # their output may be the network's output
 BLOCK = re.compile(r"((?:body\.)?(?:blocks|layers|encoder|decoder)\.)(\d+)(\.|$)")
 TOP = 8  # number of most likely tokens shown

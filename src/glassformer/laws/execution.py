@@ -66,7 +66,8 @@ def check_builds_on_the_meta_device(subject: Subject) -> None:
     network = subject.network
     with torch.device("meta"):
         built = type(network)(network.config)
-        if isinstance(network, LanguageModel) and network.prior_config:
-            built.attach_prior(network.prior_config)
+        config = network.prior_config if isinstance(network, LanguageModel) else None
+        if isinstance(built, LanguageModel) and config:
+            built.attach_prior(config)
     shapes = [{name: p.shape for name, p in n.named_parameters()} for n in (built, network)]
     require(shapes[0] == shapes[1], "for the names and shapes of the parameters")

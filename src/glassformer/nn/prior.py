@@ -45,6 +45,7 @@ class CountPrior(nn.Module):
         return {
             "network_logits": Tap("b t v"),
             "gates": Tap("b t k", tr("ReLU([X, support] W₁ + b₁) W₂ + b₂")),
+            "evidence": Tap("m", tr("log(1 + count / (distinct × prob with one fewer token))")),
             "count_logits": Tap("b t v", "Σ gate × evidence"),
         }
 
@@ -75,7 +76,7 @@ class CountPrior(nn.Module):
             total = gates[:, :1] * evidence.unigrams  # n v
             weight = gates[:, 1:].flatten().gather(0, evidence.slot)
             at = evidence.slot // self.order * self.counts.vocab + evidence.token
-            total.view(-1).scatter_add_(0, at, weight * evidence.value)
+            total.view(-1).scatter_add_(0, at, weight * tap("evidence", evidence.value))
         total = tap("count_logits", torch.unflatten(total, 0, ids.shape).to(logits.dtype))
         return tap("network_logits", logits) + total
 

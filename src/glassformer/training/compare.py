@@ -47,7 +47,10 @@ print(json.dumps(result))
 
 @dataclass(frozen=True)
 class Contender:
-    """A model in a comparison: `gpt2`, or `gpt2:depth=2:dim=64` with its own settings."""
+    """A model in a comparison: `gpt2`, or `gpt2:depth=2:dim=64` with its own settings.
+
+    `prior` is a training setting: `gpt2:prior=false` is the network without a count prior.
+    """
 
     name: str
 
@@ -56,8 +59,14 @@ class Contender:
         return self.name.partition(":")[0]
 
     @property
+    def model_settings(self) -> list[str]:
+        return [s for s in self.name.split(":")[1:] if not s.startswith("prior=")]
+
+    @property
     def settings(self) -> list[str]:
-        return self.name.split(":")[1:]
+        """All settings, as for `--set`."""
+        prior = [s for s in self.name.split(":")[1:] if s.startswith("prior=")]
+        return [f"train.{s}" for s in prior] + [f"model.{s}" for s in self.model_settings]
 
     @property
     def folder(self) -> str:
@@ -80,7 +89,7 @@ def compare(
     spec, contenders = find_task(task), [Contender(name) for name in models]
     for contender in contenders:  # check all settings before training the first model
         architecture = resolve_architecture(contender.model, spec)
-        make_config(architecture, spec, {}, contender.settings)
+        make_config(architecture, spec, {}, contender.model_settings)
     if len({contender.folder for contender in contenders}) < max(len(contenders), 2):
         raise GlassError("expected at least two different models")
     arguments = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
@@ -128,10 +137,7 @@ def train_contender(contender: Contender, path: Path, arguments: dict[str, Any])
     if (path / RESULT).exists():
         saved: dict[str, Any] = read_json(path / RESULT)
         return saved
-    settings = [
-        *arguments.get("settings", []),
-        *(f"model.{setting}" for setting in contender.settings),
-    ]
+    settings = [*arguments.get("settings", []), *contender.settings]
     rest = {name: value for name, value in arguments.items() if name != "models"}
     request = {**rest, "model": contender.model, "settings": settings, "run": str(path)}
     request |= {"baseline": False, "overwrite": path.exists()}

@@ -18,7 +18,7 @@ from glassformer.core.folder import find_subfolder, read_json, wrap_read_errors,
 from glassformer.core.reporter import NullReporter, Reporter, format_value
 from glassformer.data.files import BadRowPolicy, save_streams
 from glassformer.data.request import DataRequest
-from glassformer.models.network import Trait
+from glassformer.models.network import LanguageModel, Trait
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Artifacts, Task, TaskSpec
 from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
@@ -299,6 +299,14 @@ def write_readme(trainer: Trainer, result: dict[str, Any]) -> None:
     if "baseline" in result:
         text = compare_with_baseline(trainer.task, result, result["baseline"])
         comparison = f"{text[0].upper()}{text[1:]}. "
+    network = trainer.network
+    if isinstance(network, LanguageModel) and network.prior:
+        length = network.prior.order + 1
+        comparison += (
+            f"The model contains n-grams of up to {length} tokens of its training text, "
+            f"word for word: its count prior. To remove it: `glass convert {result['run']} OUT "
+            "--strip-prior`. "
+        )
     text = (
         f"# {result['task']} with {result['model']}\n\n| name | value |\n| --- | --- |\n{rows}\n\n"
         f"{comparison}Settings: `config.toml`; metrics by step: "

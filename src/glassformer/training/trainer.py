@@ -48,9 +48,14 @@ class Trainer:
         self.is_stopping = False
 
     def loop(self) -> None:
-        """Take steps until the budget is spent; evaluate and save after each tenth of it."""
+        """Take steps until the budget is spent; evaluate and save after each tenth of it.
+
+        With a prior, the network is also evaluated at the start, where it equals the baseline.
+        """
         self.start_time = time.monotonic() - self.state.seconds
         self.network.train()
+        if self.settings.prior and not self.state.evals:
+            self.evaluate()
         while not self.is_over():
             progress = self.budget.begin(self.state.step)
             result = None
