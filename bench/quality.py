@@ -158,9 +158,9 @@ def check_output(command: list[str], **options: object) -> str:
 # --- nanoGPT --------------------------------------------------------------------------------------
 
 NANOGPT = (
-    "config/train_shakespeare_char.py --device=cpu --compile=False --eval_iters=1 --log_interval=10 "
-    "--block_size=64 --batch_size=12 --n_layer=4 --n_head=4 --n_embd=128 --dropout=0.0 "
-    "--always_save_checkpoint=True --dataset=bench"
+    "config/train_shakespeare_char.py --device=cpu --compile=False --eval_iters=1 "
+    "--log_interval=10 --block_size=64 --batch_size=12 --n_layer=4 --n_head=4 --n_embd=128 "
+    "--dropout=0.0 --always_save_checkpoint=True --dataset=bench"
 ).split()
 
 
@@ -265,8 +265,8 @@ def report(results: list[dict], file: Path) -> None:
         f"{max(speeds):.0f} GFLOP/s; {min(r['date'] for r in results)} to "
         f"{max(r['date'] for r in results)}.",
         "",
-        "| text | minutes | model | bits per byte | nats per character | relative | seeds | steps |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| text | minutes | model | bits per byte | nats per character | relative | seeds | steps |"
+        "\n| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     groups: dict[tuple, list[dict]] = {}
     for result in results:

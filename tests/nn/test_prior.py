@@ -7,7 +7,7 @@ from cases import CASES, ids
 from glassformer import MODELS, GlassError, Trace
 from glassformer.models.network import PriorConfig
 from glassformer.nn.counts import NGramCounts, previous_ids
-from glassformer.nn.evidence import Evidence, EvidenceTable
+from glassformer.nn.evidence import MIN_COUNTS, Evidence, EvidenceTable
 from glassformer.nn.prior import CountPrior
 
 close = torch.testing.assert_close
@@ -35,7 +35,7 @@ def sum_evidence(evidence: Evidence, n):
     """The evidence of all lengths as a table n v."""
     total = evidence.unigrams.expand(n, -1).clone()
     for slot, token, value in zip(evidence.slot, evidence.token, evidence.value, strict=True):
-        total[slot // ORDER, token] += value
+        total[slot // (ORDER * len(MIN_COUNTS)), token] += value
     return total
 
 
@@ -73,6 +73,17 @@ def test_the_last_fold_number_leaves_nothing_out(text, folds):
     nothing_left_out = table.find(queries(), torch.full((60,), FOLDS))
     close(sum_evidence(everything, 60), sum_evidence(nothing_left_out, 60))
     close(everything.support, nothing_left_out.support)
+
+
+def test_the_kind_of_a_term_is_its_length_and_how_often_the_token_was_seen():
+    text = torch.tensor([1, 2, 1, 2, 1, 2, 1, 2, 1, 3, 1, 3, 1, 4])  # after 1: 2 x 4, 3 x 2, 4 x 1
+    table = EvidenceTable(fit_counts(text))
+    evidence = table.find([torch.tensor([1]), torch.tensor([-1]), torch.tensor([-1])])
+    assert dict(zip(evidence.token.tolist(), evidence.slot.tolist(), strict=True)) == {
+        2: 2, 3: 1, 4: 0
+    }  # fmt: skip
+    longer = table.find([torch.tensor([1]), torch.tensor([2]), torch.tensor([-1])])
+    assert {int(s) // len(MIN_COUNTS) for s in longer.slot} == {0, 1}
 
 
 def test_a_text_of_one_token_and_unseen_contexts_have_finite_evidence():
@@ -145,7 +156,7 @@ def test_the_values_of_a_prior_add_up_to_the_output():
     with Trace(case.network, "prior.*", "output") as trace:
         output = case(ids())
     close(trace["prior.network_logits"] + trace["prior.count_logits"], output)
-    assert trace["prior.gates"].shape == (3, 12, 4)
+    assert trace["prior.gates"].shape == (3, 12, 1 + 3 * len(MIN_COUNTS))
     assert trace["prior.count_logits"].abs().max() > 0.1
 
 

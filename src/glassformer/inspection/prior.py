@@ -1,6 +1,6 @@
 """What a model's count prior and its network each contribute to the prediction of every token.
 
-Shapes: t tokens, k context lengths, v vocabulary.
+Shapes: t tokens, k kinds of evidence, v vocabulary.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,10 @@ from glassformer.core.errors import GlassError
 from glassformer.core.figures import subplots
 from glassformer.core.i18n import show_whitespace
 from glassformer.inspection.traced_text import TracedText
+from glassformer.nn.evidence import MIN_COUNTS
 from glassformer.text.tokenizer import Tokenizer
 
+COUNT_LABELS = ("1×", "2–3×", "≥4×")  # for each of MIN_COUNTS
 COUNTS_COLOR, NETWORK_COLOR, BOTH_COLOR = "C1", "C0", "C2"
 
 
@@ -24,7 +26,7 @@ class PriorShares:
     counts: Tensor  # t v: probabilities
     network: Tensor  # t v
     both: Tensor  # t v
-    gates: Tensor  # t k: the weight of the evidence of each context length
+    gates: Tensor  # t k: the weight of each kind of evidence
 
     @property
     def is_counted(self) -> Tensor:
@@ -61,8 +63,8 @@ def prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     targets = traced.inputs["ids"][0, 1:, None].cpu()
     labels = [show_whitespace(tokenizer.token(int(i))) for i in targets]
     t = len(labels)
-    size = (max(0.34 * t + 2.2, 7), 6.2)
-    chart, (top, bottom) = subplots(2, 1, figsize=size, sharex=True, height_ratios=(3, 2))
+    size = (max(0.34 * t + 2.2, 7), 7)
+    chart, (top, bottom) = subplots(2, 1, figsize=size, sharex=True, height_ratios=(2, 3))
     bars = (
         ("counts alone", shares.counts, COUNTS_COLOR),
         ("network alone", shares.network, NETWORK_COLOR),
@@ -85,8 +87,10 @@ def prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     image = bottom.imshow(
         grid.numpy(), cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto", interpolation="none"
     )
-    bottom.set_yticks(range(len(grid)), [str(length) for length in range(len(grid))])
-    bottom.set(ylabel="tokens of context", xlabel="")
+    kinds = [f"{k // len(MIN_COUNTS) + 1}, {COUNT_LABELS[k % len(MIN_COUNTS)]}" for k in
+             range(len(grid) - 1)]  # fmt: skip
+    bottom.set_yticks(range(len(grid)), ["0", *kinds], fontsize=7)
+    bottom.set_ylabel("tokens of context, times seen")
     bottom.set_title("gate: the weight of what was counted after so many tokens", fontsize=9)
     bottom.set_xticks(range(t), labels, fontsize=9)
     for label, is_counted in zip(bottom.get_xticklabels(), shares.is_counted[:-1], strict=True):

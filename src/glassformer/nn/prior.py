@@ -1,13 +1,13 @@
 """The count prior: a network starts from n-gram counts and learns what they do not know.
 
-    logits = network's logits + sum over context lengths of gate * evidence
+    logits = network's logits + sum over kinds of evidence of gate * evidence
 
 The gates are computed for each token from the network's features and from how often the counts have
-seen its context. They start at 1 for the lengths that predict best on their own and at 0 for longer
-ones, so that training starts from the n-gram model.
+seen its context. They start at 1 for the context lengths that predict best on their own and at 0
+for longer ones, so that training starts from the n-gram model.
 
-Shapes: b batch, t tokens, n = b * t, p earlier tokens, d features, k context lengths from 0 to the
-order, v vocabulary.
+Shapes: b batch, t tokens, n = b * t, p earlier tokens, d features, v vocabulary, k kinds of
+evidence: tokens without context, then for each context length those seen once, 2 or 3 times, more.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from glassformer.core.i18n import tr
 from glassformer.nn.counts import NGramCounts, check_tables, previous_ids
-from glassformer.nn.evidence import Evidence, EvidenceTable
+from glassformer.nn.evidence import MIN_COUNTS, Evidence, EvidenceTable
 from glassformer.trace import Tap, tap
 
 GATE_HIDDEN = 32  # hidden features of the gates
@@ -31,7 +31,7 @@ class CountPrior(nn.Module):
         super().__init__()
         self.counts = NGramCounts(vocab, order)
         self.gate_in = nn.Linear(dim + 2 * order, GATE_HIDDEN)
-        self.gate_out = nn.Linear(GATE_HIDDEN, order + 1)
+        self.gate_out = nn.Linear(GATE_HIDDEN, 1 + order * len(MIN_COUNTS))
         nn.init.zeros_(self.gate_out.weight)
         nn.init.zeros_(self.gate_out.bias)
         self._table: EvidenceTable | None = None
@@ -75,7 +75,8 @@ class CountPrior(nn.Module):
             gates = gates.to(torch.promote_types(dtype, torch.float32))
             total = gates[:, :1] * evidence.unigrams  # n v
             weight = gates[:, 1:].flatten().gather(0, evidence.slot)
-            at = evidence.slot // self.order * self.counts.vocab + evidence.token
+            row = evidence.slot // (self.order * len(MIN_COUNTS))
+            at = row * self.counts.vocab + evidence.token
             total.view(-1).scatter_add_(0, at, weight * tap("evidence", evidence.value))
         total = tap("count_logits", torch.unflatten(total, 0, ids.shape).to(logits.dtype))
         return tap("network_logits", logits) + total
@@ -121,7 +122,7 @@ class CountPrior(nn.Module):
         """
         self.gate_out.weight.fill_(0.0)
         self.gate_out.bias.fill_(0.0)
-        self.gate_out.bias[: order + 1] = 1.0
+        self.gate_out.bias[: 1 + order * len(MIN_COUNTS) if order >= 0 else 0] = 1.0
 
     def copy_gates(self, other: "CountPrior") -> None:
         self.gate_in.load_state_dict(other.gate_in.state_dict())
