@@ -17,7 +17,8 @@ ROOT = PACKAGE.parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 NODE = re.compile(r"^([│├└─ ]*)([\w/]+\.py): ([\w.]+)")
 CALLED_AS = {  # name in the caller, if it differs from that of the function
-    "GPT2.forward": "network",
+    "LanguageModel.forward": "network",
+    "CountPrior.forward": "prior",
     "Block.forward": "block",
     "Attention.forward": "attention",
     "FeedForward.forward": "feedforward",

@@ -127,7 +127,7 @@ def test_public_names_can_be_imported_from_the_package():
         *("recurrent", "recurrent_classifier", "recurrent_translator"),
         *("convolutional", "convolutional_classifier"),
         *("classifier", "generator", "translator", "bert", "bert_classifier", "bert_encoder"),
-        *("gpt2", "gpt2_classifier", "llama", "decoder"),
+        *("gpt2", "gpt2_classifier", "llama", "decoder", "speedrun"),
     ]
     assert all(model.Config for model in glassformer.MODELS.values())
 

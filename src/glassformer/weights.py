@@ -64,7 +64,8 @@ def build_with_weights(build: Callable[[], N], state: State, source: object) -> 
         if value.shape != state[name].shape and not has_free_size:
             shapes = f"{tuple(value.shape)} from the config, got {tuple(state[name].shape)}"
             raise GlassError(f"{source}: {name}: expected shape {shapes}")
-        if not (state[name].is_floating_point() if is_float else state[name].dtype == value.dtype):
+        integers = (torch.int32, torch.int64)
+        if not (state[name].is_floating_point() if is_float else state[name].dtype in integers):
             dtype = str(state[name].dtype).removeprefix("torch.")
             expected_type = "floating point" if is_float else "integers"
             raise GlassError(f"{source}: {name}: expected {expected_type}, got {dtype}")

@@ -16,12 +16,14 @@ from glassformer.baselines.phrase_table import (
     extract_phrases,
 )
 from glassformer.nn.counts import (
+    Followers,
     IntTables,
     NGramCounts,
     NGramIndex,
     check_tables,
     is_increasing,
     previous_ids,
+    unique,
 )
 
 close = torch.testing.assert_close
@@ -84,6 +86,45 @@ def test_tables_are_resized_to_the_loaded_ones():
     loaded.load_state_dict(saved.state_dict())
     assert [table.tolist() for table in loaded] == [[], [0, 1, 2, 3, 4]]
     assert not list(loaded.parameters())
+
+
+def test_tables_are_saved_in_the_smallest_type_that_fits():
+    tables = IntTables(3)
+    tables[0], tables[1] = torch.tensor([0, 2**31 - 1]), torch.tensor([-(2**31) - 1])
+    state = tables.state_dict()
+    assert [state[str(i)].dtype for i in range(3)] == [torch.int32, torch.int64, torch.int64]
+    loaded = IntTables(3)
+    loaded.load_state_dict(state)
+    assert all(table.dtype == torch.int64 for table in loaded)
+    assert loaded[0].tolist() == [0, 2**31 - 1]
+
+
+def test_unique_returns_sorted_keys_their_indices_and_counts():
+    keys, inverse, counts = unique(torch.tensor([7, 3, 7, 7, 5]))
+    assert keys.tolist() == [3, 5, 7]
+    assert inverse.tolist() == [2, 0, 2, 2, 1]
+    assert counts.tolist() == [1, 1, 3]
+
+
+def test_followers_of_contexts_are_listed_with_their_counts():
+    text = torch.tensor([[0, 1, 0, 1, 0, 2]])
+    counts = NGramCounts(3, 1)
+    counts.fit(previous_ids(text[:, :-1], 1), text[0, 1:])
+    (found,) = counts.list_followers([torch.tensor([0, 2, 1])])
+    assert isinstance(found, Followers)
+    rows = zip(found.row.tolist(), found.token.tolist(), found.count.tolist(), strict=True)
+    assert list(rows) == [(0, 1, 2), (0, 2, 1), (2, 0, 2)]
+    assert found.total.tolist() == [3, 0, 2]
+    assert found.distinct.tolist() == [2, 0, 1]
+    assert found.denominator.tolist() == [5, 1, 3]
+    assert found.backoff.tolist() == pytest.approx([2 / 5, 1, 1 / 3])
+
+
+def test_past_ids_continue_the_columns_to_the_left():
+    ids, past = torch.tensor([[5, 6, 7]]), torch.tensor([[3, 4]])
+    assert [c.tolist() for c in previous_ids(ids, 3, past)] == [[5, 6, 7], [4, 5, 6], [3, 4, 5]]
+    assert [c.tolist() for c in previous_ids(ids, 4, past)][3] == [-1, 3, 4]
+    assert [c.tolist() for c in previous_ids(ids, 1, past)] == [[5, 6, 7]]
 
 
 def test_keys_that_do_not_increase_are_rejected():

@@ -64,6 +64,8 @@ DEFAULTS = {
                              "depth": 1, "cell": "lstm", "dropout": 0.0},
     "recurrent_translator": {"vocab": 37_000, "dim": 512, "depth": 2, "cell": "lstm",
                              "attention": "dot", "dropout": 0.1},
+    "speedrun": {"vocab": 256, "context": 256, "dim": 160, "depth": 3, "heads": 4, "hidden": None,
+                 "rope_theta": 10_000.0, "dropout": 0.0},
     "translator": {"vocab": 37_000, "source_vocab": None, "dim": 512, "depth": 6, "heads": 8,
                    "hidden": 2048, "dropout": 0.1},
 }  # fmt: skip
@@ -195,6 +197,52 @@ def test_the_classifiers_with_pretrained_bodies_match_their_formulas():
     assert torch.equal(
         CASES["bert_encoder"](text[None]), CASES["bert_encoder"].network.features(text[None])
     )
+
+
+@torch.no_grad()
+def test_speedrun_matches_its_formulas():
+    network, text = CASES["speedrun"].network, ids(1)[0]
+
+    def scale(x, layer):
+        return x / (x.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt() * layer.weight
+
+    x = scale(network.token.weight[text], network.embedding_norm)
+    for block in network.blocks:
+        layer, y = block.attention, scale(x, block.attention_norm)
+        q, k, v = (y @ part.weight.T for part in (layer.query, layer.key, layer.value))
+        outputs = []
+        for head in range(4):
+            part = slice(8 * head, 8 * head + 8)
+            query = rotate(scale(q[:, part], layer.query_norm))
+            key = rotate(scale(k[:, part], layer.key_norm))
+            scores = (query @ key.T / math.sqrt(8)).masked_fill(~causal_mask(len(text)), -math.inf)
+            outputs.append(scores.softmax(dim=-1) @ v[:, part])
+        x = x + torch.cat(outputs, dim=1) @ layer.out.weight.T
+        hidden = F.relu(scale(x, block.feedforward_norm) @ block.feedforward.up.weight.T) ** 2
+        x = x + hidden @ block.feedforward.down.weight.T
+    expected = scale(x, network.norm) @ network.head.weight.T
+    close(network(text[None])[0], expected, **loosely)
+
+
+def test_speedrun_starts_without_any_output():
+    model = MODELS["speedrun"]
+    network = model(model.Config(vocab=9, dim=16, depth=2, heads=2))
+    assert not network(torch.tensor([[1, 2, 3]])).any()
+    embedded = network.embedding_norm(network.token(torch.tensor([[1, 2, 3]])))
+    close(network.features(torch.tensor([[1, 2, 3]])), network.norm(embedded))
+
+
+def test_speedrun_grows_with_the_time_and_reads_small_texts_with_dropout():
+    suggest = MODELS["speedrun"].suggest_sizes
+    dims = [suggest(minutes, 10**6)["dim"] for minutes in (0.1, 1, 5, 10, 60, 10**5)]
+    assert dims == sorted(dims)
+    assert dims[0] >= 96
+    assert dims[-1] == 768
+    assert suggest(1, 10**6)["dropout"] == 0.0 < suggest(10, 10**6)["dropout"]
+    assert suggest(10, 10**8)["dropout"] == 0.0
+    for minutes in (0.1, 1, 5, 60, 10**5):
+        MODELS["speedrun"].Config(**suggest(minutes, 10**6))  # the sizes match
+    assert MODELS["gpt2"].suggest_sizes(1, 10**6) == {}
 
 
 def rotate(x, theta=10_000.0):

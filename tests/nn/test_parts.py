@@ -283,7 +283,7 @@ def test_normal_init_is_small_and_xavier_init_keeps_the_variance():
 
 def test_formulas_describe_activations_biases_and_residuals():
     assert [activation_name(a) for a in ACTIVATIONS.values()] == [
-        "ReLU", "GELU", "GELU_tanh", "SiLU",
+        "ReLU", "GELU", "GELU_tanh", "SiLU", "ReLU²",
     ]  # fmt: skip
     assert activation_name(torch.sigmoid) == "activation"
     with_bias, without_bias = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2, bias=False)

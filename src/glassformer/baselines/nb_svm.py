@@ -10,14 +10,14 @@ Shapes: b batch, t tokens, n positions or texts, c classes.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.models.network import ModelConfig, Network, Trait
-from glassformer.nn.counts import CountModule, NGramIndex, check_tables, previous_ids
+from glassformer.nn.counts import NGramIndex, check_tables, previous_ids
 from glassformer.nn.layout import SequenceLayout
 
 MAX_ITERATIONS = 40  # of L-BFGS
@@ -33,7 +33,7 @@ class Config(ModelConfig):
     svm_c: float = 0.1  # weight of the squared hinge loss relative to the L2 penalty
 
 
-class NBSVM(CountModule, Network):
+class NBSVM(Network):
     """A bag-of-n-grams classifier; its weights are fitted directly, without training steps."""
 
     Config: TypeAlias = Config
@@ -45,6 +45,11 @@ class NBSVM(CountModule, Network):
         self.ngrams = NGramIndex(c.vocab, c.order)
         self.weight = nn.Parameter(torch.zeros(0, c.classes), requires_grad=False)
         self.bias = nn.Parameter(torch.zeros(c.classes), requires_grad=False)
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        if (weight := state.get(f"{prefix}weight")) is not None:  # as many rows as n-grams
+            self.weight.data = torch.empty_like(weight, device=self.weight.device)
+        super()._load_from_state_dict(state, prefix, *rest)
 
     def check(self) -> None:
         size = (sum(len(keys) for keys in self.ngrams.keys), self.config.classes)

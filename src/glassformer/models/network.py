@@ -159,6 +159,11 @@ class Network(nn.Module):
         super().__init__()
         self.config = config
 
+    @classmethod
+    def suggest_sizes(cls, minutes: float, tokens: int) -> dict[str, Any]:
+        """The model settings that suit a time budget and an amount of training data."""
+        return {}
+
     def has(self, *traits: Trait) -> bool:
         return self.traits.issuperset(traits)
 

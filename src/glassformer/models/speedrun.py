@@ -24,6 +24,9 @@ from glassformer.nn.masks import causal
 from glassformer.nn.norms import RMSNorm
 from glassformer.nn.positions import Rotary
 
+SIZE_AT_ONE_MINUTE = 5.3  # the dim for a budget of one minute, divided by 32
+TOKENS_PER_MINUTE = 400_000  # roughly, in training on a laptop
+
 
 @dataclass(frozen=True)
 class Config(ModelConfig):
@@ -44,6 +47,7 @@ class Speedrun(LanguageModel):
     stacks = ("blocks",)
     heads = ("head",)
     train_settings: ClassVar[Mapping[str, Any]] = {
+        "batch_size": 12,
         "optimizer": "muon",
         "lr": 0.02,
         "beta2": 0.95,
@@ -52,6 +56,23 @@ class Speedrun(LanguageModel):
         "min_lr_ratio": 0.02,
         "weight_decay": 0.0,
     }
+
+    @classmethod
+    def suggest_sizes(cls, minutes: float, tokens: int) -> dict[str, Any]:
+        """Wider and deeper for more time; dropout if the text is likely to be read several times.
+
+        Computation grows with the square of the dim, and the best size with the square root of
+        the computation, so the dim grows with the fourth root of the time.
+        """
+        dim = 32 * round(SIZE_AT_ONE_MINUTE * minutes**0.25)
+        dim = min(max(dim, 96), 768)
+        return {
+            "dim": dim,
+            "heads": dim // 32,
+            "depth": 2 if minutes < 4 else 3 if minutes < 15 else 4 if minutes < 60 else 6,
+            "context": 128 if minutes < 4 else 256,
+            "dropout": 0.1 if minutes * TOKENS_PER_MINUTE > 2 * tokens else 0.0,
+        }
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

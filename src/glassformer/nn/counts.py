@@ -35,19 +35,12 @@ def previous_ids(ids: Tensor, count: int, past_ids: Tensor | None = None) -> lis
     return [padded[:, start : start + length].flatten() for start in starts]
 
 
-class CountModule(nn.Module):
-    """A module with count tables, which are resized to the tables of a state dict on loading."""
+class IntTables(nn.Module):
+    """A list of int64 tensors that are saved with a model's weights but not trained.
 
-    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        for name, table in (*self._parameters.items(), *self._buffers.items()):
-            loaded = state.get(prefix + name)
-            if table is not None and loaded is not None and table.shape != loaded.shape:
-                table.data = torch.empty_like(loaded, device=table.device)
-        super()._load_from_state_dict(state, prefix, *rest)
-
-
-class IntTables(CountModule):
-    """A list of integer tensors that are saved with a model's weights but not trained."""
+    They are saved as int32 if all their values fit, and resized to those of a state dict on
+    loading.
+    """
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -65,6 +58,18 @@ class IntTables(CountModule):
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
+
+    def _save_to_state_dict(self, state: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        for i, table in enumerate(self):
+            fits = table.numel() and -(2**31) <= int(table.min()) <= int(table.max()) < 2**31
+            state[f"{prefix}{i}"] = table.int() if fits else table
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for i, table in enumerate(self):
+            if (loaded := state.get(f"{prefix}{i}")) is not None:
+                state[f"{prefix}{i}"] = loaded.long()
+                self[i] = torch.empty_like(loaded, dtype=torch.int64, device=table.device)
+        super()._load_from_state_dict(state, prefix, *rest)
 
 
 def check_tables(is_valid: bool, problem: str) -> None:

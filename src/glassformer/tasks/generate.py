@@ -40,7 +40,7 @@ IGNORE_INDEX = -100  # marks positions without a target
 MAX_CHARACTER_ALPHABET, MAX_CHARACTER_BYTES = 256, 5_000_000  # limits for a character tokenizer
 FOLDS = 8  # parts of the training text, each of which the prior predicts from the others
 MAX_COUNTED = 2_000_000  # tokens that the prior counts, to limit memory
-PRIOR_ORDER, PRIOR_ORDER_LARGE_VOCAB = 6, 4  # max context length of the prior
+PRIOR_ORDER, PRIOR_ORDER_LARGE_VOCAB = 8, 5  # max context length of the prior
 PAST_IDS = PRIOR_ORDER - 1  # tokens before a window that the prior needs
 
 

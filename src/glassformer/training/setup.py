@@ -26,7 +26,7 @@ from glassformer.training.evaluator import Evaluator
 from glassformer.training.memory import ContextTooLongError, total_memory
 from glassformer.training.request import Request
 from glassformer.training.run import SCHEDULE, Run
-from glassformer.training.settings import TrainingSettings
+from glassformer.training.settings import MINUTES, TrainingSettings
 from glassformer.training.step import State, Step
 from glassformer.training.trainer import Trainer
 from glassformer.weights import SkipInit
@@ -42,6 +42,7 @@ class Start:
     network: Network | None = None  # from the base model, like the tokenizer
     tokenizer: Tokenizer | None = None
     metadata: dict[str, Any] = field(default_factory=dict)  # task metadata of the base model
+    explicit: frozenset[str] = frozenset()  # model settings that the user or a recipe set
 
     @classmethod
     def of(cls, request: Request, base: str | Path | None, model: str | None) -> "Start":
@@ -50,7 +51,9 @@ class Start:
         recipe_name = table.pop("name", None)
         if base is None:
             architecture = resolve_architecture(model or recipe_name or spec.models[0], spec)
-            return cls(architecture, make_config(architecture, spec, table, settings))
+            explicit = {*table, *(setting.partition("=")[0] for setting in settings)}
+            config = make_config(architecture, spec, table, settings)
+            return cls(architecture, config, explicit=frozenset(explicit))
         path = Path(base)
         path = find_subfolder(path, BEST) or path
         network, tokenizer, metadata = checkpoint.open_model(path)
@@ -118,6 +121,8 @@ def set_up(
     if settings.threads:
         torch.set_num_threads(settings.threads)
     start = replace(start, config=add_data_sizes(start.config, task))
+    if start.base is None:
+        start = suit_budget(start, task, settings, reporter)
     if settings.parameters and start.base is None:
         config = scale_to_parameters(start.architecture, start.config, settings.parameters)
         start = replace(start, config=config)
@@ -141,6 +146,21 @@ def set_up(
         trainer = Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
     save_setup(start, trainer)
     return trainer
+
+
+def suit_budget(start: Start, task: Task, settings: TrainingSettings, reporter: Reporter) -> Start:
+    """Choose the sizes of the model that were not set, for the time budget and the data."""
+    minutes = settings.minutes or MINUTES
+    sizes = registry.MODELS[start.architecture].suggest_sizes(minutes, task.dataset.size)
+    explicit = start.explicit
+    if explicit & {"dim", "heads"}:  # they must match
+        explicit |= {"dim", "heads"}
+    sizes = {name: value for name, value in sizes.items() if name not in explicit}
+    if not sizes or settings.parameters:
+        return start
+    shown = ", ".join(f"{name} {value}" for name, value in sizes.items())
+    reporter(f"model size for {minutes:g} minutes and {task.dataset.size:,} tokens: {shown}")
+    return replace(start, config=replace(start.config, **sizes))
 
 
 def fit_prior(
