@@ -296,7 +296,11 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("results", type=Path)
     parser.add_argument("--nanogpt", type=Path, help="a checkout of nanoGPT")
-    parser.add_argument("--only", help="only runs whose text or model contains this")
+    parser.add_argument("--texts", nargs="+", default=[*TEXTS], help="only these texts")
+    names = [c.name for c in CONTENDERS]
+    parser.add_argument("--models", nargs="+", default=names, help="only these models")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="only the first seeds")
+    parser.add_argument("--minutes", type=float, help="only runs with this budget")
     parser.add_argument("--short", action="store_true", help="a few short runs, not comparable")
     parser.add_argument("--report", action="store_true", help="only write the report")
     args = parser.parse_args()
@@ -306,7 +310,8 @@ def main() -> None:
     done = {(r["text"], r["minutes"], r["seed"], r["model"]) for r in results}
     jobs = [] if args.report else list_jobs(args.short, args.nanogpt is not None)
     for job in jobs:
-        is_wanted = not args.only or args.only in (job.text, job.contender.name)
+        is_wanted = job.text in args.texts and job.contender.name in args.models
+        is_wanted = is_wanted and job.seed < args.seeds and args.minutes in (None, job.minutes)
         if job.key in done or not is_wanted:
             continue
         try:

@@ -12,7 +12,13 @@ from glassformer.nn import init
 from glassformer.nn.attention import Attention, bias_term
 from glassformer.nn.block import Block, CrossBlock, post_norm, pre_norm, residual_taps
 from glassformer.nn.cache import Cache, LayerCache
-from glassformer.nn.feedforward import ACTIVATIONS, FeedForward, GatedFeedForward, activation_name
+from glassformer.nn.feedforward import (
+    ACTIVATIONS,
+    FeedForward,
+    GatedFeedForward,
+    activation_name,
+    relu_squared,
+)
 from glassformer.nn.heads import MaskedHead, Pooler, mean_pool
 from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import Mask, causal, fixed, full, strided, window
@@ -286,6 +292,7 @@ def test_formulas_describe_activations_biases_and_residuals():
         "ReLU", "GELU", "GELU_tanh", "SiLU", "ReLU²",
     ]  # fmt: skip
     assert activation_name(torch.sigmoid) == "activation"
+    assert relu_squared(torch.tensor([-2.0, 0.0, 3.0])).tolist() == [0.0, 0.0, 9.0]
     with_bias, without_bias = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2, bias=False)
     assert (bias_term(with_bias, "₁"), bias_term(without_bias)) == (" + b₁", "")
     assert residual_taps(pre_norm, "cross")["cross_residual"].formula == "x + cross(norm(x))"

@@ -59,7 +59,7 @@ class Speedrun(LanguageModel):
 
     @classmethod
     def suggest_sizes(cls, minutes: float, tokens: int) -> dict[str, Any]:
-        """Wider and deeper for more time; dropout if the text is likely to be read several times.
+        """Wider and deeper for more time; dropout if the text is likely to be read many times.
 
         Computation grows with the square of the dim, and the best size with the square root of
         the computation, so the dim grows with the fourth root of the time.
@@ -71,7 +71,7 @@ class Speedrun(LanguageModel):
             "heads": dim // 32,
             "depth": 2 if minutes < 4 else 3 if minutes < 15 else 4 if minutes < 60 else 6,
             "context": 128 if minutes < 4 else 256,
-            "dropout": 0.1 if minutes * TOKENS_PER_MINUTE > 2 * tokens else 0.0,
+            "dropout": 0.1 if minutes * TOKENS_PER_MINUTE > 5 * tokens else 0.0,
         }
 
     def __init__(self, config: Config) -> None:

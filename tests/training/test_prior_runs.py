@@ -1,0 +1,256 @@
+"""Runs with a count prior: where they start, what they save, and how they continue."""
+
+import random
+
+import pytest
+import torch
+
+from glassformer import MODELS, GlassError, checkpoint, load
+from glassformer.checkpoint import BEST, LAST
+from glassformer.core.folder import write_manifest
+from glassformer.core.reporter import NullReporter
+from glassformer.data.request import DataRequest
+from glassformer.tasks import TASKS
+from glassformer.tasks.check import RecordingReporter
+from glassformer.tasks.generate import FOLDS, MAX_COUNTED, PAST_IDS, fold_numbers
+from glassformer.training.evaluate import evaluate
+from glassformer.training.run import Run
+from glassformer.training.train import load_trainer, resume, train
+from glassformer.training.trainer import Trainer
+
+TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=16", "train.batch_size=4"]
+OPTIONS = {"reporter": NullReporter(), "steps": 6, "settings": TINY, "precision": "float32"}
+
+
+@pytest.fixture
+def text(tmp_path):
+    words = "the a cat dog mat log sat lay on by and while two birds sang to it".split()
+    choose = random.Random(0).choice
+    file = tmp_path / "words.txt"
+    file.write_text(" ".join(choose(words) for _ in range(4000)))
+    return file
+
+
+def validation_rows(run):
+    return [row for row in Run(run).metrics() if row["kind"] == "validation"]
+
+
+def weights(folder):
+    network, _, _ = checkpoint.load(folder)
+    return network.state_dict()
+
+
+def assert_equal_weights(a, b):
+    first, second = weights(a), weights(b)
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        assert torch.equal(value, second[name]), name
+
+
+@pytest.mark.parametrize("model", ["speedrun", "gpt2"])
+def test_the_first_evaluation_equals_the_baseline(tmp_path, text, model):
+    result = train("generate", text, run=tmp_path / "run", model=model, **OPTIONS)
+    first, baseline = validation_rows(tmp_path / "run")[0], result["baseline"]
+    assert first["step"] == 0
+    assert first["tokens"] == baseline["tokens"]
+    limit = 1e-4 if model == "speedrun" else 0.1  # a tied head cannot start at 0
+    assert first["loss"] == pytest.approx(baseline["loss"], abs=limit)
+    assert result["loss"] < baseline["loss"] + 0.02
+
+
+def test_without_a_prior_the_network_starts_from_nothing(tmp_path, text):
+    result = train("generate", text, run=tmp_path / "run", prior=False, **OPTIONS)
+    assert validation_rows(tmp_path / "run")[0]["step"] > 0
+    assert load(tmp_path / "run").network.prior is None
+    assert result["loss"] > result["baseline"]["loss"]
+    config = (tmp_path / "run/config.toml").read_text()
+    assert "prior = false" in config
+
+
+def test_a_stopped_run_ends_with_the_same_weights(tmp_path, text, monkeypatch):
+    train("generate", text, run=tmp_path / "whole", save_every=1, **OPTIONS)
+    take_step = Trainer.take_step
+
+    def stop_after_three(trainer, progress):
+        trainer.is_stopping = trainer.state.step == 2
+        return take_step(trainer, progress)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "take_step", stop_after_three)
+        train("generate", text, run=tmp_path / "parts", save_every=1, **OPTIONS)
+    trainer = load_trainer(Run(tmp_path / "parts"), NullReporter())
+    assert trainer.state.step == 3
+    assert trainer.network.prior.counts.n_folds == FOLDS
+    resume(tmp_path / "parts", NullReporter())
+    assert_equal_weights(tmp_path / "whole" / LAST, tmp_path / "parts" / LAST)
+    assert_equal_weights(tmp_path / "whole" / BEST, tmp_path / "parts" / BEST)
+
+
+def test_a_saved_model_has_its_prior(tmp_path, text):
+    train("generate", text, run=tmp_path / "run", **OPTIONS)
+    model = load(tmp_path / "run")
+    prior = model.network.prior
+    assert prior.counts.n_folds == 0  # the counts of folds are not saved
+    assert len(prior.counts.followers[3]) > 10
+    model.save(tmp_path / "copy")
+    assert_equal_weights(tmp_path / "run" / BEST, tmp_path / "copy")
+    ids = torch.tensor([model.tokenizer.encode("the cat sat on")])
+    assert torch.equal(load(tmp_path / "copy").network(ids), model.network(ids))
+    assert "word for word" in (tmp_path / "run/README.md").read_text()
+
+
+def test_a_prior_can_be_stripped(tmp_path, text):
+    train("generate", text, run=tmp_path / "run", model="gpt2", **OPTIONS)
+    model = load(tmp_path / "run")
+    with pytest.raises(GlassError, match="--strip-prior"):
+        model.save(tmp_path / "foreign", format="huggingface")
+    model.strip_prior()
+    with pytest.raises(GlassError, match="has no count prior"):
+        model.strip_prior()
+    model.save(tmp_path / "plain")
+    assert not [name for name in weights(tmp_path / "plain") if "prior" in name]
+    stripped = evaluate(tmp_path / "plain", (text,))
+    assert stripped["loss"] > evaluate(tmp_path / "run", (text,))["loss"]
+    with pytest.warns(UserWarning, match="left out the tokenizer"):
+        load(tmp_path / "plain").save(tmp_path / "foreign", format="huggingface")
+
+
+def test_a_base_model_keeps_its_gates_and_counts_the_new_text(tmp_path, text):
+    train("generate", text, run=tmp_path / "base", **OPTIONS)
+    new = tmp_path / "new.txt"
+    new.write_text(text.read_text().replace("cat", "cow"))
+    options = {**OPTIONS, "settings": [], "steps": 1, "lr": 0.0}
+    train("generate", new, run=tmp_path / "run", base=tmp_path / "base", **options)
+    old, tuned = weights(tmp_path / "base" / BEST), weights(tmp_path / "run" / LAST)
+    assert torch.equal(old["prior.gate_out.bias"], tuned["prior.gate_out.bias"])
+    tables = "prior.counts.followers.3"
+    assert old[tables].shape != tuned[tables].shape or not torch.equal(old[tables], tuned[tables])
+
+
+def test_a_base_model_without_a_prior_starts_with_closed_gates(tmp_path, text):
+    train("generate", text, run=tmp_path / "base", prior=False, **OPTIONS)
+    options = {**OPTIONS, "settings": [], "steps": 1, "lr": 0.0}
+    train("generate", text, run=tmp_path / "run", base=tmp_path / "base", **options)
+    first = validation_rows(tmp_path / "run")[0]
+    assert first["loss"] == pytest.approx(evaluate(tmp_path / "base")["loss"], abs=1e-5)
+    assert not weights(tmp_path / "run" / LAST)["prior.gate_out.bias"].any()
+
+
+def test_lora_keeps_the_prior_of_the_base_model(tmp_path, text):
+    train("generate", text, run=tmp_path / "base", **OPTIONS)
+    options = {**OPTIONS, "settings": ["train.lora=2"], "steps": 2}
+    train("generate", text, run=tmp_path / "run", base=tmp_path / "base", **options)
+    base, tuned = load(tmp_path / "base").network.prior, load(tmp_path / "run").network.prior
+    assert torch.equal(base.counts.followers[2], tuned.counts.followers[2])
+    assert torch.equal(base.gate_out.weight, tuned.gate_out.weight)
+    assert not list((tmp_path / "run" / BEST).glob("model.safetensors"))
+
+
+def test_a_prior_for_a_task_that_has_none_is_rejected(tmp_path):
+    with pytest.raises(GlassError, match="classify has no prior"):
+        train("classify", run=tmp_path / "run", prior=True, steps=1, reporter=NullReporter())
+
+
+@pytest.mark.parametrize("damage", ["missing", "unexpected", "not a table", "order"])
+def test_a_damaged_prior_is_a_clear_error(tmp_path, text, damage):
+    train("generate", text, run=tmp_path / "run", **OPTIONS)
+    folder = tmp_path / "run" / BEST
+    config = folder / "config.toml"
+    parts = config.read_text().partition("\n[prior]\norder = 8\n")
+    assert parts[1]
+    changed = {
+        "missing": parts[0] + parts[2],
+        "unexpected": config.read_text().replace('name = "speedrun"', 'name = "classifier"'),
+        "not a table": "prior = 3\n" + parts[0] + parts[2],
+        "order": config.read_text().replace("order = 8", "order = 0"),
+    }[damage]
+    config.write_text(changed)
+    (folder / "manifest.json").unlink()
+    write_manifest(folder)
+    with pytest.raises(GlassError):
+        checkpoint.load(folder)
+
+
+def test_runs_with_different_priors_cannot_be_averaged(tmp_path, text):
+    train("generate", text, run=tmp_path / "one", **OPTIONS)
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text()[::-1])
+    train("generate", other, run=tmp_path / "two", **OPTIONS)
+    with pytest.raises(GlassError, match="differ"):
+        checkpoint.average([tmp_path / "one", tmp_path / "two"], tmp_path / "mean")
+    checkpoint.average([tmp_path / "one", tmp_path / "one"], tmp_path / "same")
+    assert_equal_weights(tmp_path / "one" / LAST, tmp_path / "same")
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def open_task(text, folder):
+    folder.mkdir()
+    spec = TASKS["generate"]
+    artifacts = spec.prepare(DataRequest(files=(text,)), folder, RecordingReporter())
+    return spec.open(artifacts, folder)
+
+
+def test_a_batch_has_the_tokens_before_each_window_and_the_fold_of_each_target(tmp_path, text):
+    task = open_task(text, tmp_path / "task")
+    train_ids = task.dataset.train.read(0, task.dataset.train.size).tolist()
+    batch = task.dataset.train_batches(64, 16, 0).at(3)
+    for row in range(64):
+        ids, past = batch["ids"][row].tolist(), batch["past_ids"][row].tolist()
+        real = [i for i in past if i >= 0] + ids
+        starts = [i for i in range(len(train_ids)) if train_ids[i : i + len(real)] == real]
+        folds = batch["folds"][row].tolist()
+        first = [s + len(real) - len(ids) + 1 for s in starts]
+        assert [[(p + i) * FOLDS // len(train_ids) for i in range(16)] for p in first].count(folds)
+    assert len(set(batch["folds"].flatten().tolist())) == FOLDS
+
+
+def test_tokens_that_are_not_counted_leave_out_no_fold():
+    size = 2 * MAX_COUNTED
+    positions = torch.tensor([0, MAX_COUNTED - 1, MAX_COUNTED, size - 1])
+    assert fold_numbers(positions, size).tolist() == [0, FOLDS - 1, FOLDS, FOLDS]
+
+
+def test_evaluation_windows_come_with_the_tokens_before_them(tmp_path, text):
+    task = open_task(text, tmp_path / "task")
+    network = build_network(task)
+    flat = task.dataset.valid.flat.tolist()
+    rows = [
+        (past, ids)
+        for batch in task.dataset.eval_batches(network) if "ids" in batch
+        for past, ids in zip(batch["past_ids"].tolist(), batch["ids"].tolist(), strict=True)
+    ]  # fmt: skip
+    assert rows[0][0] == [-1] * PAST_IDS
+    assert len(rows) > 5
+    position = 0
+    for past, ids in rows:
+        expected = [-1] * PAST_IDS + flat[:position]
+        assert past == expected[len(expected) - PAST_IDS :]
+        assert ids == flat[position : position + len(ids)]
+        position += len(ids)
+    assert position == len(flat) - 1
+
+
+def build_network(task):
+    model = MODELS["speedrun"]
+    return model(model.Config(vocab=task.artifacts.tokenizer.vocab, dim=16, heads=2, context=16))
+
+
+def test_cross_fitting_predicts_a_random_text_no_better_than_chance(tmp_path):
+    """Counts that had seen the targets would look reliable; held-out folds do not."""
+    characters = random.Random(1).choices("abcdefgh", k=6000)
+    file = tmp_path / "random.txt"
+    file.write_text("".join(characters))
+    task = open_task(file, tmp_path / "task")
+    network = build_network(task)
+    baseline = TASKS["generate"].fit_prior(task.dataset, network)
+    assert baseline.config.order == 1  # longer contexts do not help
+    network.prior.open_gates(4)
+    batch = task.dataset.train_batches(32, 16, 0).at(0)
+    objective = task.objective
+    with torch.no_grad():
+        held_out = float(next(objective.losses(network, batch))) / objective.count(batch)
+        del batch["folds"]
+        seen = float(next(objective.losses(network, batch))) / objective.count(batch)
+    assert seen < 1.5 < 2.0 < held_out  # log 8 = 2.08
