@@ -131,7 +131,7 @@ def test_a_new_optimizer_is_a_function_and_one_entry(monkeypatch, book, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("adamv", "did you mean 'adamw'"), ("lion", "available: adamw")]
+    ("name", "hint"), [("adamv", "did you mean 'adamw'"), ("lion", "did you mean .muon")]
 )
 def test_unknown_optimizer_is_refused_before_anything_is_written(name, hint, book, tmp_path):
     with pytest.raises(GlassError, match=f"unknown optimizer '{name}'; {hint}"):
@@ -207,7 +207,7 @@ def letter_tokenizer():
 
 def test_every_plot_is_callable_and_listed_in_help():
     text = CliRunner().invoke(glass, ["draw", "--help"]).output
-    assert len(PLOTS) == 16
+    assert len(PLOTS) == 17
     for name, plot in PLOTS.items():
         assert callable(plot.function)
         assert re.search(rf"^  {name} +{re.escape(plot.help)}$", text, re.MULTILINE)

@@ -41,7 +41,12 @@ def home(tmp_path_factory):
     pairs = [(sentence(english, i), sentence(german, i)) for i in range(99)]
     (folder / "pairs.tsv").write_text("\n".join("\t".join(pair) for pair in pairs))
     for task, file, steps, settings in (
-        ("generate", "book.txt", 300, ["model.context=32", "train.batch_size=8"]),
+        (
+            "generate",
+            "book.txt",
+            300,
+            ["model.context=32", "train.batch_size=8", "train.prior=false"],
+        ),
         ("classify", "reviews.csv", 30, []),
         ("translate", "pairs.tsv", 30, ["model.hidden=64"]),
         ("fill-mask", "book.txt", 30, ["model.context=32", "train.batch_size=4"]),
@@ -356,7 +361,7 @@ def test_runs_models_and_evaluate_report_metrics(home):
     rows = [json.loads(line) for line in command("runs", home, "--json").splitlines()]
     assert {row["task"] for row in rows} == {"generate", "classify", "translate", "fill-mask"}
     assert all(isinstance(row["value"], float) for row in rows)
-    assert re.search(r"generate\s+gpt2\s+bits per byte \d", command("runs", home))
+    assert re.search(r"generate\s+speedrun\s+bits per byte \d", command("runs", home))
     models = {m["model"]: m for m in map(json.loads, command("models", "--json").splitlines())}
     assert models["gpt2"]["tasks"] == ["generate"]
     assert models["gpt2"]["settings"]["dim"] == 768
@@ -370,8 +375,8 @@ def test_runs_models_and_evaluate_report_metrics(home):
     assert "only to tasks on running text" in command(
         "evaluate", home / "classify", "--context", 9, code=1
     )
-    error = command("evaluate", home / "generate", "--context", 64, code=1)
-    assert "64 tokens do not fit in a context of 32" in error
+    longer = json.loads(command("evaluate", home / "generate", "--context", 64, "--json"))
+    assert longer["tokens"] > 1000
 
 
 def test_train_reports_errors_with_exit_code_1_or_2(home):

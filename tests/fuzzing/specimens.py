@@ -51,7 +51,7 @@ def build_specimens(home: Path) -> Specimens:
     data, runs = write_data(home / "data"), train_runs(home)
     models = [run / name for run in runs for name in ("best", "baseline") if (run / name).exists()]
     models += save_untrained(home / "ours")
-    models += write_hugging_face(home / "theirs", load(runs[1]), load(runs[3]))
+    models += write_hugging_face(home / "theirs", load(runs[-1]), load(runs[3]))
     recipes = [
         write(home / "recipes" / file.stem / file.name, file.read_bytes())
         for file in sorted((ROOT / "recipes").glob("*.toml"))
@@ -115,8 +115,9 @@ def train_runs(home: Path) -> list[Path]:
         "translate": {"settings": [*texts, "model.hidden=32"]},
         "fill-mask": {"settings": [*windows, "model.position=learned"]},
         "adapter": {"base": home / "runs" / "fill-mask" / "best", "lora": 2},
+        "plain": {"tokenizer": "bpe", "settings": windows, "model": "gpt2", "prior": False},
     }
-    names = ("labels.csv", "book.txt", "pairs.tsv", "masked.txt", "labels.csv")
+    names = ("labels.csv", "book.txt", "pairs.tsv", "masked.txt", "labels.csv", "book.txt")
     for (run, run_options), name in zip(options.items(), names, strict=True):
         train(
             TASKS[name.split(".")[0]], home / "data" / name.replace(".", "-") / name,

@@ -176,6 +176,10 @@ def test_an_impossible_plot_is_rejected():
 @pytest.mark.parametrize("name", plots_needing(Needs.TEXT, Needs.TRANSLATION))
 def test_a_model_draws_every_plot_by_name(name):
     model = Model(CROSS if name in ("alignment", "unfolding") else NETWORK, TOKENIZER)
+    if name == "prior":
+        with pytest.raises(GlassError, match="has no count prior"):
+            model.draw(name, TEXT)
+        model = Model(CASES["speedrun with a prior"].network, TOKENIZER)
     if name == "unfolding":  # it has a frame for each generated token
         words = model.translate("the")[:3]
         chart = draw.unfolding(model.align("the", words))

@@ -203,24 +203,21 @@ def test_the_classifiers_with_pretrained_bodies_match_their_formulas():
 def test_speedrun_matches_its_formulas():
     network, text = CASES["speedrun"].network, ids(1)[0]
 
-    def scale(x, layer):
-        return x / (x.square().mean(dim=-1, keepdim=True) + 1e-6).sqrt() * layer.weight
-
-    x = scale(network.token.weight[text], network.embedding_norm)
+    x = norm(network.token.weight[text], network.embedding_norm)
     for block in network.blocks:
-        layer, y = block.attention, scale(x, block.attention_norm)
+        layer, y = block.attention, norm(x, block.attention_norm)
         q, k, v = (y @ part.weight.T for part in (layer.query, layer.key, layer.value))
         outputs = []
         for head in range(4):
             part = slice(8 * head, 8 * head + 8)
-            query = rotate(scale(q[:, part], layer.query_norm))
-            key = rotate(scale(k[:, part], layer.key_norm))
+            query = rotate(norm(q[:, part], layer.query_norm))
+            key = rotate(norm(k[:, part], layer.key_norm))
             scores = (query @ key.T / math.sqrt(8)).masked_fill(~causal_mask(len(text)), -math.inf)
             outputs.append(scores.softmax(dim=-1) @ v[:, part])
         x = x + torch.cat(outputs, dim=1) @ layer.out.weight.T
-        hidden = F.relu(scale(x, block.feedforward_norm) @ block.feedforward.up.weight.T) ** 2
+        hidden = F.relu(norm(x, block.feedforward_norm) @ block.feedforward.up.weight.T) ** 2
         x = x + hidden @ block.feedforward.down.weight.T
-    expected = scale(x, network.norm) @ network.head.weight.T
+    expected = norm(x, network.norm) @ network.head.weight.T
     close(network(text[None])[0], expected, **loosely)
 
 
@@ -236,7 +233,7 @@ def test_speedrun_grows_with_the_time_and_reads_small_texts_with_dropout():
     suggest = MODELS["speedrun"].suggest_sizes
     dims = [suggest(minutes, 10**6)["dim"] for minutes in (0.1, 1, 5, 10, 60, 10**5)]
     assert dims == sorted(dims)
-    assert dims[0] >= 96
+    assert dims[0] == 128
     assert dims[-1] == 768
     assert suggest(1, 10**6)["dropout"] == 0.0 < suggest(60, 10**6)["dropout"]
     assert suggest(60, 10**8)["dropout"] == 0.0

@@ -74,8 +74,12 @@ def test_invalid_comparisons_are_rejected(book, tmp_path):
 
 def test_folder_of_a_contender_is_a_valid_file_name():
     contender = Contender("decoder:score=plain:dim=64")
-    assert (contender.model, contender.settings) == ("decoder", ["score=plain", "dim=64"])
+    assert (contender.model, contender.model_settings) == ("decoder", ["score=plain", "dim=64"])
+    assert contender.settings == ["model.score=plain", "model.dim=64"]
     assert contender.folder == "decoder-score=plain-dim=64"
+    plain = Contender("gpt2:prior=false:dim=64")
+    assert plain.settings == ["train.prior=false", "model.dim=64"]
+    assert plain.model_settings == ["dim=64"]
 
 
 @pytest.mark.parametrize("name", ["gpt2", "recurrent", "convolutional", "translator", "bert"])

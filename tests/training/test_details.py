@@ -976,12 +976,15 @@ def test_a_baseline_is_saved_with_its_metrics(tmp_path, book):
 # --- requests -------------------------------------------------------------------------------------
 
 
-def make_request(task="generate", *, settings=(), from_scratch=True, **options):
-    return Request.of(task, (), None, list(settings), options, from_scratch=from_scratch)
+def make_request(task="generate", *, settings=(), from_scratch=True, model=None, **options):
+    return Request.of(
+        task, (), None, list(settings), options, model=model, from_scratch=from_scratch
+    )
 
 
 def test_settings_take_precedence_over_options_and_the_defaults_of_the_task():
-    assert make_request().training.lr == 1.5e-3
+    assert make_request().training.lr == 0.02  # that of the default model
+    assert make_request(model="gpt2").training.lr == 1.5e-3
     assert make_request(lr=0.5).training.lr == 0.5
     assert make_request(settings=["train.lr=0.25"], lr=0.5).training.lr == 0.25
     assert make_request("translate").training.beta2 == 0.98
@@ -1387,7 +1390,9 @@ def test_the_trainer_of_a_fitted_model_takes_no_steps(tmp_path, book):
 def set_up(tmp_path, file, task="generate", base=None, model=None, settings=(), **options):
     """Return a trainer before its first step, and the reported lines."""
     given = {"steps": 3, "device": "cpu", "precision": "float32", "baseline": False, **options}
-    request = Request.of(task, [file], None, list(settings), given, from_scratch=base is None)
+    request = Request.of(
+        task, [file], None, list(settings), given, model=model, from_scratch=base is None
+    )
     start = setup.Start.of(request, base, model)
     run = Run.create(tmp_path / f"run{len(list(tmp_path.iterdir()))}")
     reporter = RecordingReporter()
@@ -1401,7 +1406,9 @@ SMALL = ["model.dim=8", "model.depth=1", "model.heads=2"]
 
 
 def test_all_settings_are_saved_before_the_first_step(tmp_path, book):
-    trainer, lines = set_up(tmp_path, book, settings=[*SMALL, "model.context=16"], seed=4)
+    trainer, lines = set_up(
+        tmp_path, book, model="gpt2", settings=[*SMALL, "model.context=16"], seed=4
+    )
     tables = read_toml(trainer.run.path / "config.toml")
     assert tables["task"]["name"] == "generate"
     vocab = trainer.task.artifacts.tokenizer.vocab
@@ -1447,7 +1454,7 @@ def test_settings_that_changed_during_training_apply_after_loading(tmp_path, boo
 
 
 def test_a_number_of_parameters_sets_dim_unless_there_is_a_base_model(tmp_path, book):
-    trainer, _ = set_up(tmp_path, book, settings=SMALL, parameters=9_000)
+    trainer, _ = set_up(tmp_path, book, model="gpt2", settings=SMALL, parameters=9_000)
     assert trainer.network.config.dim > 8
     assert sum(p.numel() for p in trainer.network.parameters()) == pytest.approx(9_000, rel=0.3)
     trainer.save()

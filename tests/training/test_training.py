@@ -517,7 +517,7 @@ def test_fitted_models_are_evaluated_with_the_full_context_of_every_token(
     text = torch.from_numpy(task.dataset.valid.read(0, task.dataset.valid.size))
     nats = math.log(network.config.vocab) - float(network.target_probs(text).double().log().sum())
     assert task.evaluate(network)[1].sums["nats"] == pytest.approx(nats, rel=1e-6)
-    total = token_nats(network, text[None, :-1], text[None, 1:])
+    total = token_nats(network, {"ids": text[None, :-1], "targets": text[None, 1:]})
     assert total == pytest.approx(nats - math.log(network.config.vocab), rel=1e-6)
 
 
@@ -673,7 +673,7 @@ def test_requests_that_cannot_be_trained_are_rejected(tmp_path):
         train("generat", run=tmp_path / "x")
     file.write_text("some text " * 500)
     assert not list(tmp_path.glob("run*"))  # a run that could not start leaves no folder
-    message = r"'bert' is a model for .*, not for generate; models for generate: gpt2, generator"
+    message = r"'bert' is a model for .*, not for generate; models for generate: speedrun, gpt2"
     with pytest.raises(GlassError, match=message):
         train("generate", file, run=tmp_path / "b", model="bert")
     with pytest.raises(GlassError, match="does not preserve spaces"):

@@ -342,10 +342,13 @@ class RecordedPass:
         return Why(self, entry, "a × sigmoid(b)", (value, gate), recomputed, is_ordered=True)
 
     def explain_scatter_add(self, result: OpResult, entry: Entry) -> Why:
-        """A number, plus all values that were added at its index, in one dimension."""
-        x, _, index, values = result.args
-        added = (index == entry[1][0]).nonzero()[:, 0].tolist()
-        terms = [Term(((x, entry[1]),)), *(Term(((values, (i,)),)) for i in added)]
+        """A number, plus all values that were added at its index."""
+        x, dim, index, values = result.args
+        at, dim = entry[1], dim % x.ndim
+        line = (*at[:dim], slice(None), *at[dim + 1 :])  # the indexes that may refer to the number
+        added = (index[line] == at[dim]).nonzero()[:, 0].tolist()
+        terms = [Term(((x, at),))]
+        terms += [Term(((values, (*at[:dim], i, *at[dim + 1 :])),)) for i in added]
         return Why(self, entry, "sum", tuple(terms), sum(term.values[0] for term in terms))
 
     def explain_elementwise(self, result: OpResult, entry: Entry) -> Why:

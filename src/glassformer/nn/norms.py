@@ -10,17 +10,21 @@ from glassformer.trace import Tap, tap, watched
 
 
 class LayerNorm(nn.LayerNorm):
-    """(x - mean) / standard deviation, then a learned scale and shift."""
+    """(x - mean) / standard deviation, then a learned scale and shift.
 
-    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+    `axes` names all axes of x but the last.
+    """
+
+    def __init__(self, dim: int, eps: float = 1e-5, axes: str = "b t") -> None:
         super().__init__(dim, eps=eps)
+        self.axes = axes
 
     @property
     def taps(self) -> dict[str, Tap]:
         return {
-            "mean": Tap("b t 1", tr("mean of the row")),
-            "std": Tap("b t 1", tr("√(mean of (x − mean)² + ε)")),
-            "normalized": Tap("b t d", tr("(x − mean) / std")),
+            "mean": Tap(f"{self.axes} 1", tr("mean of the row")),
+            "std": Tap(f"{self.axes} 1", tr("√(mean of (x − mean)² + ε)")),
+            "normalized": Tap(f"{self.axes} d", tr("(x − mean) / std")),
         }
 
     def forward(self, x: Tensor) -> Tensor:

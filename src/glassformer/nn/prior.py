@@ -137,8 +137,11 @@ class CountPrior(nn.Module):
             limit = contexts * self.counts.vocab
             check_tables(not len(followers) or int(followers[-1]) < limit, "a key is too large")
             parents = len(keys[length - 2]) if length > 1 else 1
-            is_valid = not length or int(keys[length - 1][-1]) < parents * self.counts.vocab
+            is_valid = not length or bool((keys[length - 1] < parents * self.counts.vocab).all())
             check_tables(is_valid, "a key is too large")
+            check_tables(
+                len(self.counts.cumulative[length]) == len(followers) + 1, "one is missing"
+            )
 
     def _load_from_state_dict(self, *args: Any) -> None:
         self._table = None

@@ -72,7 +72,8 @@ class Evaluator:
         is_best = math.isfinite(value) and (
             state.best is None or self.metric.is_better(value, state.best)
         )
-        state.best = value if is_best else state.best
+        if is_best:
+            state.best, state.best_step = value, state.step
         state.evals, state.evals_since_best = (
             state.evals + 1,
             0 if is_best else state.evals_since_best + 1,
@@ -106,7 +107,12 @@ class Evaluator:
         return float(metrics[self.metric.name])
 
     def should_stop_early(self, state: State) -> bool:
-        """Whether the metric has not improved for `patience` evaluations."""
+        """Whether the metric has not improved for `patience` evaluations.
+
+        Never if the best weights are the initial ones: training may first have to get worse.
+        """
+        if not state.best_step:
+            return False
         patience = self.settings.patience
         if patience is None:
             patience = max(MIN_PATIENCE, state.evals // 2)

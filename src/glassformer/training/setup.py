@@ -168,11 +168,15 @@ def fit_prior(
 ) -> Network | None:
     """Attach a prior to the network and fit it; return the baseline with the same counts.
 
-    None if the run has no prior of its own: LoRA keeps the prior of the base model as it is.
+    None if the run has no prior of its own: LoRA keeps the prior of the base model as it is, and
+    a network that is not a `LanguageModel` cannot have one.
     """
     if settings.prior is False or settings.lora or task.spec.fit_prior is None:
         return None
-    assert isinstance(network, LanguageModel)
+    if not isinstance(network, LanguageModel):
+        if settings.prior:
+            raise GlassError(f"{start.architecture} cannot have a prior: leave out train.prior")
+        return None
     start_time, base = time.monotonic(), start.network
     if isinstance(base, LanguageModel) and base.prior_config:
         network.attach_prior(base.prior_config)

@@ -27,6 +27,7 @@ class State:
 
     step: int = 0  # steps taken, including skipped ones
     best: float | None = None  # value of the metric that decides which weights are the best
+    best_step: int = 0
     evals: int = 0
     evals_since_best: int = 0
     evaluated_at: int = -1  # step of the last evaluation
@@ -39,7 +40,7 @@ class State:
     changed: dict[str, Any] = field(default_factory=dict)  # settings that changed during training
 
     def __post_init__(self) -> None:
-        names = "step evals evals_since_best eval_seconds setup seconds predictions"
+        names = "step best_step evals evals_since_best eval_seconds setup seconds predictions"
         for name in (*names.split(), "consecutive_skips"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise GlassError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
