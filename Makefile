@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo quick test soak check format clean
+.PHONY: demo quick test soak bench check format clean
 
 demo: .venv/core
 	$(BIN)/glass demo
@@ -17,6 +17,9 @@ test: check
 
 soak: .venv/dev
 	$(BIN)/python bench/soak.py
+
+bench: .venv/core  # under 15 minutes; DATA=folder with tinyshakespeare/input.txt; not comparable
+	$(BIN)/python bench/quality.py $(DATA) $(or $(RESULTS),bench-short.jsonl) --short
 
 check: .venv/dev
 	$(BIN)/ruff check .

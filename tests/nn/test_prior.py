@@ -1,5 +1,7 @@
 """The count prior compared with its definition, and what a network with a prior must satisfy."""
 
+import copy
+
 import pytest
 import torch
 
@@ -146,9 +148,18 @@ def test_the_order_that_predicts_held_out_folds_best_is_chosen():
     for i in range(2, 3000):  # mostly, the sum of the last two tokens
         text[i] = (text[i - 1] + 2 * text[i - 2]) % 5 if text[i] < 0 else text[i]
     folds = torch.arange(3000) * FOLDS // 3000
-    prior = CountPrior(8, VOCAB, 4)
-    prior.fit(text, folds)
-    assert prior.choose_order(text, folds) == 2
+    assert CountPrior(8, VOCAB, 4).fit(text, folds) == 2
+
+
+def test_copies_of_a_network_share_the_tables_of_its_prior(text, folds):
+    network, prior = make_network(text, folds)
+    copied = copy.deepcopy(network)
+    assert copied.prior.table is prior.table
+    assert copied.prior.counts.followers[2] is prior.counts.followers[2]
+    assert copied.prior.gate_in.weight is not prior.gate_in.weight
+    assert prior.table.to(torch.device("cpu")) is prior.table
+    copied.prior.fit(text[:200], folds[:200])
+    assert copied.prior.table is not prior.table
 
 
 def test_the_values_of_a_prior_add_up_to_the_output():

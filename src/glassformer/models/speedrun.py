@@ -25,7 +25,7 @@ from glassformer.nn.masks import causal
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Rotary
 
-HEAD_DIM, HEADS_AT_ONE_MINUTE = 64, 2.65
+HEAD_DIM, HEADS_AT_ONE_MINUTE = 64, 2.0
 TOKENS_PER_MINUTE = 400_000  # roughly, in training on a laptop
 
 

@@ -59,6 +59,13 @@ class IntTables(nn.Module):
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(len(self)))
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "IntTables":
+        """Share the tensors, which are large and are replaced but never changed."""
+        copy = IntTables(len(self))
+        for i, table in enumerate(self):
+            copy[i] = table
+        return copy
+
     def _save_to_state_dict(self, state: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         for i, table in enumerate(self):
             fits = table.numel() and -(2**31) <= int(table.min()) <= int(table.max()) < 2**31
@@ -148,6 +155,7 @@ class NGramCounts(nn.Module):
         self.followers = IntTables(order + 1)
         self.cumulative = IntTables(order + 1)
         self.n_folds = 0  # 0 unless the counts of folds are known, which are not saved
+        self.fold_counts: list[Tensor] = []  # for each length: m folds
 
     def check(self) -> None:
         check_tables(all(map(is_increasing, self.followers)), "the follower keys are not sorted")
@@ -166,17 +174,19 @@ class NGramCounts(nn.Module):
         folds = torch.zeros_like(targets) if folds is None else folds
         n_folds = int(folds.max()) + 1 if len(folds) else 1
         self.n_folds = n_folds if n_folds > 1 else 0
+        self.fold_counts = []
         indexes = chain([torch.zeros_like(targets)], self.contexts.fit(columns))
         for length, index in enumerate(indexes):
             keys = (index * self.vocab + targets) * n_folds + folds
             keys, _, counts = unique(keys[index >= 0])
             followers, row, _ = unique(keys // n_folds)
-            fold_counts = torch.zeros(len(followers), n_folds, dtype=torch.int32)
+            shape = len(followers), n_folds
+            fold_counts = torch.zeros(shape, dtype=torch.int32, device=followers.device)
             fold_counts[row, keys % n_folds] = counts.int()
             self.followers[length] = followers
             self.cumulative[length] = F.pad(fold_counts.sum(dim=1).cumsum(0), (1, 0))
-            name = f"fold_counts{length}"
-            self.register_buffer(name, fold_counts if self.n_folds else None, persistent=False)
+            if self.n_folds:
+                self.fold_counts.append(fold_counts)
 
     def find(self, columns: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """For each context length: the contexts' indexes, and the start and end of their followers.
@@ -237,7 +247,11 @@ class NGramCounts(nn.Module):
         counts = self.cumulative[length].diff()[:, None]
         if not self.n_folds:
             return counts
-        return torch.cat((counts - self.get_buffer(f"fold_counts{length}"), counts), dim=1)
+        return torch.cat((counts - self.fold_counts[length], counts), dim=1)
+
+    def forget_folds(self) -> None:
+        """Free the memory of the counts of folds."""
+        self.n_folds, self.fold_counts = 0, []
 
     def tap_probs(self, length: int, probs: Tensor) -> None:
         if watched(f"order{length}"):
@@ -292,7 +306,7 @@ class NGramCounts(nn.Module):
         token, count = self.followers[length][i] % self.vocab, cumulative[i + 1] - cumulative[i]
         total = cumulative[end] - cumulative[start]
         if without is not None:
-            left_out = self.get_buffer(f"fold_counts{length}")[i, without[row]]
+            left_out = self.fold_counts[length][i, without[row]]
             total = total.index_add(0, row, left_out.long(), alpha=-1)
             is_left = count > left_out
             row, token, count = row[is_left], token[is_left], (count - left_out)[is_left]

@@ -14,10 +14,14 @@ Shapes: n contexts, k kinds, m followers of all contexts and lengths, v vocabula
 one: the last column counts everything, column i leaves out fold i.
 """
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from glassformer.nn.counts import NGramCounts, search
@@ -38,63 +42,94 @@ class Evidence:
 
 
 class EvidenceTable:
-    """The evidence for every context that was counted, with and without each fold."""
+    """The evidence for every context that was counted, with and without each fold.
+
+    It is not changed after it is built, so copies of a network share it.
+    """
 
     def __init__(self, counts: NGramCounts) -> None:
-        self.counts, self.order, self.vocab = counts, counts.order, counts.vocab
-        self.device = counts.followers[0].device
+        self.contexts, self.order, self.n_folds = counts.contexts, counts.order, counts.n_folds
         self.unigram_probs = counts.unigram_probs()  # f v
-        tokens, values, classes, supports, ends = [], [], [], [], []
-        parent_probs, offset = self.unigram_probs.T, 0
-        parent_tokens = torch.arange(self.vocab, device=self.device)
-        self.first_context = []  # the number of contexts of all shorter lengths
-        for length in range(1, self.order + 1):
-            followers, keys = counts.followers[length], counts.contexts.keys[length - 1]
-            context, token = followers // self.vocab, followers % self.vocab
-            count = counts.counts_without_folds(length).float()  # m f
-            total = torch.zeros(len(keys), count.shape[1], device=self.device)
-            distinct = total.index_add(0, context, (count > 0).float())
-            total = total.index_add(0, context, count)
-            # the same token after the context shortened by one id
-            shorter = (keys // self.vocab)[context] if length > 1 else torch.zeros_like(context)
-            parent, _ = search(parent_tokens, shorter * self.vocab + token)
-            prob = parent_probs[parent]
-            values.append(torch.log1p(count / (distinct[context] * prob).clamp(min=1e-30)))
-            limits = torch.tensor(MIN_COUNTS[1:], device=self.device)
-            classes.append(torch.bucketize(count, limits, right=True).to(torch.uint8))
-            smoothed = count + distinct[context] * prob
-            smoothed /= (total + distinct)[context].clamp(min=1)
-            parent_probs = torch.where(distinct[context] > 0, smoothed, prob)
-            parent_tokens = followers
-            tokens.append(token)
-            supports.append(torch.stack((total.log1p(), distinct.log1p()), dim=-1).half())
-            ends.append(torch.bincount(context, minlength=len(keys)).cumsum(0) + offset)
-            self.first_context.append(sum(map(len, supports[:-1])))
-            offset += len(token)
-        self.unknown = sum(map(len, supports))  # a context that never occurred: no followers
-        self.tokens, self.values = torch.cat(tokens), torch.cat(values)  # m, m f
-        self.classes = torch.cat(classes)  # m f: index of the largest min count that is reached
-        no_support = supports[0].new_zeros(1, *supports[0].shape[1:])
-        self.support = torch.cat((*supports, no_support))  # contexts f 2
-        zero, end = ends[0].new_zeros(1), ends[0].new_full((1,), offset)
-        self.starts = torch.cat((zero, *ends, end))  # the followers of context i: starts[i : i + 2]
+        tables = [*tabulate_lengths(counts, self.unigram_probs.T)]
+        self.tokens = torch.cat([table.token for table in tables])  # m
+        self.values = torch.cat([table.value for table in tables])  # m f
+        self.classes = torch.cat([table.count_class for table in tables])  # m f
+        sizes = torch.cat([table.size for table in tables])
+        # the followers of context i are starts[i : i + 2]; the last context never occurred
+        self.starts = F.pad(F.pad(sizes, (0, 1)).cumsum(0), (1, 0))
+        self.support = F.pad(torch.cat([table.support for table in tables]), (0, 0, 0, 0, 0, 1))
+        n_contexts = [len(table.size) for table in tables]
+        *self.first_context, self.unknown = accumulate(n_contexts, initial=0)
 
     def find(self, columns: Sequence[Tensor], without: Tensor | None = None) -> Evidence:
         """Look up the evidence for contexts; `without` (n) is a fold to leave out for each."""
-        n, lengths = len(columns[0]), self.order
+        n, lengths, device = len(columns[0]), self.order, self.starts.device
         fold = columns[0].new_full((n,), self.values.shape[1] - 1) if without is None else without
-        found = zip(self.first_context, self.counts.contexts.find(columns), strict=True)
+        found = zip(self.first_context, self.contexts.find(columns), strict=True)
         context = torch.stack(
             [torch.where(index < 0, self.unknown, first + index) for first, index in found], dim=1
         )  # n lengths
         start = self.starts[context].flatten()
         size = self.starts[context + 1].flatten() - start
-        rows = torch.arange(n * lengths, device=self.device)
+        rows = torch.arange(n * lengths, device=device)
         row = torch.repeat_interleave(rows, size)  # m
-        i = torch.arange(len(row), device=self.device) + (start - size.cumsum(0) + size)[row]
+        i = torch.arange(len(row), device=device) + (start - size.cumsum(0) + size)[row]
         cell = i * self.values.shape[1] + fold.repeat_interleave(lengths)[row]
         slot = row * len(MIN_COUNTS) + self.classes.view(-1)[cell]
         support = self.support[context, fold[:, None]].float() * SUPPORT_SCALE  # n lengths 2
         unigrams = self.unigram_probs[fold] if without is not None else self.unigram_probs[-1:]
         value = self.values.view(-1)[cell]
         return Evidence(unigrams.log(), slot, self.tokens[i], value, support.flatten(1))
+
+    def to(self, device: torch.device) -> "EvidenceTable":
+        """This table, or a copy of it on another device."""
+        if device == self.starts.device:
+            return self
+        moved = copy.copy(self)
+        moved.contexts = copy.deepcopy(self.contexts).to(device)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(moved, name, value.to(device))
+        return moved
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "EvidenceTable":
+        return self
+
+
+@dataclass(frozen=True)
+class LengthTable:
+    """The evidence of all contexts of one length: c contexts, m followers."""
+
+    token: Tensor  # m
+    value: Tensor  # m f
+    count_class: Tensor  # m f: the index of the largest of MIN_COUNTS that the count reaches
+    size: Tensor  # c: number of followers
+    support: Tensor  # c f 2: log(1 + total) and log(1 + distinct)
+
+
+def tabulate_lengths(counts: NGramCounts, unigram_probs: Tensor) -> Iterator[LengthTable]:
+    """Yield the table of each length, shortest first; `unigram_probs` is v f."""
+    vocab, device = counts.vocab, unigram_probs.device
+    limits = torch.tensor(MIN_COUNTS[1:], device=device)
+    parent_keys, parent_probs = torch.arange(vocab, device=device), unigram_probs
+    for length in range(1, counts.order + 1):
+        followers, keys = counts.followers[length], counts.contexts.keys[length - 1]
+        context, token = followers // vocab, followers % vocab
+        count = counts.counts_without_folds(length).float()  # m f
+        zeros = torch.zeros(len(keys), count.shape[1], device=device)
+        total = zeros.index_add(0, context, count)  # c f
+        distinct = zeros.index_add(0, context, (count > 0).float())
+        # the probability of the same token after the context shortened by one id
+        shorter = (keys // vocab)[context] if length > 1 else torch.zeros_like(context)
+        parent, _ = search(parent_keys, shorter * vocab + token)
+        prob = parent_probs[parent]  # m f
+        weight = distinct[context] * prob
+        yield LengthTable(
+            token,
+            torch.log1p(count / weight.clamp(min=1e-30)),
+            torch.bucketize(count, limits, right=True).to(torch.uint8),
+            torch.bincount(context, minlength=len(keys)),
+            torch.stack((total.log1p(), distinct.log1p()), dim=-1).half(),
+        )
+        smoothed = (count + weight) / (total + distinct)[context].clamp(min=1)
+        parent_keys, parent_probs = followers, torch.where(weight > 0, smoothed, prob)

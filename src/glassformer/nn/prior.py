@@ -10,6 +10,7 @@ Shapes: b batch, t tokens, n = b * t, p earlier tokens, d features, v vocabulary
 evidence: tokens without context, then for each context length those seen once, 2 or 3 times, more.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from glassformer.nn.counts import NGramCounts, check_tables, previous_ids
 from glassformer.nn.evidence import MIN_COUNTS, Evidence, EvidenceTable
 from glassformer.trace import Tap, tap
 
-GATE_HIDDEN = 32  # hidden features of the gates
+GATE_HIDDEN = 64  # hidden features of the gates
 SAMPLE_TOKENS, SAMPLE_ELEMENTS = 20_000, 2**24  # to choose the order; elements of a table n v
 
 
@@ -86,31 +87,35 @@ class CountPrior(nn.Module):
     ) -> Evidence:
         """The evidence for each token; the arguments are those of `forward`."""
         if folds is not None:  # without counts of folds, the prior was fitted to another text
-            folds = folds.flatten() if self.counts.n_folds else None
+            folds = folds.flatten() if self.table.n_folds else None
         return self.table.find(previous_ids(ids, self.order, past_ids), folds)
 
     @property
     def table(self) -> EvidenceTable:
-        if self._table is None or self._table.device != self.counts.followers[0].device:
-            self._table = EvidenceTable(self.counts)
+        table = EvidenceTable(self.counts) if self._table is None else self._table
+        self._table = table.to(self.counts.followers[0].device)
         return self._table
 
     @torch.no_grad()
-    def fit(self, ids: Tensor, folds: Tensor) -> None:
-        """Count the tokens of a text (t), each of which belongs to a fold (t)."""
+    def fit(self, ids: Tensor, folds: Tensor) -> int:
+        """Count the tokens of a text (t), each of which belongs to a fold (t).
+
+        Returns the max context length whose counts predict held-out folds best.
+        """
         columns = previous_ids(ids[None, :-1], self.order)
         self.counts.fit(columns, ids[1:], folds[1:])
-        self._table = None
+        order = self.choose_order(columns, ids[1:], folds[1:])
+        self._table = EvidenceTable(self.counts)
+        self.counts.forget_folds()  # the table has what it needs of them
+        return order
 
-    @torch.no_grad()
-    def choose_order(self, ids: Tensor, folds: Tensor) -> int:
-        """The max context length whose counts predict held-out folds of a fitted text (t) best."""
-        columns, targets = previous_ids(ids[None, :-1], self.order), ids[1:]
+    def choose_order(self, columns: Sequence[Tensor], targets: Tensor, folds: Tensor) -> int:
+        """The max context length whose counts predict a sample of held-out targets best."""
         sample = torch.linspace(0, len(targets) - 1, min(SAMPLE_TOKENS, len(targets))).long()
         loss = torch.zeros(self.order + 1, dtype=torch.float64)
         for rows in torch.split(sample, max(SAMPLE_ELEMENTS // self.counts.vocab, 1)):
             chunk = [column[rows] for column in columns]
-            for length, probs in enumerate(self.counts.probs_by_length(chunk, folds[1:][rows])):
+            for length, probs in enumerate(self.counts.probs_by_length(chunk, folds[rows])):
                 loss[length] -= probs.gather(1, targets[rows, None]).log().double().sum()
         return int(loss.argmin())
 

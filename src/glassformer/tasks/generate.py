@@ -39,8 +39,8 @@ EOS_TOKENS = ("<|endoftext|>", "</s>", "<s>")
 IGNORE_INDEX = -100  # marks positions without a target
 MAX_CHARACTER_ALPHABET, MAX_CHARACTER_BYTES = 256, 5_000_000  # limits for a character tokenizer
 FOLDS = 8  # parts of the training text, each of which the prior predicts from the others
-MAX_COUNTED = 2_000_000  # tokens that the prior counts, to limit memory
 PRIOR_ORDER, PRIOR_ORDER_LARGE_VOCAB = 8, 5  # max context length of the prior
+MAX_COUNTED, MAX_COUNTED_LARGE_VOCAB = 2_000_000, 1_000_000  # tokens, to limit memory
 PAST_IDS = PRIOR_ORDER - 1  # tokens before a window that the prior needs
 
 
@@ -69,6 +69,7 @@ class Windows:
     batch_size: int
     context: int
     seed: int
+    counted: int  # tokens that a prior counts, from the start of the text
     truncated: int = 0
 
     @property
@@ -84,16 +85,16 @@ class Windows:
             "ids": ids[:, PAST_IDS:-1],
             "targets": ids[:, PAST_IDS + 1 :],
             "past_ids": ids[:, :PAST_IDS],
-            "folds": fold_numbers(positions, self.store.size),
+            "folds": fold_numbers(positions, self.counted),
         }
 
 
-def fold_numbers(positions: Tensor, size: int) -> Tensor:
-    """The fold of each position in a text of `size` tokens; FOLDS for those that are not counted.
+def fold_numbers(positions: Tensor, counted: int) -> Tensor:
+    """The fold of each position in a text; FOLDS for those after the first `counted` tokens.
 
     Folds are contiguous, because neighboring text repeats itself.
     """
-    return (positions * FOLDS // min(size, MAX_COUNTED)).clamp(max=FOLDS)
+    return (positions * FOLDS // counted).clamp(max=FOLDS)
 
 
 class GenerateDataset(RunningText):
@@ -106,7 +107,13 @@ class GenerateDataset(RunningText):
                 raise GlassError(f"the task metadata has no valid {name!r}")
 
     def train_batches(self, batch: int, context: int | None, seed: int) -> Windows:
-        return Windows(self.train, batch, context or DEFAULT_WINDOW, seed)
+        return Windows(self.train, batch, context or DEFAULT_WINDOW, seed, self.counted)
+
+    @property
+    def counted(self) -> int:
+        """The number of tokens that a prior counts."""
+        is_large = self.artifacts.text_tokenizer.vocab > LARGE_VOCAB
+        return max(min(self.size, MAX_COUNTED_LARGE_VOCAB if is_large else MAX_COUNTED), 1)
 
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
@@ -148,24 +155,23 @@ class GenerateDataset(RunningText):
                     "past_ids": past_ids[-1:],
                 }
 
-    def fit_prior(self, network: LanguageModel) -> Markov:
+    def fit_prior(self, network: LanguageModel) -> tuple[Markov, float]:
         """Attach a prior to a network, or refit its prior, and count the training text.
 
-        Returns the n-gram model with the same counts whose order predicts held-out folds best. A
-        new prior starts as this model.
+        Returns the n-gram model with the same counts whose order predicts held-out folds best, and
+        the fraction of the text that was counted. A new prior starts as this model.
         """
         vocab = network.config.vocab
         is_new, prior = network.prior is None, network.prior
         if prior is None:
             order = PRIOR_ORDER if vocab <= LARGE_VOCAB else PRIOR_ORDER_LARGE_VOCAB
             prior = network.attach_prior(PriorConfig(order))
-        ids = torch.from_numpy(self.train.read(0, min(self.size, MAX_COUNTED)))
-        folds = fold_numbers(torch.arange(len(ids)), self.size)
-        prior.fit(ids, folds)
-        order = prior.choose_order(ids, folds)
+        ids = torch.from_numpy(self.train.read(0, self.counted))
+        folds = fold_numbers(torch.arange(len(ids)), self.counted)
+        order = prior.fit(ids, folds)
         if is_new:
             prior.open_gates(order)
-        return Markov.from_counts(prior.counts, order)
+        return Markov.from_counts(prior.counts, order), self.counted / max(self.size, 1)
 
     def preview_batch(self, context: int | None) -> Batch:
         return {"ids": torch.from_numpy(self.valid.read(0, 8))[None]}

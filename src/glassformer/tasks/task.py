@@ -227,8 +227,9 @@ class TaskSpec:
     task_variants: Mapping[str, str] = field(default_factory=dict)  # base model -> model to train
     baseline_model: str | None = None
     baseline_name: str = ""  # shown to users
-    # (dataset, network) -> baseline: fits the network's prior, or attaches one; None for no prior
-    fit_prior: Callable[[Any, Any], Network] | None = None
+    # Fits the prior of a network, which is attached if it has none. Takes (dataset, network),
+    # returns the baseline with the same counts and the fraction of the data that was counted.
+    fit_prior: Callable[[Any, Any], tuple[Network, float]] | None = None
     plots: Mapping[str, Callable[[Scores, Artifacts, Path], None]] = field(default_factory=dict)
 
     def open(self, artifacts: Artifacts, folder: Path) -> "Task":

@@ -48,12 +48,13 @@ def fit_baseline(
     settings: TrainingSettings,
     context: int | None,
     reporter: Reporter,
-    network: Network | None = None,
+    fitted: tuple[Network, float] | None = None,
 ) -> dict[str, Any]:
     """Fit the task's baseline, save it in the run and return its metrics.
 
-    The baseline is evaluated on the same tokens as a network with this context. `network` is the
-    baseline if it is already fitted: it has the counts of a prior.
+    The baseline is evaluated on the same tokens as a network with this context. `fitted` is the
+    baseline, and the fraction of the data that it was fitted to, if it shares the counts of a
+    prior.
     """
     start, spec = time.monotonic(), task.spec
     name = str(spec.baseline_model)
@@ -61,8 +62,9 @@ def fit_baseline(
     budget = 60 * (settings.minutes or MINUTES)
     max_seconds = MAX_BUDGET_FRACTION * budget if has_deadline else MAX_SECONDS
     max_seconds = min(max_seconds, MAX_SECONDS)
-    fraction = min(MAX_TOKENS / max(task.dataset.size, 1), 1.0)
-    if network is None:
+    if fitted is not None:
+        network, fraction = fitted
+    else:
         fields = registry.MODELS[name].Config.__dataclass_fields__
         sizes = {k: v for k, v in task.dataset.sizes().items() if k in fields}
         network = registry.build_model(name, sizes)

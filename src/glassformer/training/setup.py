@@ -165,8 +165,8 @@ def suit_budget(start: Start, task: Task, settings: TrainingSettings, reporter: 
 
 def fit_prior(
     start: Start, network: Network, task: Task, settings: TrainingSettings, reporter: Reporter
-) -> Network | None:
-    """Attach a prior to the network and fit it; return the baseline with the same counts.
+) -> tuple[Network, float] | None:
+    """Attach a prior to the network and fit it; return what `TaskSpec.fit_prior` returns.
 
     None if the run has no prior of its own: LoRA keeps the prior of the base model as it is, and
     a network that is not a `LanguageModel` cannot have one.
@@ -180,7 +180,7 @@ def fit_prior(
     start_time, base = time.monotonic(), start.network
     if isinstance(base, LanguageModel) and base.prior_config:
         network.attach_prior(base.prior_config)
-    baseline = task.spec.fit_prior(task.dataset, network)
+    fitted = task.spec.fit_prior(task.dataset, network)
     prior, seconds = network.prior, time.monotonic() - start_time
     assert prior is not None
     if isinstance(base, LanguageModel) and base.prior:
@@ -189,7 +189,7 @@ def fit_prior(
         prior.open_gates(-1)  # the network predicts well on its own
     size, longest = sum(map(len, prior.counts.followers)), prior.order + 1
     reporter(f"prior: {size:,} n-grams of up to {longest} tokens, fitted in {seconds:.1f} s")
-    return baseline
+    return fitted
 
 
 def make_budget(network: Network, settings: TrainingSettings, run: Run, state: State) -> Budget:
