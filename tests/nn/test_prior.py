@@ -35,7 +35,8 @@ def fit_counts(text, folds=None):
 
 def sum_evidence(evidence: Evidence, n):
     """The evidence of all lengths as a table n v."""
-    total = evidence.unigrams.expand(n, -1).clone()
+    total = evidence.unigrams[evidence.fold]
+    assert len(total) == n
     for slot, token, value in zip(evidence.slot, evidence.token, evidence.value, strict=True):
         total[slot // (ORDER * len(MIN_COUNTS)), token] += value
     return total

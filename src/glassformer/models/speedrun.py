@@ -48,7 +48,7 @@ class Speedrun(LanguageModel):
     stacks = ("blocks",)
     heads = ("head",)
     train_settings: ClassVar[Mapping[str, Any]] = {
-        "batch_size": 12,
+        "batch_size": 6,
         "optimizer": "muon",
         "lr": 0.02,
         "beta2": 0.95,
@@ -70,7 +70,7 @@ class Speedrun(LanguageModel):
             "dim": dim,
             "heads": dim // HEAD_DIM,
             "depth": 2 if minutes < 4 else 3 if minutes < 15 else 4 if minutes < 60 else 6,
-            "context": 128 if minutes < 4 else 256,
+            "context": 256,
             "dropout": 0.1 if minutes * TOKENS_PER_MINUTE > 5 * tokens else 0.0,
         }
 

@@ -34,7 +34,8 @@ MIN_COUNTS = (1, 2, 4)  # a token that followed a context once, 2 or 3 times, or
 class Evidence:
     """The evidence for n contexts: one dense term, and a list of m others."""
 
-    unigrams: Tensor  # 1 v or n v: log P(token)
+    unigrams: Tensor  # f v: log P(token)
+    fold: Tensor  # n: the row of `unigrams` for each context
     slot: Tensor  # m: context * k + kind, where kind is (length - 1) * 3 + the class of the count
     token: Tensor  # m
     value: Tensor  # m
@@ -49,8 +50,9 @@ class EvidenceTable:
 
     def __init__(self, counts: NGramCounts) -> None:
         self.contexts, self.order, self.n_folds = counts.contexts, counts.order, counts.n_folds
-        self.unigram_probs = counts.unigram_probs()  # f v
-        tables = [*tabulate_lengths(counts, self.unigram_probs.T)]
+        unigram_probs = counts.unigram_probs()
+        self.unigrams = unigram_probs.log()  # f v
+        tables = [*tabulate_lengths(counts, unigram_probs.T)]
         self.tokens = torch.cat([table.token for table in tables])  # m
         self.values = torch.cat([table.value for table in tables])  # m f
         self.classes = torch.cat([table.count_class for table in tables])  # m f
@@ -77,9 +79,8 @@ class EvidenceTable:
         cell = i * self.values.shape[1] + fold.repeat_interleave(lengths)[row]
         slot = row * len(MIN_COUNTS) + self.classes.view(-1)[cell]
         support = self.support[context, fold[:, None]].float() * SUPPORT_SCALE  # n lengths 2
-        unigrams = self.unigram_probs[fold] if without is not None else self.unigram_probs[-1:]
         value = self.values.view(-1)[cell]
-        return Evidence(unigrams.log(), slot, self.tokens[i], value, support.flatten(1))
+        return Evidence(self.unigrams, fold, slot, self.tokens[i], value, support.flatten(1))
 
     def to(self, device: torch.device) -> "EvidenceTable":
         """This table, or a copy of it on another device."""

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.core.i18n import tr
@@ -74,7 +75,9 @@ class CountPrior(nn.Module):
             gates = self.gate_out(self.gate_in(inputs).relu())
             gates = tap("gates", torch.unflatten(gates, 0, ids.shape)).flatten(0, 1)  # n k
             gates = gates.to(torch.promote_types(dtype, torch.float32))
-            total = gates[:, :1] * evidence.unigrams  # n v
+            # as a product with the small table f v, so that no copy of it per token is kept
+            is_fold = F.one_hot(evidence.fold, len(evidence.unigrams)).to(gates.dtype)  # n f
+            total = (gates[:, :1] * is_fold) @ evidence.unigrams.to(gates.dtype)  # n v
             weight = gates[:, 1:].flatten().gather(0, evidence.slot)
             row = evidence.slot // (self.order * len(MIN_COUNTS))
             at = row * self.counts.vocab + evidence.token

@@ -37,7 +37,8 @@ EVAL_BATCH_TOKENS = 2048
 FITTED_WINDOW, FITTED_OVERLAP = 200_000, 100  # tokens, for models fitted in one pass
 EOS_TOKENS = ("<|endoftext|>", "</s>", "<s>")
 IGNORE_INDEX = -100  # marks positions without a target
-MAX_CHARACTER_ALPHABET, MAX_CHARACTER_BYTES = 256, 5_000_000  # limits for a character tokenizer
+MAX_ALPHABET = 256  # characters; with more, a text is read as bytes
+MAX_CHARACTER_BYTES = 5_000_000  # size of a text that is read as characters or bytes
 FOLDS = 8  # parts of the training text, each of which the prior predicts from the others
 PRIOR_ORDER, PRIOR_ORDER_LARGE_VOCAB = 8, 5  # max context length of the prior
 MAX_COUNTED, MAX_COUNTED_LARGE_VOCAB = 2_000_000, 1_000_000  # tokens, to limit memory
@@ -46,9 +47,10 @@ PAST_IDS = PRIOR_ORDER - 1  # tokens before a window that the prior needs
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
     def choose_tokenizer(summary: corpus.CorpusSummary) -> str:
+        if summary.bytes >= MAX_CHARACTER_BYTES:
+            return "bpe"
         alphabet = len(set().union(*map(set, summary.sample)))
-        is_small = alphabet <= MAX_CHARACTER_ALPHABET and summary.bytes < MAX_CHARACTER_BYTES
-        return "characters" if is_small else "bpe"
+        return "characters" if alphabet <= MAX_ALPHABET else "bytes"
 
     if request.tokenizer in ("words", "wordpiece"):
         raise GlassError(
