@@ -329,7 +329,7 @@ class Model:
     def strip_prior(self) -> None:
         """Remove the count prior, which contains n-grams of the training text.
 
-        The network alone predicts worse: it has learned only what the counts do not know.
+        Expect a higher loss: the network was trained to predict together with the counts.
 
         >>> model = load("runs/generate-1")
         >>> model.strip_prior()

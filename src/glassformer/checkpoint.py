@@ -215,7 +215,7 @@ def build_with_adapter(
     if isinstance(network, LanguageModel) and isinstance(base_network, LanguageModel):
         network.share_prior(base_network)
     add_lora(network, network.stacks, adapter.rank)
-    expected = network.state_dict()
+    expected = dict(network.named_parameters())
     for key, value in state.items():
         if key not in expected or expected[key].shape != value.shape:
             raise GlassError(f"{path / ADAPTER}: {key} does not match the model")

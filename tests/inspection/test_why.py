@@ -25,7 +25,7 @@ def record_pass(case):
 def test_every_number_equals_the_result_of_its_terms(case):
     """Random entries and the chains below them, to 1e-9 in double precision."""
     recorded, rng = record_pass(case), random.Random(3)
-    names = [name for name in recorded.trace if recorded.trace[name].is_floating_point()]
+    names = [n for n, v in recorded.trace.items() if v.is_floating_point() and v.numel()]
     explained = unexplained = 0
     for name in rng.sample(names, min(12, len(names))):
         at = [rng.randrange(n) for n in recorded.trace[name].shape]
@@ -257,3 +257,15 @@ def test_padding_is_not_mistaken_for_an_input():
 def test_an_invalid_name_or_index_is_rejected(name, message):
     with pytest.raises(GlassError, match=message):
         record_pass(CASES["gpt2"]).at(name)
+
+
+def test_logits_of_counts_are_explained_by_their_evidence():
+    network = CASES["speedrun with a prior"].network
+    ids = torch.tensor([[0, 10, 20, 10, 0, 30]])  # the prior of this case has counted these ids
+    recorded = RecordedPass(network, {"ids": ids})
+    why = recorded.at("prior.count_logits[0,5,20]")
+    assert why.operation == "sum"
+    assert len(why.terms) > 1  # the unigram term, and one for each context that was followed by 20
+    assert why.recomputed == pytest.approx(why.value, abs=1e-5)
+    names = " ".join(step.title for step in why.steps())
+    assert "prior.count_logits" in names

@@ -134,7 +134,7 @@ def test_past_ids_are_the_context_of_the_first_tokens(text, folds):
 def test_closed_gates_leave_the_network_as_it_is(text, folds):
     network, prior = make_network(text, folds)
     torch.nn.init.normal_(network.head.weight)
-    prior.open_gates(-1)
+    prior.close_gates()
     with Trace(network, "prior.network_logits") as trace:
         output = network(text[None, :16])
     close(output, trace["prior.network_logits"])

@@ -10,13 +10,21 @@ from glassformer.checkpoint import BEST, LAST
 from glassformer.core.folder import write_manifest
 from glassformer.core.reporter import NullReporter
 from glassformer.data.request import DataRequest
+from glassformer.generate.decode import generate_tokens
+from glassformer.generate.sampling import GREEDY
+from glassformer.nn.counts import previous_ids
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.generate import FOLDS, PAST_IDS, fold_numbers
+from glassformer.training import recovery
+from glassformer.training.autotune import Autotune
 from glassformer.training.evaluate import evaluate
+from glassformer.training.memory import ContextTooLongError
+from glassformer.training.request import Request
 from glassformer.training.run import Run
 from glassformer.training.train import load_trainer, resume, train
 from glassformer.training.trainer import Trainer
+from glassformer.weights import read as weights_file
 
 TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=16", "train.batch_size=4"]
 OPTIONS = {"reporter": NullReporter(), "steps": 6, "settings": TINY, "precision": "float32"}
@@ -96,7 +104,7 @@ def test_a_saved_model_has_its_prior(tmp_path, text):
     assert_equal_weights(tmp_path / "run" / BEST, tmp_path / "copy")
     ids = torch.tensor([model.tokenizer.encode("the cat sat on")])
     assert torch.equal(load(tmp_path / "copy").network(ids), model.network(ids))
-    assert "word for word" in (tmp_path / "run/README.md").read_text()
+    assert "verbatim" in (tmp_path / "run/README.md").read_text()
 
 
 def test_a_prior_can_be_stripped(tmp_path, text):
@@ -136,6 +144,42 @@ def test_a_base_model_without_a_prior_starts_with_closed_gates(tmp_path, text):
     assert not weights(tmp_path / "run" / LAST)["prior.gate_out.bias"].any()
 
 
+def test_a_base_model_of_another_size_gets_new_gates(tmp_path, text):
+    train("generate", text, run=tmp_path / "base", **OPTIONS)
+    options = {**OPTIONS, "settings": ["model.dim=16"], "steps": 1}
+    train("generate", text, run=tmp_path / "run", base=tmp_path / "base", **options)
+    assert load(tmp_path / "run").network.prior.gate_in.weight.shape[1] == 16 + 2 * 8
+
+
+def test_rolling_back_keeps_the_counts_of_the_folds(tmp_path, text):
+    train("generate", text, run=tmp_path / "run", ema_decay=0.9, **OPTIONS)
+    trainer = load_trainer(Run(tmp_path / "run"), NullReporter())
+    table = trainer.network.prior.table
+    assert table.n_folds == FOLDS
+    recovery.reload_checkpoint(trainer)
+    assert trainer.network.prior.table is table
+    saved = weights_file(tmp_path / "run" / LAST / "training.safetensors")
+    assert not [name for name in saved if "counts" in name]
+    with pytest.raises(ValueError, match="counts of the folds are missing"):
+        load(tmp_path / "run").network(torch.zeros(1, 4).long(), folds=torch.zeros(1, 4).long())
+
+
+def test_a_shorter_context_keeps_the_prior(tmp_path, text, monkeypatch):
+    decide = Autotune.decide
+
+    def run_out_of_memory(self, settings):
+        if self.network.context > 8:
+            raise ContextTooLongError(self.network.context, 8)
+        return decide(self, settings)
+
+    monkeypatch.setattr(Autotune, "decide", run_out_of_memory)
+    train("generate", text, run=tmp_path / "run", shrink_on_oom=True, **OPTIONS)
+    model = load(tmp_path / "run")
+    assert model.network.context == 8
+    assert model.network.prior is not None
+    assert validation_rows(tmp_path / "run")[0]["step"] == 0
+
+
 def test_lora_keeps_the_prior_of_the_base_model(tmp_path, text):
     train("generate", text, run=tmp_path / "base", **OPTIONS)
     options = {**OPTIONS, "settings": ["train.lora=2"], "steps": 2}
@@ -146,9 +190,42 @@ def test_lora_keeps_the_prior_of_the_base_model(tmp_path, text):
     assert not list((tmp_path / "run" / BEST).glob("model.safetensors"))
 
 
-def test_a_prior_for_a_task_that_has_none_is_rejected(tmp_path):
-    with pytest.raises(GlassError, match="classify has no prior"):
-        train("classify", run=tmp_path / "run", prior=True, steps=1, reporter=NullReporter())
+def test_a_prior_for_a_task_that_has_none_is_rejected(tmp_path, text):
+    for prior in (True, False):
+        with pytest.raises(GlassError, match="classify has no prior"):
+            train("classify", run=tmp_path / "run", prior=prior, steps=1, reporter=NullReporter())
+    train("generate", text, run=tmp_path / "base", **OPTIONS)
+    options = {**OPTIONS, "settings": ["train.lora=2"], "prior": False}
+    with pytest.raises(GlassError, match="LoRA keeps the prior"):
+        train("generate", text, run=tmp_path / "run", base=tmp_path / "base", **options)
+
+
+def test_defaults_follow_the_optimizer():
+    def settings(*train_settings, model=None):
+        return Request.of("generate", (), None, train_settings, {}, model=model).training
+
+    assert (settings().optimizer, settings().lr) == ("muon", 0.02)
+    assert settings("train.optimizer=adamw").lr == 1.5e-3
+    assert settings("train.optimizer=muon", model="gpt2").lr == 0.02
+    assert settings("train.optimizer=muon", "train.lr=0.1", model="gpt2").lr == 0.1
+
+
+def test_generation_beyond_a_short_context_gives_the_prior_all_earlier_tokens(tmp_path, text):
+    """With a context of 4, the counts still see 8 tokens."""
+    options = {**OPTIONS, "settings": [*TINY, "model.context=4"]}
+    train("generate", text, run=tmp_path / "run", **options)
+    model = load(tmp_path / "run")
+    network = model.network
+    torch.nn.init.zeros_(network.head.weight)
+    network.prior.open_gates(8)
+    prompt = torch.tensor([model.tokenizer.encode("the cat sat on the mat")])
+    generated = [int(t) for t in generate_tokens(network, prompt, 12, sampling=GREEDY)]
+    ids = prompt
+    for token in generated:
+        columns = previous_ids(ids, 8)
+        probs = network.prior.counts.probs([column[-1:] for column in columns])
+        assert token == int(probs.argmax())
+        ids = torch.cat((ids, torch.tensor([[token]])), dim=1)
 
 
 @pytest.mark.parametrize("damage", ["missing", "unexpected", "not a table", "order"])

@@ -50,8 +50,8 @@ class Markov(Network):
 
     @classmethod
     def from_counts(cls, counts: NGramCounts, order: int) -> "Markov":
-        """Make a model of this order (at least 1) that shares the tables of these counts."""
-        model = cls(Config(vocab=counts.vocab, order=max(order, 1)))
+        """Make a model of this order, at least 1, that shares the tables of these counts."""
+        model = cls(Config(vocab=counts.vocab, order=order))
         for name in ("contexts.keys", "followers", "cumulative"):
             tables, shared = model.counts.get_submodule(name), counts.get_submodule(name)
             assert isinstance(tables, IntTables)

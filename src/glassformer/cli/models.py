@@ -103,7 +103,7 @@ def convert(
     model = load(source, **values)
     if strip_prior:
         model.strip_prior()
-        echo("left out the count prior: the model now predicts worse", err=True)
+        echo("removed the count prior: expect a higher loss", err=True)
     model.save(target, format=format, overwrite=overwrite)
     click.echo(f"{model!r}\nwrote {target}")
 

@@ -78,7 +78,7 @@ from glassformer.cli import options
 @click.option(
     "--no-prior",
     is_flag=True,
-    help="Do not start from n-gram counts: train the plain network (generate only).",
+    help="Train the network alone, without the n-gram count prior (generate only).",
 )
 @options.json(help="Print the result as one JSON object.")
 def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any) -> None:

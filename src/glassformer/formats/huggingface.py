@@ -149,8 +149,8 @@ def save(
         )
     if isinstance(network, LanguageModel) and network.prior:
         raise GlassError(
-            "cannot export a count prior to Hugging Face; with --strip-prior, the network is "
-            "exported without it and predicts worse"
+            "cannot export a count prior to Hugging Face: remove it first with "
+            "`glass convert --strip-prior` or `Model.strip_prior()`; expect a higher loss"
         )
     architecture = family.architecture(network.config)
     theirs = {

@@ -43,6 +43,7 @@ def generate_tokens(
                 new_ids, cache = generated[:, start:], None
             if cache is None:
                 cache = network.cache(context or ids.shape[1] + max_new_tokens)
+                cache.past_ids = read_past_ids(generated, keep, new_ids.shape[1])
                 window_keep = None if keep is None else keep[:, -new_ids.shape[1] :]
                 logits = network(new_ids, keep=window_keep, cache=cache, **first)
             else:
@@ -52,6 +53,13 @@ def generate_tokens(
             if keep is not None:
                 keep = torch.cat((keep, torch.ones_like(keep[:, :1])), dim=1)
         yield token
+
+
+def read_past_ids(ids: Tensor, keep: Tensor | None, count: int) -> Tensor | None:
+    """The ids before the last `count`, with -1 at padding; None if there are none."""
+    past = ids.shape[1] - count
+    real_ids = ids if keep is None else ids.masked_fill(~keep.bool(), -1)
+    return real_ids[:, :past] if past else None
 
 
 def generate_until(

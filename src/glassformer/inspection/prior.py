@@ -45,7 +45,7 @@ def kl_divergence(p: Tensor, q: Tensor) -> Tensor:
 
 def find_shares(traced: TracedText) -> PriorShares:
     if "prior.gates" not in traced.trace:
-        raise GlassError("this model has no count prior: it was trained with --no-prior")
+        raise GlassError("this model has no count prior")
     counts, network, gates = (
         traced.trace[f"prior.{name}"][0].float()
         for name in ("count_logits", "network_logits", "gates")
@@ -91,7 +91,7 @@ def prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
              range(len(grid) - 1)]  # fmt: skip
     bottom.set_yticks(range(len(grid)), ["0", *kinds], fontsize=7)
     bottom.set_ylabel("tokens of context, times seen")
-    bottom.set_title("gate: the weight of what was counted after so many tokens", fontsize=9)
+    bottom.set_title("gate values by context length and count", fontsize=9)
     bottom.set_xticks(range(t), labels, fontsize=9)
     for label, is_counted in zip(bottom.get_xticklabels(), shares.is_counted[:-1], strict=True):
         label.set_color(COUNTS_COLOR if is_counted else NETWORK_COLOR)

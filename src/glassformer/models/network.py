@@ -223,8 +223,8 @@ class LanguageModel(Network):
     ) -> Tensor:
         """Next-token logits: b t -> b t v.
 
-        Only the prior uses `past_ids`, the ids before the first token, and `folds`, which the
-        counts leave out in training.
+        Only the prior uses `past_ids`, the ids before the first token, and `folds`, the fold to
+        exclude from the counts for each token in training.
         """
         features = self.features(ids, keep, cache)
         logits = self.unembed(features)
@@ -246,19 +246,19 @@ class LanguageModel(Network):
         """The network's own logits: b t d -> b t v."""
         raise NotImplementedError
 
-    def attach_prior(self, config: PriorConfig) -> CountPrior:
-        """Add a prior, without counts yet and with closed gates; the output does not change."""
+    def attach_prior(self, config: PriorConfig, prior: CountPrior | None = None) -> CountPrior:
+        """Add a prior: by default a new one, without counts yet and with closed gates."""
         self.prior_config = config
-        self.prior = CountPrior(self.config.dim, self.config.vocab, config.order)
+        self.prior = prior or CountPrior(self.config.dim, self.config.vocab, config.order)
         self.traits = type(self).traits - {Trait.COMPILED}  # looking up counts is not one graph
         self.forward_inputs = (*type(self).forward_inputs, "past_ids", "folds")
         return self.prior
 
     def share_prior(self, other: "LanguageModel") -> None:
-        """Use the prior of another network of the same size, if it has one."""
-        if other.prior_config is not None:
-            self.attach_prior(other.prior_config)
-            self.prior = other.prior
+        """Use the prior of another network, if it has one and their sizes are the same."""
+        sizes = [(network.config.dim, network.config.vocab) for network in (self, other)]
+        if other.prior_config is not None and sizes[0] == sizes[1]:
+            self.attach_prior(other.prior_config, other.prior)
 
     def remove_prior(self) -> None:
         self.prior = self.prior_config = None

@@ -10,8 +10,8 @@ is sparse: a table of all followers holds it, and looking up a context is readin
 belongs to a kind, its length and how often the token followed the context: something seen once is
 much less reliable than something seen twice.
 
-Shapes: n contexts, k kinds, m followers of all contexts and lengths, v vocabulary, f folds plus
-one: the last column counts everything, column i leaves out fold i.
+Shapes: n contexts, k kinds, m followers of all contexts and lengths, v vocabulary, f folds + 1:
+column i excludes fold i, and the last column excludes nothing.
 """
 
 import copy
@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassformer.nn.counts import NGramCounts, search
+from glassformer.nn.counts import NGramCounts, check_tables, search
 
 SUPPORT_SCALE = 0.2  # brings the logarithms of counts to about the size of other features
 MIN_COUNTS = (1, 2, 4)  # a token that followed a context once, 2 or 3 times, or more often
@@ -57,7 +57,7 @@ class EvidenceTable:
         self.values = torch.cat([table.value for table in tables])  # m f
         self.classes = torch.cat([table.count_class for table in tables])  # m f
         sizes = torch.cat([table.size for table in tables])
-        # the followers of context i are starts[i : i + 2]; the last context never occurred
+        # the rows of context i are starts[i] to starts[i + 1]; the last one is for unseen contexts
         self.starts = F.pad(F.pad(sizes, (0, 1)).cumsum(0), (1, 0))
         self.support = F.pad(torch.cat([table.support for table in tables]), (0, 0, 0, 0, 0, 1))
         n_contexts = [len(table.size) for table in tables]
@@ -122,7 +122,8 @@ def tabulate_lengths(counts: NGramCounts, unigram_probs: Tensor) -> Iterator[Len
         distinct = zeros.index_add(0, context, (count > 0).float())
         # the probability of the same token after the context shortened by one id
         shorter = (keys // vocab)[context] if length > 1 else torch.zeros_like(context)
-        parent, _ = search(parent_keys, shorter * vocab + token)
+        parent, is_found = search(parent_keys, shorter * vocab + token)
+        check_tables(bool(is_found.all()), "a shorter n-gram is missing")
         prob = parent_probs[parent]  # m f
         weight = distinct[context] * prob
         yield LengthTable(

@@ -1,4 +1,4 @@
-"""The count prior: a network starts from n-gram counts and learns what they do not know.
+"""The count prior: a network is trained on top of n-gram counts, whose logits are added to its own.
 
     logits = network's logits + sum over kinds of evidence of gate * evidence
 
@@ -34,8 +34,7 @@ class CountPrior(nn.Module):
         self.counts = NGramCounts(vocab, order)
         self.gate_in = nn.Linear(dim + 2 * order, GATE_HIDDEN)
         self.gate_out = nn.Linear(GATE_HIDDEN, 1 + order * len(MIN_COUNTS))
-        nn.init.zeros_(self.gate_out.weight)
-        nn.init.zeros_(self.gate_out.bias)
+        self.close_gates()
         self._table: EvidenceTable | None = None
 
     @property
@@ -81,17 +80,23 @@ class CountPrior(nn.Module):
             weight = gates[:, 1:].flatten().gather(0, evidence.slot)
             row = evidence.slot // (self.order * len(MIN_COUNTS))
             at = row * self.counts.vocab + evidence.token
-            total.view(-1).scatter_add_(0, at, weight * tap("evidence", evidence.value))
-        total = tap("count_logits", torch.unflatten(total, 0, ids.shape).to(logits.dtype))
-        return tap("network_logits", logits) + total
+            added = weight * tap("evidence", evidence.value)
+            total = total.view(-1).scatter_add_(0, at, added).view(*ids.shape, -1)
+        if not torch.is_autocast_enabled(features.device.type):
+            total = total.to(logits.dtype)  # else float32: half precision would round too much
+        total = tap("count_logits", total)
+        return tap("network_logits", logits).to(total.dtype) + total
 
     def find_evidence(
         self, ids: Tensor, past_ids: Tensor | None = None, folds: Tensor | None = None
     ) -> Evidence:
         """The evidence for each token; the arguments are those of `forward`."""
-        if folds is not None:  # without counts of folds, the prior was fitted to another text
-            folds = folds.flatten() if self.table.n_folds else None
-        return self.table.find(previous_ids(ids, self.order, past_ids), folds)
+        if folds is not None and not self.table.n_folds:
+            if self.gate_out.bias.requires_grad:
+                raise ValueError("the counts of the folds are missing: call `fit` before training")
+            folds = None  # with LoRA, the prior of the base model is not trained
+        columns = previous_ids(ids, self.order, past_ids)
+        return self.table.find(columns, None if folds is None else folds.flatten())
 
     @property
     def table(self) -> EvidenceTable:
@@ -124,13 +129,21 @@ class CountPrior(nn.Module):
 
     @torch.no_grad()
     def open_gates(self, order: int) -> None:
-        """Use all the evidence of contexts of up to `order` ids, and none of longer ones.
+        """Use all the evidence of contexts of up to `order` ids, and none of longer ones."""
+        self.close_gates()
+        self.gate_out.bias[: 1 + order * len(MIN_COUNTS)] = 1.0
 
-        With -1, use none at all. The gates then depend on neither the features nor the support.
-        """
-        self.gate_out.weight.fill_(0.0)
-        self.gate_out.bias.fill_(0.0)
-        self.gate_out.bias[: 1 + order * len(MIN_COUNTS) if order >= 0 else 0] = 1.0
+    @torch.no_grad()
+    def close_gates(self) -> None:
+        """Use none of the evidence."""
+        nn.init.zeros_(self.gate_out.weight)
+        nn.init.zeros_(self.gate_out.bias)
+
+    def has_same_gates(self, other: "CountPrior") -> bool:
+        """Whether the gates of both have the same inputs and outputs."""
+        parts = ((prior.gate_in, prior.gate_out) for prior in (self, other))
+        shapes = [[part.weight.shape for part in pair] for pair in parts]
+        return shapes[0] == shapes[1]
 
     def copy_gates(self, other: "CountPrior") -> None:
         self.gate_in.load_state_dict(other.gate_in.state_dict())
@@ -151,6 +164,11 @@ class CountPrior(nn.Module):
                 len(self.counts.cumulative[length]) == len(followers) + 1, "one is missing"
             )
 
-    def _load_from_state_dict(self, *args: Any) -> None:
-        self._table = None
-        super()._load_from_state_dict(*args)
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        tables = self.counts.state_dict(prefix=f"{prefix}counts.")
+        is_same = all(
+            name in state and torch.equal(value, state[name]) for name, value in tables.items()
+        )
+        if not is_same:  # otherwise the table, which knows the folds, stays valid
+            self._table = None
+        super()._load_from_state_dict(state, prefix, *rest)

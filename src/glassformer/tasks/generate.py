@@ -170,7 +170,7 @@ class GenerateDataset(RunningText):
             prior = network.attach_prior(PriorConfig(order))
         ids = torch.from_numpy(self.train.read(0, self.counted))
         folds = fold_numbers(torch.arange(len(ids)), self.counted)
-        order = prior.fit(ids, folds)
+        order = max(prior.fit(ids, folds), 1)
         if is_new:
             prior.open_gates(order)
         return Markov.from_counts(prior.counts, order), self.counted / max(self.size, 1)

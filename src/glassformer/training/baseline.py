@@ -62,8 +62,10 @@ def fit_baseline(
     budget = 60 * (settings.minutes or MINUTES)
     max_seconds = MAX_BUDGET_FRACTION * budget if has_deadline else MAX_SECONDS
     max_seconds = min(max_seconds, MAX_SECONDS)
+    options = f"--model {name}"
     if fitted is not None:
         network, fraction = fitted
+        options += f" --set model.order={network.config.order}"
     else:
         fields = registry.MODELS[name].Config.__dataclass_fields__
         sizes = {k: v for k, v in task.dataset.sizes().items() if k in fields}
@@ -75,6 +77,7 @@ def fit_baseline(
     metrics, _ = task.evaluate(network.eval(), limit, context)
     seconds = round(time.monotonic() - start, 1)
     metrics |= {"model": name, "fraction": round(fraction, 4), "seconds": seconds}
+    metrics["options"] = options
 
     def write_metrics(folder: Path) -> None:
         (folder / METRICS_FILE).write_text(json.dumps(metrics), encoding="utf-8")
@@ -86,7 +89,7 @@ def fit_baseline(
     data = "" if fraction == 1 else f" on {fraction:.0%} of the data"
     label, value = metric_label(spec.metric.name), metrics[spec.metric.name]
     reporter(
-        f"baseline ({spec.baseline_name}, --model {name}): {label} {value:.4g}, "
+        f"baseline ({spec.baseline_name}, {options}): {label} {value:.4g}, "
         f"fitted{data} in {seconds:.1f} s"
     )
     return metrics
@@ -127,5 +130,5 @@ def compare_with_baseline(task: Task, metrics: dict[str, Any], baseline: dict[st
         return f"better than the baseline ({spec.baseline_name}): {values}"
     return (
         f"NOT better than the baseline ({spec.baseline_name}): {values}; so far, the baseline "
-        f"is enough for this data (--model {spec.baseline_model})"
+        f"is enough for this data ({baseline.get('options', f'--model {spec.baseline_model}')})"
     )

@@ -96,7 +96,7 @@ def training_tensors(step: Step) -> dict[str, Tensor]:
         prefix = optimizer_prefix(group)
         tensors |= {f"{prefix}.{name}": v for name, v in optimizer_tensors(optimizer).items()}
     if step.ema:
-        tensors |= {f"ema.{k}": v for k, v in step.ema.network.state_dict().items()}
+        tensors |= {f"ema.{n}": p.detach() for n, p in step.ema.network.named_parameters()}
     tensors["random.cpu"] = torch.get_rng_state()
     if step.device.type != "cpu":
         module = torch.get_device_module(step.device)
@@ -118,7 +118,9 @@ def restore_tensors(step: Step, tensors: dict[str, Tensor]) -> None:
     for group, optimizer in step.optimizers.items():
         restore_optimizer(step.settings.optimizer, optimizer, groups[optimizer_prefix(group)])
     if step.ema:
-        step.ema.network.load_state_dict(groups["ema"])
+        if groups["ema"].keys() != dict(step.ema.network.named_parameters()).keys():
+            raise ValueError("the averaged weights do not match the network")
+        step.ema.network.load_state_dict(groups["ema"], strict=False)
 
 
 def optimizer_prefix(group: str | None) -> str:

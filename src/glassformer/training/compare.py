@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from glassformer.checkpoint import CONFIG
+from glassformer.core.config import override
 from glassformer.core.errors import GlassError
 from glassformer.core.figures import subplots
 from glassformer.core.folder import read_json, write_file
@@ -22,7 +23,9 @@ from glassformer.core.reporter import Reporter, format_value
 from glassformer.tasks import find_task
 from glassformer.tasks.task import TaskSpec
 from glassformer.training.plots import select_evaluations
+from glassformer.training.request import select_settings
 from glassformer.training.run import Run, next_run
+from glassformer.training.settings import TrainingSettings
 from glassformer.training.setup import make_config, resolve_architecture
 
 ARGUMENTS, RESULT, REPORT, PLOT = "compare.json", "result.json", "README.md", "compare.png"
@@ -90,6 +93,8 @@ def compare(
     for contender in contenders:  # check all settings before training the first model
         architecture = resolve_architecture(contender.model, spec)
         make_config(architecture, spec, {}, contender.model_settings)
+        train_settings = select_settings(contender.settings, "train.")
+        override(TrainingSettings(), *train_settings, where="train.")
     if len({contender.folder for contender in contenders}) < max(len(contenders), 2):
         raise GlassError("expected at least two different models")
     arguments = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}

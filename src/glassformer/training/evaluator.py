@@ -109,13 +109,12 @@ class Evaluator:
     def should_stop_early(self, state: State) -> bool:
         """Whether the metric has not improved for `patience` evaluations.
 
-        Never if the best weights are the initial ones: training may first have to get worse.
+        By default, never if the best weights are the initial ones: training may first have to
+        make them worse.
         """
-        if not state.best_step:
-            return False
         patience = self.settings.patience
         if patience is None:
-            patience = max(MIN_PATIENCE, state.evals // 2)
+            patience = max(MIN_PATIENCE, state.evals // 2) if state.best_step else 0
         return 0 < patience <= state.evals_since_best
 
     def count_units(self, limit: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Muon: momentum whose update of a matrix is made orthogonal (Jordan et al., 2024).
+"""Muon: SGD with momentum whose updates of matrices are orthogonalized (Jordan et al., 2024).
 
 Every direction of a matrix is then updated by the same amount, not only the few that dominate the
 gradient. Vectors, embeddings and heads get AdamW's update.
@@ -47,7 +47,7 @@ class Muon(torch.optim.Optimizer):
                     self.update_matrices([p for p in parameters if p.shape == shape], group)
             else:
                 for parameter in parameters:
-                    self.update_other(parameter, group)
+                    self.update_adamw(parameter, group)
 
     def update_matrices(self, matrices: list[Tensor], group: dict[str, Any]) -> None:
         directions = []
@@ -55,14 +55,14 @@ class Muon(torch.optim.Optimizer):
             assert matrix.grad is not None
             momentum = self.state[matrix].setdefault("exp_avg", torch.zeros_like(matrix))
             momentum.lerp_(matrix.grad, 1 - MOMENTUM)
-            directions.append(matrix.grad.lerp(momentum, MOMENTUM))  # Nesterov's look ahead
+            directions.append(matrix.grad.lerp(momentum, MOMENTUM))  # Nesterov momentum
         rows, columns = matrices[0].shape
         # a tall matrix gets a larger update, so that its outputs change as much as a square one's
         size = group["lr"] * max(1.0, rows / columns) ** 0.5
         for matrix, update in zip(matrices, orthogonalize(torch.stack(directions)), strict=True):
             matrix.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-size)
 
-    def update_other(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def update_adamw(self, parameter: Tensor, group: dict[str, Any]) -> None:
         gradient, state, beta2 = parameter.grad, self.state[parameter], group["beta2"]
         assert gradient is not None
         step = state.setdefault("step", torch.zeros(()))

@@ -1,9 +1,10 @@
 """Optimizers by name, averaged weights (EMA), and the optimizer state as tensors to save."""
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from glassformer.models.network import Network, Trait
 from glassformer.training.muon import Muon
 from glassformer.training.settings import TrainingSettings
 
-MUON_OTHER_LR = 0.25  # learning rate of vectors, heads and gates, relative to that of matrices
+MUON_ADAMW_LR_RATIO = 0.25  # learning rate of vectors, heads and gates relative to matrices
 
 
 def adamw(network: Network, settings: TrainingSettings, group: str | None) -> torch.optim.AdamW:
@@ -36,7 +37,7 @@ def muon(network: Network, settings: TrainingSettings, group: str | None) -> Muo
         for parameter in parameters:
             name = names[id(parameter)]
             is_matrix = name.startswith(stacks) and parameter.ndim == 2
-            factor = 1.0 if is_matrix or name.startswith(tables) else MUON_OTHER_LR
+            factor = 1.0 if is_matrix or name.startswith(tables) else MUON_ADAMW_LR_RATIO
             key = (scale * factor, decay if is_matrix else 0.0, is_matrix)
             groups.setdefault(key, []).append(parameter)
     matrix_state = {"moments": ("exp_avg",), "scalars": ()}
@@ -49,7 +50,7 @@ def muon(network: Network, settings: TrainingSettings, group: str | None) -> Muo
             **(matrix_state if is_matrix else {}),
         }
         for (scale, decay, is_matrix), parameters in groups.items()
-    ]
+    ] or [{"params": [], "scale": 1.0, "weight_decay": 0.0, "is_matrix": False}]
     return Muon(param_groups, lr=settings.lr, beta2=settings.beta2)
 
 
@@ -66,11 +67,17 @@ class OptimizerKind:
     make: Callable[[Network, TrainingSettings, str | None], torch.optim.Optimizer]
     moments: tuple[str, ...] = ()  # names of tensors with the parameter's shape
     scalars: tuple[str, ...] = ()  # names of tensors without dimensions
+    settings: Mapping[str, Any] = field(default_factory=dict)  # replace the defaults of a task
 
 
 OPTIMIZERS = {
     "adamw": OptimizerKind(adamw, moments=("exp_avg", "exp_avg_sq"), scalars=("step",)),
-    "muon": OptimizerKind(muon, moments=("exp_avg", "exp_avg_sq"), scalars=("step",)),
+    "muon": OptimizerKind(
+        muon,
+        moments=("exp_avg", "exp_avg_sq"),
+        scalars=("step",),
+        settings={"lr": 0.02, "beta2": 0.95, "weight_decay": 0.0},
+    ),
 }
 
 

@@ -66,9 +66,10 @@ def shrink_micro_batches(trainer: "Trainer") -> None:
 
 def reload_checkpoint(trainer: "Trainer") -> None:
     """Return to the last checkpoint, but keep the best metric and the time spent so far."""
-    best, seconds = trainer.state.best, trainer.state.seconds
+    old = trainer.state
     trainer.state = trainer.checkpointer.reload(trainer.step)
-    trainer.state.best, trainer.state.seconds = best, seconds
+    trainer.state.best, trainer.state.best_step = old.best, old.best_step
+    trainer.state.seconds = old.seconds
     if isinstance(trainer.budget, Deadline):
         trainer.budget.resume_at(trainer.state.step)
 

@@ -1,7 +1,7 @@
 """What to train: options from a command, a recipe or Python, merged and checked."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -61,12 +61,20 @@ class Request:
             kept = {n: v for n, v in recipe.train.items() if n not in BUDGETS}
             recipe = replace(recipe, train=kept)  # the budget from --set replaces all others
         name = model or recipe.model.get("name") or spec.models[0]
-        suited = registry.MODELS[name].train_settings if is_new and name in registry.MODELS else {}
-        spec = replace(spec, train_settings={**spec.train_settings, **suited})
+        model_defaults: Mapping[str, Any] = {}
+        if is_new and name in registry.MODELS:
+            model_defaults = registry.MODELS[name].train_settings
+        defaults = {**spec.train_settings, **model_defaults, **recipe.train, **options}
+        for setting in train_settings:
+            if setting.startswith("optimizer="):
+                defaults["optimizer"] = setting.partition("=")[2]
+        optimizer = find_optimizer(defaults.get("optimizer") or "adamw")  # rejects a wrong name
+        spec = replace(
+            spec, train_settings={**spec.train_settings, **model_defaults, **optimizer.settings}
+        )
         training, reading = sort_options(spec, recipe, options, from_scratch=from_scratch)
         training = override(training, *train_settings, where="train.")
         check_batch_unit(spec, training)
-        find_optimizer(training.optimizer)  # rejects a wrong name before any data is read
         training = replace(training, device=find_device(training.device))
         if (training.threads or 1) > max_threads():
             raise GlassError(
@@ -90,8 +98,10 @@ class Request:
             raise GlassError(
                 "the base model (--from) has a tokenizer: leave out --tokenizer and --vocab"
             )
-        if self.training.prior and self.spec.fit_prior is None:
-            raise GlassError(f"{name} has no prior: leave out train.prior")
+        if self.training.prior is not None and self.spec.fit_prior is None:
+            raise GlassError(f"{name} has no prior: leave out train.prior and --no-prior")
+        if self.training.prior is not None and self.training.lora:
+            raise GlassError("LoRA keeps the prior of the base model: leave out train.prior")
         if data.group and name != "classify":
             raise GlassError(f"--group is for classify, not for {name}: leave it out")
         if (*data.files, *data.valid).count(Path("-")) > 1:

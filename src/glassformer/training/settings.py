@@ -58,7 +58,7 @@ class TrainingSettings:
     ema_decay: float = 0.0
     # Whether to fit the task's baseline first, to compare the model with it.
     baseline: bool = True
-    # Whether the network starts from the baseline's counts; if unset, it does if the task can.
+    # Whether the network starts from the baseline's counts; if unset, yes where the task can.
     prior: bool | None = None
     # Validation metric that decides which weights are saved as the best.
     best_metric: str = "loss"

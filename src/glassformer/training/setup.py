@@ -159,7 +159,7 @@ def suit_budget(start: Start, task: Task, settings: TrainingSettings, reporter: 
     if not sizes or settings.parameters:
         return start
     shown = ", ".join(f"{name} {value}" for name, value in sizes.items())
-    reporter(f"model size for {minutes:g} minutes and {task.dataset.size:,} tokens: {shown}")
+    reporter(f"model settings for this budget and {task.dataset.size:,} tokens: {shown}")
     return replace(start, config=replace(start.config, **sizes))
 
 
@@ -183,10 +183,10 @@ def fit_prior(
     fitted = task.spec.fit_prior(task.dataset, network)
     prior, seconds = network.prior, time.monotonic() - start_time
     assert prior is not None
-    if isinstance(base, LanguageModel) and base.prior:
+    if isinstance(base, LanguageModel) and base.prior and prior.has_same_gates(base.prior):
         prior.copy_gates(base.prior)
     elif base is not None:
-        prior.open_gates(-1)  # the network predicts well on its own
+        prior.close_gates()  # the network was trained without them
     size, longest = sum(map(len, prior.counts.followers)), prior.order + 1
     reporter(f"prior: {size:,} n-grams of up to {longest} tokens, fitted in {seconds:.1f} s")
     return fitted
@@ -276,8 +276,13 @@ def tune(
             f"{max_context}"
         )
         start = replace(start, config=replace(start.config, context=max_context))
+        prior, prior_config = None, None
+        if isinstance(network, LanguageModel):
+            prior, prior_config = network.prior, network.prior_config
         del network  # frees its memory before the next one is built
         network = start.build(task, settings, reporter)
+        if isinstance(network, LanguageModel) and prior_config:
+            network.attach_prior(prior_config, prior)
         batches = task.dataset.train_batches(settings.batch, max_context, settings.seed)
 
 

@@ -303,9 +303,8 @@ def write_readme(trainer: Trainer, result: dict[str, Any]) -> None:
     if isinstance(network, LanguageModel) and network.prior:
         length = network.prior.order + 1
         comparison += (
-            f"The model contains n-grams of up to {length} tokens of its training text, "
-            f"word for word: its count prior. To remove it: `glass convert {result['run']} OUT "
-            "--strip-prior`. "
+            f"Its count prior stores n-grams of up to {length} tokens verbatim from the "
+            f"training text. To remove it: `glass convert {result['run']} OUT --strip-prior`. "
         )
     text = (
         f"# {result['task']} with {result['model']}\n\n| name | value |\n| --- | --- |\n{rows}\n\n"

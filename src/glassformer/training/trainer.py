@@ -50,7 +50,7 @@ class Trainer:
     def loop(self) -> None:
         """Take steps until the budget is spent; evaluate and save after each tenth of it.
 
-        With a prior, the network is also evaluated at the start, where it equals the baseline.
+        With a prior, the network is also evaluated before the first step.
         """
         self.start_time = time.monotonic() - self.state.seconds
         self.network.train()
