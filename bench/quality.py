@@ -1,7 +1,7 @@
 """How well models predict text after equal time, next to n-gram counts and nanoGPT's recipe.
 
     python bench/quality.py DATA RESULTS                      # run what is missing, then report
-    python bench/quality.py DATA RESULTS --report             # only write the report
+    python bench/quality.py DATA RESULTS --report --out bench/README.md    # only write the report
     python bench/quality.py DATA RESULTS --short              # under 15 minutes; not comparable
 
 DATA is a folder with the texts (tinyshakespeare/input.txt, enwik8/enwik8.xz, ...); a text that is
@@ -255,7 +255,8 @@ def report(results: list[dict], file: Path) -> None:
         "",
         "Written by `python bench/quality.py DATA RESULTS`, which also explains the split. Mean of "
         "the seeds, and how many there are; smaller is better. *Relative* is the ratio of bits per "
-        "byte to nanoGPT's recipe for a CPU on the same text and machine.",
+        "byte to nanoGPT's recipe for a CPU on the same text and machine. The row *n-gram counts* "
+        "is `--model markov`, with contexts of 4 characters or bytes.",
         "",
     ]
     machines = sorted({f"{r['machine']}, torch {r['torch']}" for r in results})
@@ -303,6 +304,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="only runs with this budget")
     parser.add_argument("--short", action="store_true", help="a few short runs, not comparable")
     parser.add_argument("--report", action="store_true", help="only write the report")
+    parser.add_argument("--out", type=Path, help="the report; by default RESULTS with suffix .md")
     args = parser.parse_args()
     results = []
     if args.results.exists():
@@ -332,7 +334,7 @@ def main() -> None:
             file.write(json.dumps(row) + "\n")
         print(json.dumps(row), flush=True)
     if results:
-        report(results, args.results.with_suffix(".md"))
+        report(results, args.out or args.results.with_suffix(".md"))
 
 
 if __name__ == "__main__":
