@@ -9,7 +9,13 @@ from cases import CASES, ids
 from glassformer import MODELS, GlassError, Trace
 from glassformer.models.network import PriorConfig
 from glassformer.nn.counts import NGramCounts, previous_ids
-from glassformer.nn.evidence import MIN_COUNTS, Evidence, EvidenceTable
+from glassformer.nn.evidence import (
+    MIN_COUNTS,
+    Evidence,
+    EvidenceTable,
+    LengthTable,
+    tabulate_lengths,
+)
 from glassformer.nn.prior import CountPrior
 
 close = torch.testing.assert_close
@@ -76,6 +82,20 @@ def test_the_last_fold_number_leaves_nothing_out(text, folds):
     nothing_left_out = table.find(queries(), torch.full((60,), FOLDS))
     close(sum_evidence(everything, 60), sum_evidence(nothing_left_out, 60))
     close(everything.support, nothing_left_out.support)
+
+
+def test_the_tables_have_every_follower_of_each_length(text, folds):
+    counts = fit_counts(text, folds)
+    tables = [*tabulate_lengths(counts, counts.unigram_probs().T)]
+    assert len(tables) == ORDER
+    for length, table in enumerate(tables, start=1):
+        assert isinstance(table, LengthTable)
+        assert torch.equal(table.token, counts.followers[length] % VOCAB)
+        contexts = len(counts.contexts.keys[length - 1])
+        assert table.size.shape == (contexts,)
+        assert int(table.size.sum()) == len(table.token)
+        assert table.value.shape == table.count_class.shape == (len(table.token), FOLDS + 1)
+        assert table.support.shape == (contexts, FOLDS + 1, 2)
 
 
 def test_the_kind_of_a_term_is_its_length_and_how_often_the_token_was_seen():

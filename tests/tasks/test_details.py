@@ -239,7 +239,10 @@ def test_a_fraction_of_a_text_is_its_beginning(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "kind"),
-    [("the cat sat. " * 200, "characters"), ("".join(map(chr, range(0x4E00, 0x4F40))) * 20, "bpe")],
+    [
+        ("the cat sat. " * 200, "characters"),
+        ("".join(map(chr, range(0x4E00, 0x4F40))) * 20, "bytes"),
+    ],
 )
 def test_the_size_of_the_alphabet_decides_the_tokenizer(tmp_path, text, kind):
     task = open_task(

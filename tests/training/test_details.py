@@ -345,8 +345,10 @@ def test_eval_limit_sets_the_size_of_an_evaluation():
 )  # fmt: skip
 def test_patience_is_as_set_or_half_of_the_evaluations_so_far(evals, since, patience, stops):
     evaluator = Evaluator(FakeTask([]), TrainingSettings(patience=patience))
-    state = State(evals=evals, evals_since_best=since)
+    state = State(evals=evals, evals_since_best=since, best_step=1)
     assert evaluator.should_stop_early(state) is stops
+    if patience is None:  # the initial weights are the best so far
+        assert not evaluator.should_stop_early(State(evals=evals, evals_since_best=since))
 
 
 @pytest.mark.parametrize(

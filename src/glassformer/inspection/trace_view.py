@@ -105,8 +105,7 @@ def thumbnail(grid: Tensor) -> str:
     """A small heat map of a matrix, or of a vector as one row."""
     from matplotlib import image
 
-    if not grid.numel():
-        return ""
+    grid = grid if grid.numel() else grid.new_zeros(1)
     grid = grid.reshape(-1, grid.shape[-1]) if grid.ndim else grid.reshape(1, 1)
     low = grid[grid.isfinite()].min() if grid.isfinite().any() else grid.new_zeros(())
     grid = grid.nan_to_num(nan=0.0, posinf=0.0, neginf=float(low))

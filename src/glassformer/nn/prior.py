@@ -165,10 +165,8 @@ class CountPrior(nn.Module):
             )
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        tables = self.counts.state_dict(prefix=f"{prefix}counts.")
-        is_same = all(
-            name in state and torch.equal(value, state[name]) for name, value in tables.items()
-        )
-        if not is_same:  # otherwise the table, which knows the folds, stays valid
-            self._table = None
+        if self._table is not None:  # it knows the folds: keep it if the counts are the same
+            tables = self.counts.state_dict(prefix=f"{prefix}counts.")
+            is_same = all(n in state and torch.equal(v, state[n]) for n, v in tables.items())
+            self._table = self._table if is_same else None
         super()._load_from_state_dict(state, prefix, *rest)

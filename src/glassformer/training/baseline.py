@@ -62,10 +62,10 @@ def fit_baseline(
     budget = 60 * (settings.minutes or MINUTES)
     max_seconds = MAX_BUDGET_FRACTION * budget if has_deadline else MAX_SECONDS
     max_seconds = min(max_seconds, MAX_SECONDS)
-    options = f"--model {name}"
+    options = "--model " + name
     if fitted is not None:
         network, fraction = fitted
-        options += f" --set model.order={network.config.order}"
+        options += " --set model.order=" + str(network.config.order)
     else:
         fields = registry.MODELS[name].Config.__dataclass_fields__
         sizes = {k: v for k, v in task.dataset.sizes().items() if k in fields}
@@ -126,9 +126,10 @@ def compare_with_baseline(task: Task, metrics: dict[str, Any], baseline: dict[st
     """Describe in one sentence whether the model is better than the baseline."""
     spec, name = task.spec, task.spec.metric.name
     values = f"{metric_label(name)} {metrics[name]:.4g} vs. {baseline[name]:.4g}"
+    options = baseline.get("options", "--model " + str(spec.baseline_model))
     if beats_baseline(task, metrics, baseline):
         return f"better than the baseline ({spec.baseline_name}): {values}"
     return (
         f"NOT better than the baseline ({spec.baseline_name}): {values}; so far, the baseline "
-        f"is enough for this data ({baseline.get('options', f'--model {spec.baseline_model}')})"
+        f"is enough for this data ({options})"
     )
