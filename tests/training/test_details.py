@@ -1409,7 +1409,7 @@ SMALL = ["model.dim=8", "model.depth=1", "model.heads=2"]
 
 def test_all_settings_are_saved_before_the_first_step(tmp_path, book):
     trainer, lines = set_up(
-        tmp_path, book, model="gpt2", settings=[*SMALL, "model.context=16"], seed=4
+        tmp_path, book, model="gpt2", settings=[*SMALL, "model.context=16"], seed=4, prior=False
     )
     tables = read_toml(trainer.run.path / "config.toml")
     assert tables["task"]["name"] == "generate"
@@ -1456,12 +1456,12 @@ def test_settings_that_changed_during_training_apply_after_loading(tmp_path, boo
 
 
 def test_a_number_of_parameters_sets_dim_unless_there_is_a_base_model(tmp_path, book):
-    trainer, _ = set_up(tmp_path, book, model="gpt2", settings=SMALL, parameters=9_000)
+    trainer, _ = set_up(tmp_path, book, model="gpt2", settings=SMALL, parameters=9_000, prior=False)
     assert trainer.network.config.dim > 8
     assert sum(p.numel() for p in trainer.network.parameters()) == pytest.approx(9_000, rel=0.3)
     trainer.save()
     base = trainer.run.path / "last"
-    other, lines = set_up(tmp_path, book, base=base, parameters=90_000)
+    other, lines = set_up(tmp_path, book, base=base, parameters=90_000, prior=False)
     assert other.network.config.dim == trainer.network.config.dim
     assert f"starting from {base}" in lines
     assert torch.equal(weights_of(other.network), weights_of(trainer.network))

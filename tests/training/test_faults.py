@@ -470,7 +470,7 @@ def test_an_extended_budget_survives_a_kill(tmp_path, book, monkeypatch):
 
 
 def test_resuming_a_run_that_stopped_early_takes_no_steps(tmp_path, book):
-    options = {"lr": 0.0, "patience": 1, "steps": 40}
+    options = {"lr": 0.0, "patience": 1, "steps": 40, "prior": False}
     result = train(book, tmp_path / "run", **options)
     assert result["steps"] == 8
     assert training.resume(tmp_path / "run", NullReporter())["steps"] == 8

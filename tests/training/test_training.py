@@ -208,7 +208,13 @@ def test_rolling_back_keeps_the_best_metric_and_the_time_spent(tmp_path, book):
 def test_a_run_that_stopped_early_can_be_extended(tmp_path, book):
     options = {"lr": 0.0, "patience": 1, "evaluate_every": 4, "device": "cpu", "steps": 40}
     result = train(
-        "generate", book, run=tmp_path / "run", settings=TINY, reporter=NullReporter(), **options
+        "generate",
+        book,
+        prior=False,
+        run=tmp_path / "run",
+        settings=TINY,
+        reporter=NullReporter(),
+        **options,
     )
     assert result["steps"] == 8
     assert resume(tmp_path / "run", NullReporter(), steps=60)["steps"] > 8
@@ -325,6 +331,7 @@ def test_a_run_folder_holds_all_files_of_a_run(tmp_path, book):
     result = train(
         "generate",
         book,
+        prior=False,
         run=tmp_path / "run",
         settings=TINY,
         steps=30,
@@ -430,17 +437,17 @@ def test_the_best_weights_are_chosen_by_best_metric(tmp_path):
 def test_a_run_that_does_not_improve_stops_early_by_default(tmp_path, book):
     """After half of its evaluations, and at least five."""
     options = {"settings": TINY, "steps": 100, "lr": 0.0, "device": "cpu"}
-    result = train("generate", book, run=tmp_path / "run", **options)
+    result = train("generate", book, prior=False, run=tmp_path / "run", **options)
     assert result["steps"] == 60  # the first of ten evaluations is the best
-    result = train("generate", book, run=tmp_path / "never", patience=0, **options)
+    result = train("generate", book, prior=False, run=tmp_path / "never", patience=0, **options)
     assert result["steps"] == 100
 
 
 def test_patience_stops_a_run_that_does_not_improve(tmp_path, book):
     settings = [*TINY, "train.patience=2", "train.lr=0.0"]
     result = train(
-        "generate", book, run=tmp_path / "run", settings=settings, steps=100, evaluate_every=5,
-        device="cpu",
+        "generate", book, prior=False, run=tmp_path / "run", settings=settings, steps=100,
+        evaluate_every=5, device="cpu",
     )  # fmt: skip
     assert result["steps"] == 15
 
