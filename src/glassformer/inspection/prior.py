@@ -74,7 +74,7 @@ def prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
         heights = probs[:-1].cpu().gather(1, targets)[:, 0].tolist()
         positions = [x + 0.27 * (i - 1) for x in range(t)]
         top.bar(positions, heights, width=0.27, color=color, label=name)
-    top.set(ylim=(0, 1), ylabel="probability of the token")
+    top.set(ylim=(0, 1.2), yticks=(0, 0.25, 0.5, 0.75, 1), ylabel="probability of the token")
     top.grid(axis="y", alpha=0.3)
     top.legend(fontsize=8, loc="upper left", ncols=3)
     top.set_title(
