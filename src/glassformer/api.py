@@ -330,11 +330,6 @@ class Model:
         """Remove the count prior, which contains n-grams of the training text.
 
         Expect a higher loss: the network was trained to predict together with the counts.
-
-        >>> model = load("runs/generate-1")
-        >>> model.strip_prior()
-        >>> model.network.prior is None
-        True
         """
         if not isinstance(self.network, LanguageModel) or self.network.prior is None:
             raise GlassError("this model has no count prior")
