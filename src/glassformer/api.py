@@ -348,7 +348,7 @@ class Model:
 
         >>> load("runs/generate-1").save("to-give-away")
         >>> load("to-give-away").name
-        'speedrun'
+        'gpt2'
         """
         save = find_exporter(format).save
         save(Path(path), self.network, self.tokenizer, task=self.task, overwrite=overwrite)
