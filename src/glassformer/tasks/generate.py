@@ -129,7 +129,6 @@ class GenerateDataset(RunningText):
         is_fitted = network.has(Trait.FITTED)
         length = FITTED_WINDOW if is_fitted else context or network.context or DEFAULT_WINDOW
         rows = 1 if is_fitted else max(EVAL_BATCH_TOKENS // length, 1)
-        padded = np.concatenate((np.full(PAST_IDS, -1), flat.astype(np.int64)))
         for start in range(0, len(flat) - 1, rows * length):
             overlap = min(start, FITTED_OVERLAP) if is_fitted else 0
             span = torch.from_numpy(
@@ -141,9 +140,8 @@ class GenerateDataset(RunningText):
                 yield {"ids": ids[None], "targets": targets[None]}
                 continue
             full = len(ids) // length * length  # tokens in windows of full length
-            past_ids = torch.from_numpy(
-                np.stack([padded[i : i + PAST_IDS] for i in range(start, start + len(ids), length)])
-            )
+            starts = np.arange(start, start + len(ids), length)
+            past_ids = read_windows(self.valid, starts, 0, before=PAST_IDS)
             if full:
                 yield {
                     "ids": ids[:full].reshape(-1, length),
