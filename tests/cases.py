@@ -30,8 +30,14 @@ class Case:
             fit(self.name, self.network)
             return
         if self.prior is not None:
+            prior = self.network.attach_prior(self.prior)
             text = torch.randint(0, 5, (600,)) * 10  # few ids, so that many n-grams occur again
-            self.network.attach_prior(self.prior).fit(text, torch.arange(600) * 4 // 600)
+            if self.has(Trait.CLASSIFIER):
+                text[::10] = -1
+                prior.classifier.fit(text, torch.arange(61) % 3)
+                prior.weights = torch.tensor((0.7, 0.6))
+            else:
+                prior.fit(text, torch.arange(600) * 4 // 600)
         for parameter in self.network.parameters():  # no weight stays at 0 or 1
             with torch.no_grad():
                 parameter.add_(torch.randn_like(parameter) * 0.05)
@@ -73,6 +79,7 @@ SIZES = {"vocab": VOCAB, "dim": 32, "depth": 2, "heads": 4, "dropout": 0.0}
 WITH_CONTEXT = {**SIZES, "context": 32}
 RECURRENT = {name: value for name, value in WITH_CONTEXT.items() if name != "heads"}
 CONVOLUTIONAL = {**RECURRENT, "kernel_size": 3}
+TEXT_CNN = {"vocab": VOCAB, "classes": 3, "dim": 32}
 
 CASES = {
     "classifier": Case("classifier", {**WITH_CONTEXT, "classes": 3}),
@@ -113,6 +120,11 @@ CASES = {
             *(("unscaled", "none"), ("scaled", "alibi"), ("scaled", "none"), ("plain", "learned")),
         )
     },
+    "text_cnn": Case("text_cnn", TEXT_CNN),
+    "text_cnn with a prior": Case("text_cnn", TEXT_CNN, PriorConfig(3)),
+    "bert_classifier with a prior": Case(
+        "bert_classifier", {**WITH_CONTEXT, "classes": 3}, PriorConfig(3)
+    ),
     "convolutional": Case("convolutional", CONVOLUTIONAL),
     "convolutional_classifier": Case("convolutional_classifier", {**CONVOLUTIONAL, "classes": 3}),
     **{

@@ -280,7 +280,7 @@ def test_a_trait_implies_its_protocol(name):
             assert isinstance(network, protocol), trait
     if network.has(Trait.SEGMENTED):
         assert "segments" in network.forward_inputs
-    assert network.has(Trait.FITTED) != bool(network.embeddings and network.stacks)
+    assert network.has(Trait.FITTED) != bool(network.embeddings)
     for path in (*network.stacks, *network.embeddings, *network.heads):
         parent, _, name = path.rpartition(".")
         assert hasattr(network.get_submodule(parent), name), path

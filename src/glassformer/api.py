@@ -24,7 +24,7 @@ from glassformer.inspection.trace_view import TraceView
 from glassformer.inspection.traced_text import trace_text
 from glassformer.inspection.why import RecordedPass, Why
 from glassformer.inspection.worksheet import worksheet
-from glassformer.models.network import LanguageModel, Network, Trait
+from glassformer.models.network import Network, PriorNetwork, Trait
 from glassformer.predict import codec_for, embed_texts, inputs_for, predict, stream_text
 from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.task import Artifacts, Codec
@@ -331,7 +331,7 @@ class Model:
 
         Expect a higher loss: the network was trained to predict together with the counts.
         """
-        if not isinstance(self.network, LanguageModel) or self.network.prior is None:
+        if not isinstance(self.network, PriorNetwork) or self.network.prior is None:
             raise GlassError("this model has no count prior")
         self.network.remove_prior()
 

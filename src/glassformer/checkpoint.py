@@ -24,7 +24,7 @@ from glassformer.core.folder import (
     write_manifest,
 )
 from glassformer.formats import huggingface, llama2c
-from glassformer.models.network import LanguageModel, Network, PriorConfig, Trait
+from glassformer.models.network import Network, PriorConfig, PriorNetwork, Trait
 from glassformer.nn.lora import add_lora, merge_lora
 from glassformer.text.tokenizer import Tokenizer
 
@@ -63,7 +63,7 @@ def save(
     """
     settings = {"name": registry.model_name(network), **config.to_dict(network.config)}
     tables: dict[str, Any] = {"model": settings} | ({"task": task} if task else {})
-    if isinstance(network, LanguageModel) and network.prior_config and adapter is None:
+    if isinstance(network, PriorNetwork) and network.prior_config and adapter is None:
         tables["prior"] = asdict(network.prior_config)
     state, file = network.state_dict(), weights.FILE
     if adapter is not None:
@@ -119,7 +119,7 @@ def build(name: str, settings: dict[str, Any], prior: Any) -> Network:
     """Build a network from the tables of its config; `prior` is None if it has no prior."""
     network = registry.build_model(name, settings)
     if prior is not None:
-        if not isinstance(network, LanguageModel) or not isinstance(prior, dict):
+        if not isinstance(network, PriorNetwork) or not isinstance(prior, dict):
             raise GlassError(f"{name} cannot have the prior {prior!r}")
         network.attach_prior(config.from_dict(PriorConfig, prior, "prior."))
     return network
@@ -212,7 +212,7 @@ def build_with_adapter(
     network = registry.build_model(name, settings)
     base_network, _, _ = open_model(base, depth=depth + 1)
     load_matching(network, base_network.state_dict())
-    if isinstance(network, LanguageModel) and isinstance(base_network, LanguageModel):
+    if isinstance(network, PriorNetwork):
         network.share_prior(base_network)
     add_lora(network, network.stacks, adapter.rank)
     expected = dict(network.named_parameters())

@@ -24,6 +24,7 @@ from glassformer.models.recurrent import Recurrent
 from glassformer.models.recurrent_classifier import RecurrentClassifier
 from glassformer.models.recurrent_translator import RecurrentTranslator
 from glassformer.models.speedrun import Speedrun
+from glassformer.models.text_cnn import TextCNN
 from glassformer.models.translator import Translator
 
 MODELS: dict[str, type[Network]] = {
@@ -36,6 +37,7 @@ MODELS: dict[str, type[Network]] = {
     "recurrent_translator": RecurrentTranslator,
     "convolutional": Convolutional,
     "convolutional_classifier": ConvolutionalClassifier,
+    "text_cnn": TextCNN,
     "classifier": Classifier,
     "generator": Generator,
     "translator": Translator,

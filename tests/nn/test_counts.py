@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from glassformer import MODELS, GlassError
-from glassformer.baselines.nb_svm import IncidenceMatrix, fit_svm, sum_rows
 from glassformer.baselines.phrase_table import (
     DIAGONAL_STRENGTH,
     EM_ITERATIONS,
@@ -25,6 +24,7 @@ from glassformer.nn.counts import (
     previous_ids,
     unique,
 )
+from glassformer.nn.ngram_classifier import IncidenceMatrix, fit_svm, sum_rows
 
 close = torch.testing.assert_close
 
@@ -212,9 +212,9 @@ def test_each_ngram_of_a_text_counts_once():
     once, twice = model(torch.tensor([[1, 2]])), model(torch.tensor([[1, 2, 1, 2]]))
     pairs = {ngram for i in range(3) for ngram in [tuple(texts[0][i : i + 2])]}
     assert pairs == {(1, 2), (2, 1)}
-    indexes = [*model.ngrams.find([torch.tensor([1]), torch.tensor([2])])]  # latest first: 2 1
+    indexes = [*model.svm.ngrams.find([torch.tensor([1]), torch.tensor([2])])]  # latest first: 2 1
     assert int(indexes[1]) >= 0
-    extra_weight = model.weight[len(model.ngrams.keys[0]) + int(indexes[1])]
+    extra_weight = model.svm.weight[len(model.svm.ngrams.keys[0]) + int(indexes[1])]
     close(twice - once, extra_weight[None])
     assert model(torch.tensor([[1, 2, 9 - 1]])).argmax() == 0
     assert model(torch.tensor([[4, 3]])).argmax() == 1

@@ -11,8 +11,9 @@ from torch import nn
 
 from cases import CASES, VOCAB, ids, source
 from glassformer import MODELS, GlassError
-from glassformer.baselines import markov, nb_svm
+from glassformer.baselines import markov
 from glassformer.models.network import Trait
+from glassformer.nn import ngram_classifier
 from glassformer.nn.attention import Attention
 from glassformer.nn.cache import Cache, LayerCache, RecurrentState
 from glassformer.nn.convolution import convolutions
@@ -55,6 +56,8 @@ DEFAULTS = {
               "rope_theta": 10_000.0, "rope_scaling": None, "eps": 1e-5, "tied": False,
               "attention_bias": False, "feedforward_bias": False, "dropout": 0.0},
     "markov": {"vocab": 256, "order": None, "skips": 0, "masked": False},
+    "text_cnn": {"vocab": 50_000, "classes": 2, "context": 1024, "dim": 96, "kernel_size": 3,
+                 "dropout": 0.5, "word_dropout": 0.3},
     "nb_svm": {"vocab": 50_000, "classes": 2, "order": 3, "min_count": 2, "svm_c": 0.1},
     "neighbors": {"vocab": 30_522},
     "phrase_table": {"vocab": 37_000, "eos": 0, "max_source_words": 4, "max_target_words": 7},
@@ -751,21 +754,21 @@ def fit_nb_svm(classes=2, **settings):
 @torch.no_grad()
 def test_the_weights_of_two_classes_are_opposite():
     network = fit_nb_svm()
-    assert torch.equal(network.weight[:, 0], -network.weight[:, 1])
-    assert torch.equal(network.bias[:1], -network.bias[1:])
+    assert torch.equal(network.svm.weight[:, 0], -network.svm.weight[:, 1])
+    assert torch.equal(network.svm.bias[:1], -network.svm.bias[1:])
     found = network(torch.tensor([[1, 2], [4, 5]]))
     assert found.argmax(dim=1).tolist() == [0, 1]
-    assert len(network.ngrams.keys[2]) == 0  # no n-gram of three tokens occurs twice
-    assert len(fit_nb_svm(min_count=1).ngrams.keys[2]) == 2
+    assert len(network.svm.ngrams.keys[2]) == 0  # no n-gram of three tokens occurs twice
+    assert len(fit_nb_svm(min_count=1).svm.ngrams.keys[2]) == 2
     padded = network(torch.tensor([[1, 2, 4]]), keep=torch.tensor([[True, True, False]]))
     close(padded, found[:1])
 
 
 def test_many_classes_are_fitted_a_few_at_a_time(monkeypatch):
     whole = fit_nb_svm(classes=3)
-    monkeypatch.setattr(nb_svm, "MAX_WEIGHTS", 1)
+    monkeypatch.setattr(ngram_classifier, "MAX_WEIGHTS", 1)
     few = fit_nb_svm(classes=3)
-    close(few.weight, whole.weight, atol=1e-3, rtol=1e-2)
+    close(few.svm.weight, whole.svm.weight, atol=1e-3, rtol=1e-2)
     assert few(torch.tensor([[7, 8]])).argmax() == 2
 
 

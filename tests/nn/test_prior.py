@@ -8,6 +8,7 @@ import torch
 from cases import CASES, ids
 from glassformer import MODELS, GlassError, Trace
 from glassformer.models.network import PriorConfig
+from glassformer.nn.count_prior import CountPrior
 from glassformer.nn.counts import NGramCounts, previous_ids
 from glassformer.nn.evidence import (
     MIN_COUNTS,
@@ -16,7 +17,6 @@ from glassformer.nn.evidence import (
     LengthTable,
     tabulate_lengths,
 )
-from glassformer.nn.prior import CountPrior
 
 close = torch.testing.assert_close
 VOCAB, ORDER, FOLDS = 7, 3, 4

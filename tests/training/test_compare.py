@@ -259,7 +259,7 @@ def test_no_baseline_option_skips_the_baseline(book, tmp_path):
         ("markov", "counts.followers.1", lambda x: x.flip(0)),
         ("markov", "counts.cumulative.1", lambda x: x[:-1]),
         ("markov", "counts.contexts.keys.0", lambda x: x[:, None]),
-        ("nb_svm", "weight", lambda x: x[1:]),
+        ("nb_svm", "svm.weight", lambda x: x[1:]),
         ("phrase_table", "translations.0", lambda x: x + 100),
         ("phrase_table", "translations.1", lambda x: x[:, :2]),
     ],

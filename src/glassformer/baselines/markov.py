@@ -13,7 +13,7 @@ from torch import Tensor
 from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn.cache import Cache
 from glassformer.nn.counts import IntTables, NGramCounts, previous_ids
-from glassformer.nn.layout import SequenceLayout
+from glassformer.nn.layout import SequenceLayout, mark_padding
 from glassformer.trace import Tap, tap
 
 LARGE_VOCAB = 1000  # above it, the same four tokens rarely occur twice: the default order is lower
@@ -81,7 +81,7 @@ class Markov(Network):
         if cache is not None:
             all_ids, _ = cache.layers[0].extend(all_ids, all_ids)
         all_ids = all_ids[:, 0, :, 0]
-        all_ids = all_ids if layout.keep is None else all_ids.masked_fill(~layout.keep, -1)
+        all_ids = mark_padding(all_ids, layout.keep)
         columns = [
             torch.unflatten(c, 0, all_ids.shape)[:, -layout.queries :]
             for c in previous_ids(all_ids, self.context_length)

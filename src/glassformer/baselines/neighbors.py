@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glassformer.models.network import MaskedLogits, ModelConfig, Network, Trait
 from glassformer.nn.counts import NGramCounts
-from glassformer.nn.layout import SequenceLayout
+from glassformer.nn.layout import SequenceLayout, mark_padding
 from glassformer.trace import Tap
 
 
@@ -44,7 +44,7 @@ class Neighbors(Network):
     def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
         """Token log-probabilities at each position: b t -> b t v."""
         layout = SequenceLayout.from_ids(ids, keep)
-        real_ids = ids if layout.keep is None else ids.masked_fill(~layout.keep, -1)
+        real_ids = mark_padding(ids, layout.keep)
         return torch.unflatten(self.counts.probs(neighbor_ids(real_ids)).log(), 0, ids.shape)
 
     @property
@@ -58,7 +58,7 @@ class Neighbors(Network):
         segments: Tensor | None = None,
         keep: Tensor | None = None,
     ) -> MaskedLogits:
-        real_ids = ids if keep is None else ids.masked_fill(~keep.bool(), -1)
+        real_ids = mark_padding(ids, keep)
         columns = [column[masked_positions.flatten()] for column in neighbor_ids(real_ids)]
         return MaskedLogits(self.counts.probs(columns).log())
 

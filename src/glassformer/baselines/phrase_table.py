@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn.cache import Cache
 from glassformer.nn.counts import IntTables, NGramIndex, check_tables
-from glassformer.nn.layout import SequenceLayout
+from glassformer.nn.layout import SequenceLayout, mark_padding
 
 EM_ITERATIONS = 5
 DIAGONAL_STRENGTH = 4.0  # the prior of a pair is exp(-strength * distance from the diagonal)
@@ -123,7 +123,7 @@ class PhraseTable(Network):
 
     def translate(self, source: Tensor, keep: Tensor | None = None) -> Tensor:
         """The translation of each sequence, terminated and padded with `eos`: b s -> b t."""
-        ids = source if keep is None else source.masked_fill(~keep.bool(), -1)
+        ids = mark_padding(source, keep)
         padded = torch.cat((ids, ids.new_full((len(ids), self.config.max_source_words), -1)), dim=1)
         columns = [
             padded[:, i : i + ids.shape[1]].flatten() for i in range(self.config.max_source_words)

@@ -34,6 +34,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "rope_theta": (TINY, 1e30),
     "eps": (TINY, 1.0),
     "dropout": (0.0, 0.99),
+    "word_dropout": (0.0, 0.99),
     "factor": (TINY, 1e9),
     "low_freq_factor": (TINY, 1e9),
     "high_freq_factor": (TINY, 1e9),

@@ -13,7 +13,7 @@ from glassformer.formats.bert import BERT
 from glassformer.formats.gpt2 import GPT2
 from glassformer.formats.llama import LLAMA
 from glassformer.formats.table import our_settings, our_tensors, their_settings, their_tensors
-from glassformer.models.network import LanguageModel, Network
+from glassformer.models.network import Network, PriorNetwork
 from glassformer.text.subword import BPE, SubwordTokenizer, WordPiece
 from glassformer.text.tokenizer import Tokenizer
 
@@ -147,7 +147,7 @@ def save(
             f"cannot export {name} to Hugging Face: expected one of "
             f"{', '.join(exportable_models())}"
         )
-    if isinstance(network, LanguageModel) and network.prior:
+    if isinstance(network, PriorNetwork) and network.prior:
         raise GlassError(
             "cannot export a count prior to Hugging Face: remove it first with "
             "`glass convert --strip-prior` or `Model.strip_prior()`; expect a higher loss"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from glassformer.generate.sampling import Sampling, sample_token
+from glassformer.nn.layout import mark_padding
 
 
 def generate_tokens(
@@ -58,7 +59,7 @@ def generate_tokens(
 def read_past_ids(ids: Tensor, keep: Tensor | None, count: int) -> Tensor | None:
     """The ids before the last `count`, with -1 at padding; None if there are none."""
     past = ids.shape[1] - count
-    real_ids = ids if keep is None else ids.masked_fill(~keep.bool(), -1)
+    real_ids = mark_padding(ids, keep)
     return real_ids[:, :past] if past else None
 
 

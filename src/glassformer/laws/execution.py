@@ -6,7 +6,7 @@ from glassformer.laws.comparison import require, require_close, require_equal
 from glassformer.laws.law import law
 from glassformer.laws.subject import Subject
 from glassformer.laws.tracing import EVERYTHING, NOTHING
-from glassformer.models.network import LanguageModel, Trait
+from glassformer.models.network import PriorNetwork, Trait
 from glassformer.trace import Trace
 
 
@@ -66,8 +66,8 @@ def check_builds_on_the_meta_device(subject: Subject) -> None:
     network = subject.network
     with torch.device("meta"):
         built = type(network)(network.config)
-        config = network.prior_config if isinstance(network, LanguageModel) else None
-        if isinstance(built, LanguageModel) and config:
+        config = network.prior_config if isinstance(network, PriorNetwork) else None
+        if isinstance(built, PriorNetwork) and config:
             built.attach_prior(config)
     shapes = [{name: p.shape for name, p in n.named_parameters()} for n in (built, network)]
     require(shapes[0] == shapes[1], "for the names and shapes of the parameters")

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from torch import Tensor, nn
 
 from glassformer.models.bert import TRAITS, BertNetwork, BodyConfig
-from glassformer.models.network import Trait
+from glassformer.models.network import TextClassifier, Trait
 from glassformer.nn import init
 from glassformer.nn.heads import Pooler
 
@@ -19,7 +19,7 @@ class Config(BodyConfig):
     classes: int = 2
 
 
-class BertClassifier(BertNetwork):
+class BertClassifier(TextClassifier, BertNetwork):
     Config: TypeAlias = Config
     traits = TRAITS | {Trait.CLASSIFIER, Trait.FIRST_TOKEN}
     heads = ("head",)
@@ -29,8 +29,8 @@ class BertClassifier(BertNetwork):
         self.pooler, self.head = Pooler(config.dim), nn.Linear(config.dim, config.classes)
         init.normal(self)
 
-    def forward(
-        self, ids: Tensor, *, segments: Tensor | None = None, keep: Tensor | None = None
+    def classify(
+        self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
         """Class logits of each sequence, a text or a pair of texts: b t -> b c."""
         pooled = self.pooler(self.body(ids, segments, keep), keep)

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.models.network import TRANSFORMER, ModelConfig, Network, Trait
+from glassformer.models.network import TRANSFORMER, ModelConfig, TextClassifier, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, post_norm
@@ -31,7 +31,7 @@ class Config(ModelConfig):
     dropout: float = 0.0
 
 
-class Classifier(Network):
+class Classifier(TextClassifier):
     Config: TypeAlias = Config
     traits = TRANSFORMER | {Trait.CLASSIFIER, Trait.POSITIONLESS}
     embeddings = ("token", "position")
@@ -55,7 +55,9 @@ class Classifier(Network):
         self.head = nn.Linear(c.dim, c.classes)
         init.normal(self)
 
-    def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
+    def classify(
+        self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None
+    ) -> Tensor:
         """Class logits of each sequence: b t -> b c."""
         logits: Tensor = self.head(mean_pool(self.features(ids, keep), keep))
         return logits

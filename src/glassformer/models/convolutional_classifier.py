@@ -8,7 +8,7 @@ from typing import ClassVar, TypeAlias
 
 from torch import Tensor, nn
 
-from glassformer.models.network import ModelConfig, Network, Trait
+from glassformer.models.network import ModelConfig, TextClassifier, Trait
 from glassformer.nn import init
 from glassformer.nn.convolution import convolutions
 from glassformer.nn.heads import POOLED, mean_pool
@@ -28,7 +28,7 @@ class Config(ModelConfig):
     dropout: float = 0.0
 
 
-class ConvolutionalClassifier(Network):
+class ConvolutionalClassifier(TextClassifier):
     Config: TypeAlias = Config
     traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED, Trait.COMPILED})
     embeddings = ("token",)
@@ -44,7 +44,9 @@ class ConvolutionalClassifier(Network):
         self.norm, self.head = LayerNorm(c.dim), nn.Linear(c.dim, c.classes)
         init.normal(self)
 
-    def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
+    def classify(
+        self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None
+    ) -> Tensor:
         """Class logits of each sequence: b t -> b c."""
         logits: Tensor = self.head(mean_pool(self.features(ids, keep), keep))
         return logits

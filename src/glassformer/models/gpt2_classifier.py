@@ -9,7 +9,7 @@ from typing import ClassVar, TypeAlias
 from torch import Tensor, nn
 
 from glassformer.models import gpt2
-from glassformer.models.network import TRANSFORMER, Network, Trait
+from glassformer.models.network import TRANSFORMER, TextClassifier, Trait
 from glassformer.nn.heads import POOLED, mean_pool
 from glassformer.trace import Tap
 
@@ -19,7 +19,7 @@ class Config(gpt2.Config):
     classes: int = 2
 
 
-class GPT2Classifier(Network):
+class GPT2Classifier(TextClassifier):
     Config: TypeAlias = Config
     traits = TRANSFORMER | {Trait.CLASSIFIER}
     embeddings = ("body.token", "body.position")
@@ -32,7 +32,9 @@ class GPT2Classifier(Network):
         self.body = gpt2.GPT2(config)
         self.head = nn.Linear(config.dim, config.classes)
 
-    def forward(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor:
+    def classify(
+        self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None
+    ) -> Tensor:
         """Class logits of each sequence: b t -> b c."""
         logits: Tensor = self.head(mean_pool(self.features(ids, keep), keep))
         return logits

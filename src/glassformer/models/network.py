@@ -7,14 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from itertools import chain
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
 
 from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
 from glassformer.nn.cache import Cache
-from glassformer.nn.prior import CountPrior
+from glassformer.nn.count_prior import CountPrior
+from glassformer.nn.label_prior import LabelPrior
+from glassformer.nn.layout import mark_padding
+from glassformer.nn.ngram_classifier import NGramClassifier
+from glassformer.nn.prior import Prior
 
 
 class Trait(StrEnum):
@@ -196,21 +200,57 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class PriorConfig(ModelConfig):
-    """The settings of a count prior."""
+    """The settings of a prior."""
 
-    order: int  # max context length
+    order: int  # max context length; for a classifier, max n-gram length
 
 
-class LanguageModel(Network):
+P = TypeVar("P", bound=Prior)
+
+
+class PriorNetwork(Network, Generic[P]):
+    """A network that can have a prior, which adds to its logits what n-grams predict."""
+
+    prior_inputs: ClassVar[tuple[str, ...]] = ()  # further keys of a batch, used only by the prior
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.prior: P | None = None
+        self.prior_config: PriorConfig | None = None
+
+    def build_prior(self, config: PriorConfig) -> P:
+        """A prior that is not fitted yet."""
+        raise NotImplementedError
+
+    def attach_prior(self, config: PriorConfig, prior: P | None = None) -> P:
+        """Add a prior, by default a new one."""
+        self.prior_config, self.prior = config, prior or self.build_prior(config)
+        self.traits = self.traits - {Trait.COMPILED}  # looking up n-grams is not one graph
+        self.forward_inputs = (*type(self).forward_inputs, *self.prior_inputs)
+        return self.prior
+
+    def remove_prior(self) -> None:
+        self.prior = self.prior_config = None
+        self.traits |= type(self).traits & {Trait.COMPILED}
+        self.forward_inputs = type(self).forward_inputs
+
+    def share_prior(self, other: Network) -> None:
+        """Use the prior of another network, if it has one and their sizes are the same."""
+        if not isinstance(other, PriorNetwork) or other.prior is None or not other.prior_config:
+            return
+        names = ("dim", "vocab", "classes")
+        sizes = [[getattr(n.config, name, None) for name in names] for n in (self, other)]
+        if sizes[0] == sizes[1]:
+            self.attach_prior(other.prior_config, other.prior)
+
+
+class LanguageModel(PriorNetwork[CountPrior]):
     """Predicts the next token from `features` with an output layer, `unembed`.
 
     Optionally, n-gram counts add to the logits (see nn/prior.py).
     """
 
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        self.prior: CountPrior | None = None
-        self.prior_config: PriorConfig | None = None
+    prior_inputs = ("past_ids", "folds")
 
     def forward(
         self,
@@ -230,7 +270,7 @@ class LanguageModel(Network):
         logits = self.unembed(features)
         if self.prior is None:
             return logits
-        real_ids = ids if keep is None else ids.masked_fill(~keep.bool(), -1)
+        real_ids = mark_padding(ids, keep)
         if cache is not None:
             past_ids = cache.extend_past_ids(real_ids, self.prior.order - 1)
         mixed: Tensor = self.prior(logits, features, real_ids, past_ids, folds)
@@ -246,20 +286,57 @@ class LanguageModel(Network):
         """The network's own logits: b t d -> b t v."""
         raise NotImplementedError
 
-    def attach_prior(self, config: PriorConfig, prior: CountPrior | None = None) -> CountPrior:
-        """Add a prior: by default a new one, without counts yet and with closed gates."""
-        self.prior_config = config
-        self.prior = prior or CountPrior(self.config.dim, self.config.vocab, config.order)
-        self.traits = type(self).traits - {Trait.COMPILED}  # looking up counts is not one graph
-        self.forward_inputs = (*type(self).forward_inputs, "past_ids", "folds")
-        return self.prior
+    def build_prior(self, config: PriorConfig) -> CountPrior:
+        return CountPrior(self.config.dim, self.config.vocab, config.order)
 
-    def share_prior(self, other: "LanguageModel") -> None:
-        """Use the prior of another network, if it has one and their sizes are the same."""
-        sizes = [(network.config.dim, network.config.vocab) for network in (self, other)]
-        if other.prior_config is not None and sizes[0] == sizes[1]:
-            self.attach_prior(other.prior_config, other.prior)
 
-    def remove_prior(self) -> None:
-        self.prior = self.prior_config = None
-        self.traits, self.forward_inputs = type(self).traits, type(self).forward_inputs
+class TextClassifier(PriorNetwork[LabelPrior]):
+    """Predicts a class for each sequence, with `classify`.
+
+    Optionally, an n-gram classifier adds to the logits in eval mode (see nn/label_prior.py). In
+    training mode the network is on its own.
+    """
+
+    prior_inputs = ("whole_ids",)
+
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        keep: Tensor | None = None,
+        segments: Tensor | None = None,
+        whole_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Class logits of each sequence: b t -> b c.
+
+        Only the prior uses `whole_ids`, the ids before they were truncated to the context, with
+        -1 at padding; only a network with the trait SEGMENTED uses `segments`.
+        """
+        if self.prior is None or self.training:
+            return self.classify(ids, keep, segments)
+        mixed: Tensor = self.prior(*self.part_logits(ids, keep, segments, whole_ids))
+        return mixed
+
+    def part_logits(
+        self,
+        ids: Tensor,
+        keep: Tensor | None = None,
+        segments: Tensor | None = None,
+        whole_ids: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The class logits of the network and of the n-gram classifier in its prior: b c, b c."""
+        if self.prior is None:
+            raise ValueError("this network has no prior")
+        whole_ids = mark_padding(ids, keep) if whole_ids is None else whole_ids
+        return self.classify(ids, keep, segments), self.prior.classifier(whole_ids)
+
+    def classify(
+        self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None
+    ) -> Tensor:
+        """The network's own class logits: b t -> b c."""
+        raise NotImplementedError
+
+    def build_prior(self, config: PriorConfig) -> LabelPrior:
+        return LabelPrior(
+            NGramClassifier(self.config.vocab, self.config.classes, order=config.order)
+        )

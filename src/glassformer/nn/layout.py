@@ -18,6 +18,11 @@ from glassformer.nn.masks import Mask, causal, full
 T = TypeVar("T")
 
 
+def mark_padding(ids: Tensor, keep: Tensor | None) -> Tensor:
+    """The ids (b t), with -1 at padding, where `keep` (b t) is false."""
+    return ids if keep is None else ids.masked_fill(~keep.bool(), -1)
+
+
 class SequenceLayout:
     """The positions of a pass's tokens, which of them are real, and which keys a query may see.
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from glassformer.baselines.nb_svm import NBSVM
 from glassformer.core.errors import GlassError
 from glassformer.core.figures import subplots
 from glassformer.core.reporter import ProgressBar, Reporter
@@ -27,7 +28,8 @@ from glassformer.data.labeled import check_labels, guess_columns, peek_rows, rea
 from glassformer.data.request import DataRequest
 from glassformer.data.sample import code_passages
 from glassformer.data.store import Store, read_array
-from glassformer.models.network import Network
+from glassformer.models.network import Network, PriorConfig, TextClassifier
+from glassformer.nn.label_prior import LabelPrior
 from glassformer.tasks.table_rows import (
     ExampleReader,
     open_writers,
@@ -35,14 +37,22 @@ from glassformer.tasks.table_rows import (
     summarize_examples,
     write_stores,
 )
-from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
+from glassformer.tasks.task import (
+    METRICS,
+    Artifacts,
+    Batch,
+    FitFunction,
+    Scores,
+    TaskSpec,
+    move_to_device,
+)
 from glassformer.text.tokenizer import Tokenizer
 
 SEPARATOR = "<sep>"  # between the two texts of a pair
 CLS, SEP = "[CLS]", "[SEP]"  # BERT's special tokens: before the first text, and after each text
 EVAL_BATCH_TOKENS = 16_384
 UNLIMITED = 10**9  # tokens; stands for a context of None
-DEFAULT_VOCAB = 20_000
+DEFAULT_VOCAB, DEFAULT_WORDS = 20_000, 40_000
 
 Ids = NDArray[np.int64]
 
@@ -131,7 +141,8 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
     is_bert = request.model == "bert_classifier"
     kind = request.tokenizer or ("wordpiece" if is_bert else "words")
     special_tokens = () if kind == "wordpiece" else (CLS, SEP) if is_bert else (SEPARATOR,)
-    vocab = None if kind in ("characters", "bytes") else request.vocab or DEFAULT_VOCAB
+    default = {"characters": None, "bytes": None, "words": DEFAULT_WORDS}.get(kind, DEFAULT_VOCAB)
+    vocab = None if default is None else request.vocab or default
     return train_tokenizer(kind, sample, vocab=vocab, special_tokens=special_tokens)
 
 
@@ -175,12 +186,15 @@ def truncate(ids: Ids, limit: int, separator: int) -> Ids:
 def collate(tokenizer: Tokenizer, rows: Sequence[Ids], context: int | None) -> Batch:
     """Truncate rows of ids to the context and pad them to one batch; an empty text becomes id 0.
 
-    If the tokenizer has [SEP], segments are 0 up to the first one and 1 after it.
+    If the tokenizer has [SEP], segments are 0 up to the first one and 1 after it. If a row was
+    truncated, `whole_ids` are the rows before that, with -1 at padding.
     """
     separator, empty = find_separator(tokenizer), np.zeros(1, dtype=np.int64)
     truncated = [truncate(row, context or UNLIMITED, separator) for row in rows]
     ids, keep = pad_rows([row if len(row) else empty for row in truncated])
     batch = {"ids": ids, "keep": keep}
+    if sum(map(len, truncated)) < sum(map(len, rows)):
+        batch["whole_ids"], _ = pad_rows(list(rows), fill=-1)
     if SEP in tokenizer.special_tokens:
         ends = (ids == tokenizer.special_tokens[SEP]).long()
         batch["segments"] = (ends.cumsum(dim=1) - ends).clamp(max=1)
@@ -253,6 +267,27 @@ class ClassifyDataset:
         rows = choose_examples(len(texts), max(round(len(texts) * fraction), 1))
         network.fit(concatenate_texts(texts, rows), torch.from_numpy(targets[rows]))  # type: ignore[operator]
         return len(rows) / len(texts)
+
+    def fit_prior(self, network: TextClassifier, fit: FitFunction) -> tuple[NBSVM, float]:
+        """Fit an NB-SVM and make it the prior of the network; return it and the fraction used."""
+        baseline = NBSVM(NBSVM.Config(**self.sizes()))
+        fraction = fit(baseline)
+        network.attach_prior(PriorConfig(baseline.config.order), LabelPrior(baseline.svm))
+        return baseline, fraction
+
+    @torch.no_grad()
+    def fit_prior_weights(self, network: Network, limit: int | None) -> None:
+        """Fit the weights of a network and of its prior to a subset of the validation split."""
+        if not isinstance(network, TextClassifier) or network.prior is None:
+            return
+        parts, targets = list[tuple[Tensor, Tensor]](), list[Tensor]()
+        for cpu_batch in self.eval_batches(network, limit):
+            batch = move_to_device(cpu_batch, network)
+            parts.append(network.part_logits(**network.select_inputs(batch)))
+            targets.append(batch["targets"])
+        logits, ngram_logits = (torch.cat(part) for part in zip(*parts, strict=True))
+        if logits.isfinite().all():
+            network.prior.fit_weights(logits, ngram_logits, torch.cat(targets))
 
 
 # --- losses and metrics ---------------------------------------------------------------------------
@@ -370,7 +405,7 @@ class ClassifyCodec:
 CLASSIFY = TaskSpec(
     name="classify",
     models=(
-        *("classifier", "bert_classifier", "gpt2_classifier"),
+        *("text_cnn", "classifier", "bert_classifier", "gpt2_classifier"),
         *("recurrent_classifier", "convolutional_classifier", "nb_svm"),
     ),
     task_variants={
@@ -390,5 +425,7 @@ CLASSIFY = TaskSpec(
     codec=ClassifyCodec,
     baseline_model="nb_svm",
     baseline_name="NB-SVM",
+    fit_prior=ClassifyDataset.fit_prior,
+    fit_prior_weights=ClassifyDataset.fit_prior_weights,
     plots={"confusion": plot_confusion},
 )

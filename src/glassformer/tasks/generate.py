@@ -29,7 +29,7 @@ from glassformer.tasks.running_text import (
     prepare_corpus,
     read_examples,
 )  # fmt: skip
-from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
+from glassformer.tasks.task import METRICS, Artifacts, Batch, FitFunction, Scores, TaskSpec
 from glassformer.text.plain import UNKNOWN
 
 DEFAULT_WINDOW = 1024  # tokens, for a network with unlimited context
@@ -155,7 +155,9 @@ class GenerateDataset(RunningText):
                     "past_ids": past_ids[-1:],
                 }
 
-    def fit_prior(self, network: LanguageModel) -> tuple[Markov, float]:
+    def fit_prior(
+        self, network: LanguageModel, fit: FitFunction | None = None
+    ) -> tuple[Markov, float]:
         """Attach a prior to a network, or refit its prior, and count the training text.
 
         Returns the n-gram model with the same counts whose order predicts held-out folds best, and

@@ -24,6 +24,7 @@ from glassformer.models.network import Network
 from glassformer.text.tokenizer import Tokenizer
 
 Batch = dict[str, Tensor]
+FitFunction = Callable[[Network], float]
 
 
 @dataclass(frozen=True)
@@ -227,9 +228,13 @@ class TaskSpec:
     task_variants: Mapping[str, str] = field(default_factory=dict)  # base model -> model to train
     baseline_model: str | None = None
     baseline_name: str = ""  # shown to users
-    # Fits the prior of a network, which is attached if it has none. Takes (dataset, network),
-    # returns the baseline with the same counts and the fraction of the data that was counted.
-    fit_prior: Callable[[Any, Any], tuple[Network, float]] | None = None
+    # Fits the prior of a network, which is attached if it has none. Takes (dataset, network, fit),
+    # where `fit` fits a model in one pass to as much data as time allows and returns the fraction.
+    # Returns the baseline with the same n-grams and the fraction of the data that was used.
+    fit_prior: Callable[[Any, Any, FitFunction], tuple[Network, float]] | None = None
+    # Fits the weights of a prior to validation data before each evaluation during training. Takes
+    # (dataset, network, limit), as `Dataset.eval_batches` does.
+    fit_prior_weights: Callable[[Any, Any, int | None], None] | None = None
     plots: Mapping[str, Callable[[Scores, Artifacts, Path], None]] = field(default_factory=dict)
 
     def open(self, artifacts: Artifacts, folder: Path) -> "Task":
@@ -269,6 +274,11 @@ class Task:
         for batch in self.dataset.eval_batches(network, limit, context):
             total.add(self.objective.scores(network, move_to_device(batch, network)))
         return self.objective.metrics(total), total
+
+    def fit_prior_weights(self, network: Network, limit: int | None) -> None:
+        """Fit the weights of the network's prior, if any, to a subset of the validation data."""
+        if self.spec.fit_prior_weights is not None:
+            self.spec.fit_prior_weights(self.dataset, network, limit)
 
     @torch.inference_mode()
     def preview(self, network: Network) -> str:

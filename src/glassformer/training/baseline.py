@@ -18,6 +18,7 @@ from glassformer.training.settings import MINUTES, TrainingSettings
 METRICS_FILE = "metrics.json"
 MAX_SECONDS = 90.0  # time limit for fitting and evaluating a baseline
 MAX_BUDGET_FRACTION = 0.1  # the same limit as a fraction of a time budget
+MAX_PRIOR_FRACTION = 0.2  # the limit for a prior as a fraction of a time budget
 MAX_TOKENS = 2_000_000  # tokens of running text to fit on, to limit memory
 MAX_EVAL_EXAMPLES = 5_000  # examples or tokens to evaluate a baseline on
 TRIAL_TOKENS = 100_000  # tokens to fit on first, to estimate the time for all tokens
@@ -59,13 +60,12 @@ def fit_baseline(
     start, spec = time.monotonic(), task.spec
     name = str(spec.baseline_model)
     has_deadline = not (settings.steps or settings.epochs)
-    budget = 60 * (settings.minutes or MINUTES)
-    max_seconds = MAX_BUDGET_FRACTION * budget if has_deadline else MAX_SECONDS
-    max_seconds = min(max_seconds, MAX_SECONDS)
+    max_seconds = limit_seconds(settings, MAX_BUDGET_FRACTION)
     options = "--model " + name
     if fitted is not None:
         network, fraction = fitted
-        options += " --set model.order=" + str(network.config.order)
+        if network.config.order != type(network.config)().order:
+            options += " --set model.order=" + str(network.config.order)
     else:
         fields = registry.MODELS[name].Config.__dataclass_fields__
         sizes = {k: v for k, v in task.dataset.sizes().items() if k in fields}
@@ -93,6 +93,13 @@ def fit_baseline(
         f"fitted{data} in {seconds:.1f} s"
     )
     return metrics
+
+
+def limit_seconds(settings: TrainingSettings, fraction: float) -> float:
+    """This fraction of a time budget in seconds, or MAX_SECONDS if that is less."""
+    has_deadline = not (settings.steps or settings.epochs)
+    budget = 60 * (settings.minutes or MINUTES)
+    return min(fraction * budget, MAX_SECONDS) if has_deadline else MAX_SECONDS
 
 
 def estimate_eval_limit(

@@ -61,10 +61,11 @@ class Evaluator:
         return METRICS[name]
 
     def evaluate(self, network: Network, state: State) -> Evaluation:
-        """Evaluate a network, and update the best metric in the state."""
+        """Fit the weights of its prior, evaluate a network, and update the best metric."""
         start = time.monotonic()
         was_training = network.training
         network.eval()
+        self.task.fit_prior_weights(network, self.limit)
         metrics, scores = self.task.evaluate(network, self.limit)
         value = self.metric_value(metrics)
         preview = self.task.preview(network) if math.isfinite(value) else ""

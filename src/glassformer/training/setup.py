@@ -13,13 +13,13 @@ from glassformer.core.config import did_you_mean, from_dict, override, to_dict
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import find_subfolder
 from glassformer.core.reporter import Reporter
-from glassformer.models.network import LanguageModel, Network, Trait
+from glassformer.models.network import LanguageModel, Network, PriorNetwork, Trait
 from glassformer.nn.lora import add_lora
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Batches, Task, TaskSpec
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.training.autotune import Autotune
-from glassformer.training.baseline import fit, fit_baseline
+from glassformer.training.baseline import MAX_PRIOR_FRACTION, fit, fit_baseline, limit_seconds
 from glassformer.training.budget import Budget, Deadline, StepBudget
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluator
@@ -90,8 +90,10 @@ class Start:
             f"starting from {self.base}" + (f"; re-initialized: {', '.join(new)}" if new else "")
         )
         if settings.lora:
-            if isinstance(network, LanguageModel) and isinstance(self.network, LanguageModel):
+            if isinstance(network, PriorNetwork):
                 network.share_prior(self.network)
+            if not network.stacks:
+                raise GlassError(f"{self.architecture} has no layers for --lora to adapt")
             add_lora(network, network.stacks, settings.lora)
             for name, parameter in network.named_parameters():
                 parameter.requires_grad_(parameter.requires_grad or name in new)
@@ -169,25 +171,26 @@ def fit_prior(
     """Attach a prior to the network and fit it; return what `TaskSpec.fit_prior` returns.
 
     None if the run has no prior of its own: LoRA keeps the prior of the base model as it is, and
-    a network that is not a `LanguageModel` cannot have one.
+    a network that is not a `PriorNetwork` cannot have one.
     """
     if settings.prior is False or settings.lora or task.spec.fit_prior is None:
         return None
-    if not isinstance(network, LanguageModel):
+    if not isinstance(network, PriorNetwork):
         if settings.prior:
             raise GlassError(f"{start.architecture} cannot have a prior: leave out train.prior")
         return None
     start_time, base = time.monotonic(), start.network
-    if isinstance(base, LanguageModel) and base.prior_config:
+    if isinstance(network, LanguageModel) and isinstance(base, LanguageModel) and base.prior_config:
         network.attach_prior(base.prior_config)
-    fitted = task.spec.fit_prior(task.dataset, network)
+    max_seconds = limit_seconds(settings, MAX_PRIOR_FRACTION)
+    fitted = task.spec.fit_prior(
+        task.dataset, network, lambda baseline: fit(task, baseline, max_seconds)
+    )
     prior, seconds = network.prior, time.monotonic() - start_time
     assert prior is not None
-    if isinstance(base, LanguageModel) and base.prior and prior.has_same_gates(base.prior):
-        prior.copy_gates(base.prior)
-    elif base is not None:
-        prior.close_gates()  # the network was trained without them
-    size, longest = sum(map(len, prior.counts.followers)), prior.order + 1
+    if base is not None:
+        prior.start_from(base.prior if isinstance(base, PriorNetwork) else None)
+    size, longest = prior.size, prior.max_length
     reporter(f"prior: {size:,} n-grams of up to {longest} tokens, fitted in {seconds:.1f} s")
     return fitted
 
@@ -277,11 +280,11 @@ def tune(
         )
         start = replace(start, config=replace(start.config, context=max_context))
         prior, prior_config = None, None
-        if isinstance(network, LanguageModel):
+        if isinstance(network, PriorNetwork):
             prior, prior_config = network.prior, network.prior_config
         del network  # frees its memory before the next one is built
         network = start.build(task, settings, reporter)
-        if isinstance(network, LanguageModel) and prior_config:
+        if isinstance(network, PriorNetwork) and prior_config:
             network.attach_prior(prior_config, prior)
         batches = task.dataset.train_batches(settings.batch, max_context, settings.seed)
 

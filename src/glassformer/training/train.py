@@ -18,13 +18,14 @@ from glassformer.core.folder import find_subfolder, read_json, wrap_read_errors,
 from glassformer.core.reporter import NullReporter, Reporter, format_value
 from glassformer.data.files import BadRowPolicy, save_streams
 from glassformer.data.request import DataRequest
-from glassformer.models.network import LanguageModel, Trait
+from glassformer.models.network import LanguageModel, PriorNetwork, Trait
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Artifacts, Task, TaskSpec
 from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
 from glassformer.training.baseline import (
     beats_baseline,
     compare_with_baseline,
+    fit,
     load_baseline_metrics,
 )
 from glassformer.training.checkpointer import Checkpointer
@@ -168,8 +169,9 @@ def load_trainer(run: Run, reporter: Reporter) -> Trainer:
         raise GlassError(f"{last} is corrupted: unknown task {metadata.get('name')!r}")
     spec = TASKS[metadata.pop("name")]
     task = spec.open(Artifacts(metadata, tokenizer), run.cache)
-    if task.spec.fit_prior and settings.prior:
-        task.spec.fit_prior(task.dataset, network)  # the counts of folds are not saved
+    if settings.prior and task.spec.fit_prior and isinstance(network, LanguageModel):
+        # the counts of folds are not saved
+        task.spec.fit_prior(task.dataset, network, lambda model: fit(task, model))
     batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
     if settings.tensorboard:
         run.open_tensorboard()
@@ -300,10 +302,10 @@ def write_readme(trainer: Trainer, result: dict[str, Any]) -> None:
         text = compare_with_baseline(trainer.task, result, result["baseline"])
         comparison = f"{text[0].upper()}{text[1:]}. "
     network = trainer.network
-    if isinstance(network, LanguageModel) and network.prior:
-        length = network.prior.order + 1
+    if isinstance(network, PriorNetwork) and network.prior:
+        length = network.prior.max_length
         comparison += (
-            f"Its count prior stores n-grams of up to {length} tokens verbatim from the "
+            f"Its prior stores n-grams of up to {length} tokens verbatim from the "
             f"training text. To remove it: `glass convert {result['run']} OUT --strip-prior`. "
         )
     text = (

@@ -1,0 +1,84 @@
+"""A convolutional classifier with one layer: which phrases occur in a text, and how often.
+
+The convolution scores every phrase of a few words (Kim, 2014). Each score is pooled over the text
+twice: its maximum tells whether such a phrase occurs, and its sum how often. In training, words are
+left out at random, so that the decision does not depend on a few of them.
+
+Shapes: b batch, t tokens, d features, c classes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.models.network import ModelConfig, TextClassifier, Trait
+from glassformer.nn.dropout import Dropout
+from glassformer.nn.layout import SequenceLayout
+from glassformer.trace import Tap, tap
+
+EMBEDDING_STD = 0.1  # of the initial word embeddings
+
+
+@dataclass(frozen=True)
+class Config(ModelConfig):
+    vocab: int = 50_000
+    classes: int = 2
+    context: int = 1024  # sequences are truncated to it; longer ones would work
+    dim: int = 96
+    kernel_size: int = 3  # tokens in a phrase
+    dropout: float = 0.5
+    word_dropout: float = 0.3  # probability of leaving out a word
+
+
+class TextCNN(TextClassifier):
+    Config: TypeAlias = Config
+    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED, Trait.COMPILED})
+    embeddings = ("token",)
+    taps: ClassVar[dict[str, Tap]] = {
+        "features": Tap("b t d", "ReLU(X * W + b)"),
+        "pooled": Tap("b 2d", "[max over the tokens, sum over the tokens / √t]"),
+    }
+    heads = ("head",)
+    train_settings: ClassVar[Mapping[str, Any]] = {
+        "lr": 3e-3,
+        "weight_decay": 0.01,
+        "schedule": "linear",
+        "warmup": 0.02,
+    }
+
+    @classmethod
+    def suggest_sizes(cls, minutes: float, tokens: int) -> dict[str, Any]:
+        """The same for every budget: with one layer, the words decide the time of a step."""
+        return {name: getattr(cls.Config, name) for name in ("context", "dim", "dropout")}
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        c = config
+        self.token, self.word_dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.word_dropout)
+        self.convolution = nn.Conv1d(c.dim, c.dim, c.kernel_size, padding="same")
+        self.dropout, self.head = Dropout(c.dropout), nn.Linear(2 * c.dim, c.classes)
+        nn.init.normal_(self.token.weight, std=EMBEDDING_STD)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def classify(
+        self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None
+    ) -> Tensor:
+        """Class logits of each sequence: b t -> b c."""
+        keep = torch.ones_like(ids) if keep is None else keep.long()
+        x = self.features(ids, keep) * keep[..., None]  # b t d
+        scale = keep.sum(dim=1, keepdim=True).clamp(min=1) ** -0.5
+        pooled = torch.cat((x.amax(dim=1), x.sum(dim=1) * scale.to(x.dtype)), dim=1)
+        logits: Tensor = self.head(self.dropout(tap("pooled", pooled)))
+        return logits
+
+    def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        """The scores of the phrase around each token: b t -> b t d."""
+        layout = SequenceLayout.from_ids(ids, keep)
+        keep = torch.ones_like(ids) if layout.keep is None else layout.keep
+        x = self.token(ids)  # b t d
+        x = x * self.word_dropout(keep[..., None].to(x.dtype))
+        return tap("features", self.convolution(x.mT).mT.relu())

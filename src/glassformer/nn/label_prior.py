@@ -1,0 +1,95 @@
+"""The prior of a text classifier: an n-gram classifier whose logits are added to a network's.
+
+    logits = network weight * network's logits + n-gram weight * n-gram classifier's logits
+
+Both are fitted to the training texts independently. A network that is trained on top of the n-gram
+classifier learns nothing where that is already certain, and it is certain of every text that it was
+fitted to. So the two weights are fitted last, to texts that neither has seen.
+
+Shapes: b batch, n texts, m parts of a mixture, c classes.
+"""
+
+import torch
+from torch import Tensor
+
+from glassformer.nn.counts import check_tables
+from glassformer.nn.ngram_classifier import NGramClassifier
+from glassformer.nn.prior import Prior
+from glassformer.trace import Tap, tap
+
+START = (0.0, 1.0)  # the weights of the network and of the n-gram classifier before they are fitted
+MAX_ITERATIONS = 50  # of L-BFGS
+
+
+class LabelPrior(Prior):
+    """Mixes the logits of a network with those of an n-gram classifier."""
+
+    weights: Tensor  # of the network and of the n-gram classifier
+
+    def __init__(self, classifier: NGramClassifier) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.register_buffer("weights", torch.tensor(START))
+
+    @property
+    def order(self) -> int:
+        return self.classifier.order
+
+    @property
+    def size(self) -> int:
+        return self.classifier.size
+
+    @property
+    def max_length(self) -> int:
+        return self.order
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        return {"network_logits": Tap("b c"), "ngram_logits": Tap("b c", "Σ weights of n-grams")}
+
+    def forward(self, logits: Tensor, ngram_logits: Tensor) -> Tensor:
+        """Mix the logits of the network and of the n-gram classifier: b c, b c -> b c."""
+        logits = tap("network_logits", logits)
+        ngram_logits = tap("ngram_logits", ngram_logits.to(logits.dtype))
+        return self.weights[0] * logits + self.weights[1] * ngram_logits
+
+    @torch.no_grad()
+    def fit_weights(self, logits: Tensor, ngram_logits: Tensor, targets: Tensor) -> None:
+        """Minimize the cross-entropy of the mixture on texts with these targets (n).
+
+        Both logits have the shape n c. A weight that would be negative is 0.
+        """
+        parts = torch.stack((logits, ngram_logits)).double()
+        weights = fit_mixture(parts, targets)
+        if (weights < 0).any():
+            is_positive = weights >= 0
+            weights = torch.zeros_like(weights)
+            weights[is_positive] = fit_mixture(parts[is_positive], targets).clamp(min=0)
+        self.weights.copy_(weights)
+
+    def check(self) -> None:
+        is_valid = self.weights.shape == (2,) and bool(self.weights.isfinite().all())
+        check_tables(is_valid, "the weights of the network and the n-grams are invalid")
+
+
+def fit_mixture(parts: Tensor, targets: Tensor) -> Tensor:
+    """One weight for each part (m n c) that together minimize the cross-entropy: m.
+
+    A penalty of half the squared distance from the start, as small as the loss of one text, keeps
+    the weights finite when the texts are few.
+    """
+    start = torch.tensor(START, dtype=parts.dtype)[-len(parts) :].to(parts.device)
+    weights = start.clone()
+    optimizer = torch.optim.LBFGS(
+        [weights], max_iter=MAX_ITERATIONS, line_search_fn="strong_wolfe", tolerance_change=1e-9
+    )
+
+    def loss() -> float:
+        log_probs = torch.tensordot(weights, parts, dims=1).log_softmax(dim=-1)  # n c
+        of_targets = log_probs.gather(1, targets[:, None])
+        logits_grad = log_probs.exp().scatter_add(1, targets[:, None], -torch.ones_like(of_targets))
+        weights.grad = (parts * logits_grad).sum(dim=(1, 2)) + weights - start
+        return float(((weights - start) ** 2).sum() / 2 - of_targets.sum())
+
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
+    return weights
