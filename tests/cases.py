@@ -86,6 +86,7 @@ CASES = {
     "generator": Case("generator", WITH_CONTEXT),
     "translator": Case("translator", {**SIZES, "hidden": 64}),
     "two vocabularies": Case("translator", {**SIZES, "hidden": 64, "source_vocab": 60}),
+    "speedrun_translator": Case("speedrun_translator", SIZES),
     "bert": Case("bert", WITH_CONTEXT),
     "bert without next sentence": Case("bert", {**WITH_CONTEXT, "next_sentence": False}),
     "bert by distance": Case("bert", {**WITH_CONTEXT, "position": "alibi"}),

@@ -161,7 +161,9 @@ def runs(tmp_path_factory):
     train("generate", book, run=home / "steps", steps=2, **options)
     train("generate", book, run=home / "minutes", minutes=0.02, **options)
     options |= {"settings": [*SMALL, "train.tensorboard=true"]}
-    train("classify", table, run=home / "table", steps=2, skip_bad=True, **options)
+    train(
+        "classify", table, run=home / "table", model="classifier", steps=2, skip_bad=True, **options
+    )
     return [home / name for name in ("steps", "minutes", "table")]
 
 

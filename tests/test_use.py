@@ -53,7 +53,7 @@ def home(tmp_path_factory):
     ):
         train(
             task, folder / file, run=folder / task, settings=[*TINY, *settings], steps=steps,
-            model="gpt2" if task == "generate" else None,
+            model={"generate": "gpt2", "classify": "classifier"}.get(task),
             device="cpu", precision="float32",
         )  # fmt: skip
     return folder
@@ -189,7 +189,7 @@ def test_a_model_trained_on_pairs_classifies_pairs(home, tmp_path):
     file.write_text("id,first,second,same\n" + "\n".join(rows))
     train(
         "classify", file, run=tmp_path / "run", text=("first", "second"), label="same", steps=1,
-        settings=TINY, device="cpu", precision="float32", baseline=False,
+        model="classifier", settings=TINY, device="cpu", precision="float32", baseline=False,
     )  # fmt: skip
     model = load(tmp_path / "run")
     probs = model.classify([("one", "eins")])[0]

@@ -301,7 +301,8 @@ class Model:
             return plot.draw(self.align(text, self.translate(text)))
         tokenizer = self.require_tokenizer()
         traced = trace_text(self.network, tokenizer, text, *plot.patterns, strict=False)
-        model = {"network": self.network, "tokenizer": self.tokenizer}
+        labels = self.task.get("labels")
+        model = {"network": self.network, "tokenizer": self.tokenizer, "labels": labels}
         return plot.draw(traced, layer=layer, head=head, **model)
 
     def require_tokenizer(self) -> Tokenizer:
@@ -332,7 +333,7 @@ class Model:
         Expect a higher loss: the network was trained to predict together with the counts.
         """
         if not isinstance(self.network, PriorNetwork) or self.network.prior is None:
-            raise GlassError("this model has no count prior")
+            raise GlassError("this model has no prior")
         self.network.remove_prior()
 
     def save(

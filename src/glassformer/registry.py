@@ -24,6 +24,7 @@ from glassformer.models.recurrent import Recurrent
 from glassformer.models.recurrent_classifier import RecurrentClassifier
 from glassformer.models.recurrent_translator import RecurrentTranslator
 from glassformer.models.speedrun import Speedrun
+from glassformer.models.speedrun_translator import SpeedrunTranslator
 from glassformer.models.text_cnn import TextCNN
 from glassformer.models.translator import Translator
 
@@ -49,6 +50,7 @@ MODELS: dict[str, type[Network]] = {
     "llama": Llama,
     "decoder": Decoder,
     "speedrun": Speedrun,
+    "speedrun_translator": SpeedrunTranslator,
 }
 
 

@@ -110,7 +110,11 @@ def train_runs(home: Path) -> list[Path]:
     windows = [*sizes, "model.context=16", "train.batch_size=2"]
     texts = [*sizes, "train.batch_tokens=2"]
     options: dict[str, dict[str, Any]] = {
-        "classify": {"tokenizer": "words", "settings": [*texts, "model.context=16"]},
+        "classify": {
+            "tokenizer": "words",
+            "model": "classifier",
+            "settings": [*texts, "model.context=16"],
+        },
         "generate": {"tokenizer": "bpe", "settings": windows},
         "translate": {"settings": [*texts, "model.hidden=32"]},
         "fill-mask": {"settings": [*windows, "model.position=learned"]},

@@ -177,7 +177,7 @@ def test_an_impossible_plot_is_rejected():
 def test_a_model_draws_every_plot_by_name(name):
     model = Model(CROSS if name in ("alignment", "unfolding") else NETWORK, TOKENIZER)
     if name == "prior":
-        with pytest.raises(GlassError, match="has no count prior"):
+        with pytest.raises(GlassError, match="has no prior"):
             model.draw(name, TEXT)
         model = Model(CASES["speedrun with a prior"].network, TOKENIZER)
     if name == "unfolding":  # it has a frame for each generated token

@@ -102,7 +102,7 @@ def test_each_task_has_its_default_settings():
                       {"batch_size": 16, "lr": 1e-3},
                       {"context": 128, "dim": 192, "depth": 4, "heads": 6, "dropout": 0.0,
                        "position": "alibi"}),
-        "classify": ("classifier", "accuracy", "nb_svm", 1000, None, True, "texts",
+        "classify": ("text_cnn", "accuracy", "nb_svm", 1000, None, True, "texts",
                      {"batch_tokens": 8192, "lr": 1.5e-3, "weight_decay": 0.05},
                      {"context": 512, "dim": 64, "depth": 1, "heads": 2, "dropout": 0.3}),
         "translate": ("translator", "chrf", "phrase_table", 64, None, True, "tokens",

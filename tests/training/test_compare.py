@@ -136,8 +136,9 @@ def test_baseline_is_reported_with_the_metrics(tmp_path):
     reporter = RecordingReporter()
     settings = ["model.dim=16", "model.depth=1", "model.heads=2"]
     result = train(
-        "classify", data, run=tmp_path / "run", steps=4, settings=settings, reporter=reporter
-    )
+        "classify", data, run=tmp_path / "run", model="classifier", steps=4, settings=settings,
+        reporter=reporter,
+    )  # fmt: skip
     assert result["baseline"]["model"] == "nb_svm"
     assert result["baseline"]["fraction"] == 1
     name = TASKS["classify"].baseline_name
@@ -148,7 +149,8 @@ def test_baseline_is_reported_with_the_metrics(tmp_path):
     assert load(tmp_path / "run" / "baseline").name == "nb_svm"
     assert "baseline" in resume(tmp_path / "run", NullReporter(), steps=6)
 
-    none = train("classify", data, run=tmp_path / "no", steps=4, settings=settings, baseline=False)
+    none = train("classify", data, run=tmp_path / "no", model="classifier", steps=4,
+                 settings=settings, baseline=False)  # fmt: skip
     assert "baseline" not in none
     assert not (tmp_path / "no" / "baseline").exists()
     assert "baseline" not in json.dumps(evaluate(tmp_path / "no", (data,)))

@@ -1481,7 +1481,9 @@ def test_a_head_is_kept_if_the_labels_are_the_same(tmp_path):
         files[name] = tmp_path / f"{name}.csv"
         rows = [f"text number {i},{labels[i % 2]}" for i in range(60)]
         files[name].write_text("text,label\n" + "\n".join(rows))
-    first, _ = set_up(tmp_path, files["same"], "classify", settings=SMALL, seed=1)
+    first, _ = set_up(
+        tmp_path, files["same"], "classify", model="classifier", settings=SMALL, seed=1
+    )
     base = first.run.path / "last"
     same, lines = set_up(tmp_path, files["same"], "classify", base=base, seed=2)
     assert torch.equal(same.network.head.weight, first.network.head.weight)

@@ -46,7 +46,13 @@ def home(tmp_path_factory):
     (folder / "pairs.tsv").write_text("\n".join(pairs))
     for task, model in (("generate", "gpt2"), ("fill-mask", "bert")):
         train(task, folder / "book.txt", run=folder / task, model=model, settings=SMALL)
-    train("classify", folder / "labels.csv", run=folder / "classify", settings=TINY)
+    train(
+        "classify",
+        folder / "labels.csv",
+        run=folder / "classify",
+        model="classifier",
+        settings=TINY,
+    )
     settings = [*TINY, "model.hidden=64"]
     train("translate", folder / "pairs.tsv", run=folder / "translate", settings=settings)
     return folder
@@ -159,7 +165,9 @@ def test_pretrained_models_become_classifiers(home, tmp_path, base, model, param
 
 def test_only_fine_tuning_has_a_smaller_default_learning_rate():
     def default_lr(*, from_scratch):
-        return Request.of("classify", (), None, (), {}, from_scratch=from_scratch).training.lr
+        return Request.of(
+            "classify", (), "classifier", (), {}, from_scratch=from_scratch
+        ).training.lr
 
     task_lr = TASKS["classify"].train_settings["lr"]
     for _ in range(2):

@@ -417,7 +417,12 @@ def test_the_best_weights_are_chosen_by_best_metric(tmp_path):
     for metric, sign in (("loss", -1), ("accuracy", 1)):
         run = tmp_path / metric
         train(
-            "classify", file, run=run, settings=[*small, f"train.best_metric={metric}"], **options
+            "classify",
+            file,
+            run=run,
+            model="classifier",
+            settings=[*small, f"train.best_metric={metric}"],
+            **options,
         )
         lines = [m for m in Run(run).metrics() if m["kind"] == "validation"]
         best = max(lines, key=lambda m: sign * m[metric])  # the first, of several
@@ -430,7 +435,14 @@ def test_the_best_weights_are_chosen_by_best_metric(tmp_path):
     for metric, message in (("bleu", "classify has no metric 'bleu'"), ("acuracy", "did you mean")):
         settings = [*small, f"train.best_metric={metric}"]
         with pytest.raises(GlassError, match=message):
-            train("classify", file, run=tmp_path / "x", settings=settings, **options)
+            train(
+                "classify",
+                file,
+                run=tmp_path / "x",
+                model="classifier",
+                settings=settings,
+                **options,
+            )
         assert not (tmp_path / "x").exists()
 
 
@@ -660,7 +672,7 @@ def test_bad_rows_are_skipped_counted_and_logged(tmp_path):
         run=tmp_path / "run",
         skip_bad=True,
         reporter=reporter,
-        settings=["model.dim=8", "model.heads=1", "model.depth=1"],
+        settings=["model.dim=8"],
         steps=2,
         device="cpu",
     )
@@ -713,7 +725,7 @@ def test_validation_files_are_used_and_leaks_are_reported(tmp_path):
     reporter = RecordingReporter()
     result = train(
         "classify", file, valid=[other], run=tmp_path / "run", steps=2, device="cpu",
-        settings=["model.dim=8", "model.heads=1", "model.depth=1"], reporter=reporter,
+        settings=["model.dim=8"], reporter=reporter,
     )  # fmt: skip
     assert result["examples"] == 40
     assert "200 texts for training, 40 for validation" in reporter.lines

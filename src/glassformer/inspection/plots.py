@@ -27,7 +27,7 @@ class Plot:
     """The function that draws a plot, and its help text.
 
     The function returns a matplotlib figure or an animation. Parameters named `layer`, `head` and
-    `part` are options of the command; `network` and `tokenizer` are those of the model.
+    `part` are options of the command; `network`, `tokenizer` and `labels` are those of the model.
     """
 
     module: str  # in glassformer.inspection
@@ -73,7 +73,7 @@ PLOTS = {
     "residual": Plot("draw", "residual", "the norm of the residual stream, by block", TEXT),
     "norm": Plot("draw", "norm", "each token's features before and after a norm", TEXT),
     "lens": Plot("draw", "lens", "the prediction after each block (logit lens)", TEXT),
-    "prior": Plot("prior", "prior", "what n-gram counts and the network predict for each token",
+    "prior": Plot("prior", "prior", "what n-grams and the network each predict",
         TEXT, ("prior.*",)),
     "alignment": Plot("draw", "alignment", "attention from each target token to TEXT", TRANSLATION),
     "unfolding": Plot("draw", "unfolding", "the same, token by token: an animation",

@@ -1,21 +1,25 @@
-"""What a model's count prior and its network each contribute to the prediction of every token.
+"""What a model's prior and its network each contribute to a prediction.
 
-Shapes: t tokens, k kinds of evidence, v vocabulary.
+Shapes: t tokens, k kinds of evidence, v vocabulary, c classes.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
 from glassformer.core.figures import subplots
 from glassformer.core.i18n import show_whitespace
 from glassformer.inspection.traced_text import TracedText
+from glassformer.models.network import Network, TextClassifier
 from glassformer.nn.evidence import MIN_COUNTS
+from glassformer.nn.label_prior import LabelPrior
 from glassformer.text.tokenizer import Tokenizer
 
 COUNT_LABELS = ("1×", "2–3×", "≥4×")  # for each of MIN_COUNTS
+MAX_NGRAMS = 16  # to show, with the largest weights
 COUNTS_COLOR, NETWORK_COLOR, BOTH_COLOR = "C1", "C0", "C2"
 
 
@@ -45,7 +49,7 @@ def kl_divergence(p: Tensor, q: Tensor) -> Tensor:
 
 def find_shares(traced: TracedText) -> PriorShares:
     if "prior.gates" not in traced.trace:
-        raise GlassError("this model has no count prior")
+        raise GlassError("this model has no prior")
     counts, network, gates = (
         traced.trace[f"prior.{name}"][0].float()
         for name in ("count_logits", "network_logits", "gates")
@@ -55,7 +59,16 @@ def find_shares(traced: TracedText) -> PriorShares:
     )
 
 
-def prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
+def prior(
+    traced: TracedText, network: Network, tokenizer: Tokenizer, labels: list[str] | None = None
+) -> Any:
+    """The prediction of each token or, by a classifier, of the label of the text."""
+    if isinstance(network, TextClassifier) and network.prior is not None:
+        return label_prior(traced, network.prior, tokenizer, labels)
+    return count_prior(traced, tokenizer)
+
+
+def count_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     """What the counts predict, what the network adds, and how much each context length counts."""
     shares = find_shares(traced)
     if len(traced.ids) < 2:
@@ -96,4 +109,46 @@ def prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     for label, is_counted in zip(bottom.get_xticklabels(), shares.is_counted[:-1], strict=True):
         label.set_color(COUNTS_COLOR if is_counted else NETWORK_COLOR)
     chart.colorbar(image, ax=(top, bottom), shrink=0.4, pad=0.02, location="right")
+    return chart
+
+
+def label_prior(
+    traced: TracedText, prior: LabelPrior, tokenizer: Tokenizer, labels: list[str] | None = None
+) -> Any:
+    """How much the n-grams and the network favor each label, and which n-grams do most."""
+    parts = torch.stack([traced.trace[f"prior.{name}_logits"][0].float() for name in
+                         ("network", "ngram")]).cpu()  # fmt: skip
+    weighted = prior.weights.cpu()[:, None] * (parts - parts.mean(dim=1, keepdim=True))  # 2 c
+    order = traced.output.cpu().argsort(descending=True)[:MAX_NGRAMS].tolist()
+    best, names = order[0], labels or [str(i) for i in range(parts.shape[1])]
+    ids = traced.inputs.get("whole_ids", traced.inputs["ids"])[0].cpu()
+    scores = {ngram: float(weights[best] - weights.mean()) * float(prior.weights[1]) for
+              ngram, weights in prior.classifier.list_ngrams(ids).items()}  # fmt: skip
+    top = sorted(scores, key=lambda ngram: -abs(scores[ngram]))[:MAX_NGRAMS]
+    chart, (left, right) = subplots(1, 2, figsize=(10, 5), width_ratios=(2, 3))
+    bars = (
+        ("n-grams", weighted[1], COUNTS_COLOR),
+        ("network", weighted[0], NETWORK_COLOR),
+        ("both", weighted.sum(dim=0), BOTH_COLOR),
+    )
+    for i, (name, logits, color) in enumerate(bars):
+        positions = [y + 0.27 * (i - 1) for y in range(len(order))]
+        left.barh(positions, logits[order].tolist(), height=0.27, color=color, label=name)
+    left.set_yticks(range(len(order)), [names[i] for i in order])
+    left.invert_yaxis()
+    left.set_xlabel("logit, minus the mean over the labels")
+    left.legend(fontsize=8)
+    left.set_title("What favors each label", fontsize=10)
+    values = [scores[ngram] for ngram in top]
+    colors = [COUNTS_COLOR if value > 0 else "0.6" for value in values]
+    right.barh(range(len(top)), values, color=colors)
+    texts = [show_whitespace(" ".join(map(tokenizer.token, ngram))) for ngram in top]
+    right.set_yticks(range(len(top)), texts, fontsize=9)
+    right.invert_yaxis()
+    right.set_xlabel(f"contribution to the logit of {names[best]}")
+    right.set_title(f"N-grams that speak for (orange) or against {names[best]}", fontsize=10)
+    for axes in (left, right):
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.grid(axis="x", alpha=0.3)
+    chart.tight_layout()
     return chart

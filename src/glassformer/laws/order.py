@@ -39,7 +39,7 @@ def check_permuted_input_gives_permuted_output(subject: Subject) -> None:
     require_close(actual, expected, subject.tolerance, "without positions")
 
 
-@law(Trait.SEQ2SEQ, Trait.ATTENTION)
+@law(Trait.SOURCE_POSITIONLESS)
 @torch.no_grad()
 def check_source_order_comes_from_its_positions(subject: Subject) -> None:
     """The order of the source matters; without positions, it does not."""

@@ -36,6 +36,7 @@ class Trait(StrEnum):
     CAUSAL = "causal"  # the output does not depend on later tokens
     ATTENTION = "attention"  # every layer has attention
     POSITIONLESS = "positionless"  # without its position embedding, the order does not matter
+    SOURCE_POSITIONLESS = "source_positionless"  # the same, for the order of the source
     FIRST_TOKEN = "first_token"  # the output is computed from the first token
     SEGMENTED = "segmented"  # takes segment ids, which distinguish the texts of a pair
     COMPILED = "compiled"  # torch.compile compiles it to one graph

@@ -101,9 +101,7 @@ class Speedrun(LanguageModel):
             for _ in range(c.depth)
         )
         self.norm, self.head = LayerNorm(c.dim), nn.Linear(c.dim, c.vocab, bias=False)
-        for name, weight in self.named_parameters():
-            if name.endswith(("attention.out.weight", "feedforward.down.weight", "head.weight")):
-                nn.init.zeros_(weight)
+        start_as_identity(self)
 
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
@@ -123,3 +121,10 @@ class Speedrun(LanguageModel):
 
     def cache(self, capacity: int) -> Cache:
         return Cache(len(self.blocks), capacity)
+
+
+def start_as_identity(network: nn.Module) -> None:
+    """Set the output layers to zero: of attention, of the feed-forward layers, and the head."""
+    for name, weight in network.named_parameters():
+        if name.endswith((".out.weight", ".down.weight", "head.weight")):
+            nn.init.zeros_(weight)

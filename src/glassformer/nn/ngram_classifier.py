@@ -60,6 +60,16 @@ class NGramClassifier(nn.Module):
         text, ngram = self.unique_pairs(indexes, text_of)
         return self.bias + sum_rows(*compress_rows(text, ngram, len(ids)), self.weight)
 
+    def list_ngrams(self, ids: Tensor) -> dict[tuple[int, ...], Tensor]:
+        """The n-grams of one text (t) that have weights (c): those that `forward` sums."""
+        ngrams, start = dict[tuple[int, ...], Tensor](), 0
+        for i, index in enumerate(self.ngrams.find(previous_ids(ids[None], self.order))):
+            for end in (index >= 0).nonzero()[:, 0].tolist():
+                ngram = tuple(ids[end - i : end + 1].tolist())
+                ngrams[ngram] = self.weight[start + int(index[end])]
+            start += len(self.ngrams.keys[i])
+        return ngrams
+
     def unique_pairs(self, indexes: Sequence[Tensor], text_of: Tensor) -> tuple[Tensor, Tensor]:
         """Each pair of a text and an n-gram in it, once: two vectors of the same length.
 
