@@ -57,7 +57,7 @@ def measure(file: Path, folder: Path, labels: int = 1000, seeds: int = 3) -> dic
     if not (folder / "masked" / "README.md").exists():
         train(None, texts, config=RECIPE, run=folder / "masked", text=("text",), valid=[held_out])
     epochs = max(5000 / labels, 1)
-    common = {**COLUMNS, "valid": [held_out], "epochs": epochs, "baseline": False}
+    common = {**COLUMNS, "valid": [held_out], "epochs": epochs, "baseline": False, "prior": False}
     finetuning = {"batch_tokens": 4096, "lr": 5e-4}
     scratch = {"model": "bert", "settings": [*COMMON, *SIZES], **finetuning}
     methods = {

@@ -97,7 +97,15 @@ def write_classifiers(runs: Path, data: Path) -> str:
     kinds = ("classifier", "convolutional_classifier", "recurrent_classifier", "gpt2_classifier")
     options = {"text": ["text"], "label": "label", "valid": [str(held_out)]}
     return compare_models(
-        runs, "classifiers", "classify", reviews, models=["nb_svm", *kinds], minutes=2, **options
+        runs,
+        "classifiers",
+        "classify",
+        reviews,
+        models=["nb_svm", *kinds],
+        minutes=2,
+        prior=False,
+        vocab=20_000,
+        **options,
     )
 
 

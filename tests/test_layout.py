@@ -126,8 +126,9 @@ def test_public_names_can_be_imported_from_the_package():
         *("markov", "nb_svm", "phrase_table", "neighbors"),
         *("recurrent", "recurrent_classifier", "recurrent_translator"),
         *("convolutional", "convolutional_classifier"),
-        *("classifier", "generator", "translator", "bert", "bert_classifier", "bert_encoder"),
-        *("gpt2", "gpt2_classifier", "llama", "decoder", "speedrun"),
+        *("text_cnn", "classifier", "generator", "translator"),
+        *("bert", "bert_classifier", "bert_encoder"),
+        *("gpt2", "gpt2_classifier", "llama", "decoder", "speedrun", "speedrun_translator"),
     ]
     assert all(model.Config for model in glassformer.MODELS.values())
 

@@ -328,9 +328,9 @@ class Model:
     # --- save ---------------------------------------------------------------------------------
 
     def strip_prior(self) -> None:
-        """Remove the count prior, which contains n-grams of the training text.
+        """Remove the prior, which contains n-grams of the training text.
 
-        Expect a higher loss: the network was trained to predict together with the counts.
+        Expect a higher loss: what the prior adds to the predictions is lost.
         """
         if not isinstance(self.network, PriorNetwork) or self.network.prior is None:
             raise GlassError("this model has no prior")

@@ -179,7 +179,7 @@ def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> Non
         if state.keys() != first.keys() or not all(
             torch.equal(state[n], v) for n, v in first.items() if not v.is_floating_point()
         ):
-            raise GlassError(f"cannot average {path} and {paths[0]}: their count priors differ")
+            raise GlassError(f"cannot average {path} and {paths[0]}: their priors differ")
     mean = {name: torch.stack([s[name].double() for s in states]).mean(dim=0) for name in first}
     network.load_state_dict({name: value.to(first[name].dtype) for name, value in mean.items()})
     save(out, network, tokenizer, task=task, overwrite=overwrite)

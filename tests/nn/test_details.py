@@ -58,6 +58,8 @@ DEFAULTS = {
     "markov": {"vocab": 256, "order": None, "skips": 0, "masked": False},
     "text_cnn": {"vocab": 50_000, "classes": 2, "context": 1024, "dim": 96, "kernel_size": 3,
                  "dropout": 0.5, "word_dropout": 0.3},
+    "speedrun_translator": {"vocab": 4096, "source_vocab": None, "dim": 256, "depth": 2,
+                            "heads": 4, "hidden": None, "dropout": 0.1},
     "nb_svm": {"vocab": 50_000, "classes": 2, "order": 3, "min_count": 2, "svm_c": 0.1},
     "neighbors": {"vocab": 30_522},
     "phrase_table": {"vocab": 37_000, "eos": 0, "max_source_words": 4, "max_target_words": 7},

@@ -8,7 +8,9 @@ from cases import CASES, ids
 from glassformer import MODELS
 from glassformer.models.network import PriorConfig
 from glassformer.nn.label_prior import LabelPrior, fit_mixture
+from glassformer.nn.layout import mark_padding
 from glassformer.nn.ngram_classifier import NGramClassifier
+from glassformer.nn.prior import Prior
 
 close = torch.testing.assert_close
 
@@ -28,6 +30,22 @@ def sample_logits(texts=200, classes=3, seed=0):
 
 def mixed_loss(weights, parts, targets):
     return F.cross_entropy(sum(w * part for w, part in zip(weights, parts, strict=True)), targets)
+
+
+def test_padding_is_marked_with_minus_one():
+    text = torch.tensor([[3, 4, 5]])
+    assert mark_padding(text, None) is text
+    keep = torch.tensor([[1, 1, 0]])
+    assert mark_padding(text, keep).tolist() == mark_padding(text, keep.bool()).tolist()
+    assert mark_padding(text, keep).tolist() == [[3, 4, -1]]
+
+
+def test_every_prior_says_what_it_stores():
+    for name, length in (("text_cnn with a prior", 3), ("speedrun with a prior", 4)):
+        prior = CASES[name].network.prior
+        assert isinstance(prior, Prior)
+        assert (prior.order, prior.max_length) == (3, length)
+        assert prior.size > 20
 
 
 def test_a_new_prior_is_the_ngram_classifier_alone():

@@ -105,7 +105,7 @@ def test_each_task_has_its_default_settings():
         "classify": ("text_cnn", "accuracy", "nb_svm", 1000, None, True, "texts",
                      {"batch_tokens": 8192, "lr": 1.5e-3, "weight_decay": 0.05},
                      {"context": 512, "dim": 64, "depth": 1, "heads": 2, "dropout": 0.3}),
-        "translate": ("translator", "chrf", "phrase_table", 64, None, True, "tokens",
+        "translate": ("speedrun_translator", "chrf", "phrase_table", 64, None, True, "tokens",
                       {"batch_tokens": 2048, "lr": 1e-3, "beta2": 0.98, "weight_decay": 0.01,
                        "warmup": 0.1},
                       {"dim": 192, "depth": 2, "heads": 4, "hidden": 768, "dropout": 0.1}),

@@ -82,7 +82,7 @@ def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
 @click.option(
     "--strip-prior",
     is_flag=True,
-    help="Leave out the count prior, which contains n-grams of the training text.",
+    help="Leave out the prior, which contains n-grams of the training text.",
 )
 @options.overwrite(help="Replace TARGET if it exists.")
 def convert(
@@ -103,7 +103,7 @@ def convert(
     model = load(source, **values)
     if strip_prior:
         model.strip_prior()
-        echo("removed the count prior: expect a higher loss", err=True)
+        echo("removed the prior: expect a higher loss", err=True)
     model.save(target, format=format, overwrite=overwrite)
     click.echo(f"{model!r}\nwrote {target}")
 

@@ -149,7 +149,7 @@ def save(
         )
     if isinstance(network, PriorNetwork) and network.prior:
         raise GlassError(
-            "cannot export a count prior to Hugging Face: remove it first with "
+            "cannot export a prior to Hugging Face: remove it first with "
             "`glass convert --strip-prior` or `Model.strip_prior()`; expect a higher loss"
         )
     architecture = family.architecture(network.config)

@@ -74,6 +74,11 @@ def describe_value(network: nn.Module, name: str, head: int) -> Description:
             formula,
             tr("What the n-gram counts predict; added to the logits of the network."),
         ),
+        "ngram_logits": Description(
+            tr("Logits of the n-grams"),
+            formula,
+            tr("What the n-gram classifier predicts; mixed with the logits of the network."),
+        ),
         "votes": Description(tr("Votes"), formula, tr("The votes of all pairs of tokens.")),
         "output": Description(tr("Logits"), "", tr("One logit for every token or label.")),
     }.get(leaf, Description())

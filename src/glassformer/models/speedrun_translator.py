@@ -26,6 +26,9 @@ from glassformer.nn.masks import causal
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Rotary
 
+HEAD_DIM, HEADS_AT_ONE_MINUTE = 64, 2.0
+TOKENS_PER_MINUTE = 300_000  # of sources and targets, roughly, in training on a laptop
+
 
 @dataclass(frozen=True)
 class Config(ModelConfig):
@@ -43,12 +46,26 @@ class SpeedrunTranslator(EncoderDecoder):
     Config: TypeAlias = Config
     heads = ("head",)
     train_settings: ClassVar[Mapping[str, Any]] = {
+        "batch_tokens": 4096,
         "optimizer": "muon",
         "schedule": "linear",
         "warmup": 0.02,
         "min_lr_ratio": 0.02,
         "label_smoothing": 0.1,
     }
+
+    @classmethod
+    def suggest_sizes(cls, minutes: float, tokens: int) -> dict[str, Any]:
+        """Wider for more time; more dropout if the data is likely to be read many times."""
+        heads = min(max(round(HEADS_AT_ONE_MINUTE * minutes**0.2), 1), 8)
+        epochs = minutes * TOKENS_PER_MINUTE / max(tokens, 1)
+        return {
+            "dim": HEAD_DIM * heads,
+            "heads": heads,
+            "hidden": None,  # 4 * dim
+            "depth": 2 if minutes < 60 else 3,
+            "dropout": 0.1 if epochs < 5 else 0.2 if epochs < 50 else 0.3,
+        }
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

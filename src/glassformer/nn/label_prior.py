@@ -12,6 +12,7 @@ Shapes: b batch, n texts, m parts of a mixture, c classes.
 import torch
 from torch import Tensor
 
+from glassformer.core.i18n import tr
 from glassformer.nn.counts import check_tables
 from glassformer.nn.ngram_classifier import NGramClassifier
 from glassformer.nn.prior import Prior
@@ -45,7 +46,10 @@ class LabelPrior(Prior):
 
     @property
     def taps(self) -> dict[str, Tap]:
-        return {"network_logits": Tap("b c"), "ngram_logits": Tap("b c", "Σ weights of n-grams")}
+        return {
+            "network_logits": Tap("b c"),
+            "ngram_logits": Tap("b c", tr("Σ weights of the n-grams")),
+        }
 
     def forward(self, logits: Tensor, ngram_logits: Tensor) -> Tensor:
         """Mix the logits of the network and of the n-gram classifier: b c, b c -> b c."""

@@ -88,7 +88,8 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
         )
     kind = request.tokenizer or ("bpe" if request.files else "characters")
     size = sum(len(text.encode("utf-8", "replace")) for text in sample)
-    vocab = None if kind == "characters" else request.vocab or default_vocab(kind, size)
+    # smaller than for running text: the head takes much of the time, and words repeat in both texts
+    vocab = None if kind == "characters" else request.vocab or default_vocab(kind, size // 3)
     return train_tokenizer(kind, sample, vocab=vocab, special_tokens=(BOS, EOS))
 
 

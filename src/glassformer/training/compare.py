@@ -52,7 +52,7 @@ print(json.dumps(result))
 class Contender:
     """A model in a comparison: `gpt2`, or `gpt2:depth=2:dim=64` with its own settings.
 
-    `prior` is a training setting: `gpt2:prior=false` is the network without a count prior.
+    `prior` is a training setting: `gpt2:prior=false` is the network without its prior.
     """
 
     name: str

@@ -160,7 +160,7 @@ def suit_budget(start: Start, task: Task, settings: TrainingSettings, reporter: 
     sizes = {name: value for name, value in sizes.items() if name not in explicit}
     if not sizes or settings.parameters:
         return start
-    shown = ", ".join(f"{name} {value}" for name, value in sizes.items())
+    shown = ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
     reporter(f"model settings for this budget and {task.dataset.size:,} tokens: {shown}")
     return replace(start, config=replace(start.config, **sizes))
 

@@ -1,0 +1,176 @@
+"""Labels of reviews and translations after equal time, next to the baselines.
+
+    python bench/tables.py DATA RESULTS [--only imdb multi30k-de-en] [--folds 2] [--minutes 3]
+
+DATA is a folder with imdb/train.jsonl.gz and multi30k/{train,val,test_2016_flickr}.{de,en}.gz.
+RESULTS is a JSON-lines file: every finished run appends a line, so the script can be stopped at
+any time and continues where it was. At the end it prints a table of what has been measured.
+
+IMDb: five folds of the 25,000 reviews; each is scored once by models that were trained on the other
+four, a tenth of which selects the best checkpoint (and, for a model with a prior, fits its two
+weights). Multi30k: `val` selects the checkpoint, `test_2016_flickr` is translated once, with beam
+search (5 beams); BLEU is sacreBLEU's, cased. A time budget covers the entire `glass train` command.
+"""
+
+import argparse
+import csv
+import gzip
+import json
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import torch
+from quality import GLASS, check_output, describe_machine, matmul_speed, mean
+
+from glassformer import load
+from glassformer.tasks.translate import compute_bleu
+
+FOLDS, BEAMS = 5, 5
+CONTENDERS = {
+    "imdb": {
+        "default": (),
+        "NB-SVM": ("--model", "nb_svm"),
+        "default without prior": ("--no-prior",),
+        "classifier": ("--model", "classifier"),
+    },
+    "multi30k": {"default": (), "phrase table": ("--model", "phrase_table"),
+                 "translator": ("--model", "translator")},
+}  # fmt: skip
+MINUTES = {"imdb": (10.0,), "multi30k-de-en": (3.0, 30.0), "multi30k-en-de": (30.0,)}
+
+
+@dataclass(frozen=True)
+class Job:
+    data: str
+    minutes: float
+    fold: int  # for translation, the seed
+    model: str
+
+    @property
+    def key(self) -> tuple[str, float, int, str]:
+        return self.data, self.minutes, self.fold, self.model
+
+
+def list_jobs() -> list[Job]:
+    """All runs, in blocks of one fold or seed."""
+    jobs = []
+    for fold in range(FOLDS):
+        jobs += [Job("imdb", minutes, fold, model) for minutes in MINUTES["imdb"]
+                 for model in CONTENDERS["imdb"]]  # fmt: skip
+        if fold < 3:
+            jobs += [Job(name, minutes, fold, model) for name, budgets in MINUTES.items()
+                     if name != "imdb" for minutes in budgets
+                     for model in CONTENDERS["multi30k"]]  # fmt: skip
+    return jobs
+
+
+def write_table(file: Path, rows: list[list[str]]) -> Path:
+    with file.open("w", encoding="utf-8", newline="") as handle:
+        csv.writer(handle).writerows(rows)
+    return file
+
+
+def write_reviews(data: Path, folder: Path, fold: int) -> dict[str, Path]:
+    with gzip.open(data / "imdb/train.jsonl.gz", "rt", encoding="utf-8") as file:
+        reviews = [json.loads(line) for line in file]
+    order = np.random.default_rng(0).permutation(len(reviews))
+    rows = [[reviews[i]["text"], str(reviews[i]["label"])] for i in order]
+    parts = {"test": rows[fold::FOLDS]}
+    parts["train"] = [row for i, row in enumerate(rows) if i % FOLDS != fold]
+    header = ["text", "label"]
+    return {n: write_table(folder / f"{n}.csv", [header, *part]) for n, part in parts.items()}
+
+
+def write_pairs(data: Path, folder: Path, source: str, target: str) -> dict[str, Path]:
+    files = {}
+    for name, file in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr")):
+        texts = []
+        for language in (source, target):
+            path = data / f"multi30k/{file}.{language}.gz"
+            texts.append(gzip.decompress(path.read_bytes()).decode().split("\n"))
+        pairs = [[a.strip(), b.strip()] for a, b in zip(*texts, strict=True)]
+        pairs = [pair for pair in pairs if all(pair)]
+        files[name] = write_table(folder / f"{name}.csv", [["source", "target"], *pairs])
+    return files
+
+
+def run_job(job: Job, data: Path, folder: Path) -> dict[str, float]:
+    """Train and score a model on one fold of the reviews, or on one direction of the pairs."""
+    kind, _, languages = job.data.partition("-")
+    options, run = CONTENDERS[kind][job.model], folder / "run"
+    if kind == "imdb":
+        files = write_reviews(data, folder, job.fold)
+        command = [*GLASS, "train", "classify", str(files["train"])]
+    else:
+        files = write_pairs(data, folder, *languages.split("-"))
+        command = [*GLASS, "train", "translate", str(files["train"]), "--valid"]
+        command += [str(files["valid"]), "--text", "source", "--text", "target"]
+    command += ["--minutes", str(job.minutes), "--seed", str(job.fold), "--run", str(run), "--json"]
+    start = time.monotonic()
+    trained = json.loads(check_output([*command, *options]))
+    seconds = time.monotonic() - start
+    if kind == "imdb":
+        found = json.loads(check_output([*GLASS, "evaluate", str(run), str(files["test"]),
+                                         "--json"]))  # fmt: skip
+        scores = {"accuracy": found["accuracy"], "loss": found["loss"]}
+    else:
+        with files["test"].open(encoding="utf-8", newline="") as handle:
+            pairs = list(csv.DictReader(handle))
+        translations = load(run).translate([pair["source"] for pair in pairs], beam=BEAMS)
+        found = compute_bleu(translations, [pair["target"] for pair in pairs])
+        scores = {"bleu": found["bleu"], "chrf": found["chrf"]}
+    return {**scores, "steps": trained["steps"], "seconds": seconds}
+
+
+def print_table(results: list[dict]) -> None:
+    groups: dict[tuple, list[dict]] = {}
+    for row in results:
+        groups.setdefault((row["data"], row["minutes"], row["model"]), []).append(row)
+    print("| data | minutes | model | score | folds or seeds | steps |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for (data, minutes, model), rows in sorted(groups.items()):
+        name = "accuracy" if data == "imdb" else "bleu"
+        score = f"{mean(rows, name):.4f}" if data == "imdb" else f"BLEU {mean(rows, name):.1f}"
+        steps = f"{mean(rows, 'steps'):,.0f}"
+        print(f"| {data} | {minutes:g} | {model} | {score} | {len(rows)} | {steps} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--only", nargs="+", default=[*MINUTES], help="only these data sets")
+    parser.add_argument("--models", nargs="+", help="only these models")
+    parser.add_argument("--folds", type=int, default=FOLDS, help="only the first folds or seeds")
+    parser.add_argument("--minutes", type=float, help="only runs with this budget")
+    args = parser.parse_args()
+    results = []
+    if args.results.exists():
+        results = [json.loads(line) for line in args.results.read_text().splitlines()]
+    done = {(r["data"], r["minutes"], r["fold"], r["model"]) for r in results}
+    for job in list_jobs():
+        is_wanted = job.data in args.only and job.fold < args.folds
+        is_wanted = is_wanted and args.minutes in (None, job.minutes)
+        is_wanted = is_wanted and (args.models is None or job.model in args.models)
+        if job.key in done or not is_wanted:
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            speed = matmul_speed()
+            scores = run_job(job, args.data, Path(scratch))
+        row = {"data": job.data, "minutes": job.minutes, "fold": job.fold, "model": job.model,
+               **{name: round(value, 4) for name, value in scores.items()},
+               "gflops": round(speed, 1), "machine": describe_machine(),
+               "torch": torch.__version__, "date": str(date.today())}  # fmt: skip
+        results.append(row)
+        with args.results.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(json.dumps(row), flush=True)
+    print_table(results)
+
+
+if __name__ == "__main__":
+    main()
