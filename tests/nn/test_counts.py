@@ -24,7 +24,7 @@ from glassformer.nn.counts import (
     previous_ids,
     unique,
 )
-from glassformer.nn.ngram_classifier import IncidenceMatrix, fit_svm, sum_rows
+from glassformer.nn.ngram_classifier import IncidenceMatrix, compress_rows, fit_svm, sum_rows
 
 close = torch.testing.assert_close
 
@@ -218,6 +218,16 @@ def test_each_ngram_of_a_text_counts_once():
     close(twice - once, extra_weight[None])
     assert model(torch.tensor([[1, 2, 9 - 1]])).argmax() == 0
     assert model(torch.tensor([[4, 3]])).argmax() == 1
+
+
+def test_rows_of_a_sparse_matrix_are_compressed():
+    rows, columns = torch.tensor([2, 0, 2, 0]), torch.tensor([5, 1, 3, 4])
+    found, starts = compress_rows(rows, columns, 4)
+    assert found.tolist() == [1, 4, 5, 3]  # in row 0, then in row 2, each in their order
+    assert starts.tolist() == [0, 2, 2, 4]
+    values = torch.arange(12.0).reshape(6, 2)
+    expected = [values[1] + values[4], 0 * values[0], values[5] + values[3], 0 * values[0]]
+    close(sum_rows(found, starts, values), torch.stack(expected))
 
 
 def test_the_svm_loss_is_as_low_as_with_gradient_descent():
