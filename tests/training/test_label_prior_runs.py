@@ -107,6 +107,9 @@ def test_the_weights_are_fitted_to_the_network_that_is_saved(tmp_path, reviews):
     train("classify", reviews, run=tmp_path / "run", **options)
     network = load(tmp_path / "run").network
     assert network.prior.weights[0] > 0
+    last = checkpoint.load(tmp_path / "run" / LAST)[0]
+    assert last.prior.weights[0] > 0
+    assert not torch.equal(last.prior.weights, network.prior.weights)
     metrics = evaluate(tmp_path / "run")
     best = min(row["loss"] for row in validation_rows(tmp_path / "run"))
     assert metrics["loss"] == pytest.approx(best, abs=1e-5)

@@ -63,9 +63,9 @@ class Evaluator:
     def evaluate(self, network: Network, state: State) -> Evaluation:
         """Fit the weights of its prior, evaluate a network, and update the best metric."""
         start = time.monotonic()
+        self.fit_prior_weights(network)
         was_training = network.training
         network.eval()
-        self.task.fit_prior_weights(network, self.limit)
         metrics, scores = self.task.evaluate(network, self.limit)
         value = self.metric_value(metrics)
         preview = self.task.preview(network) if math.isfinite(value) else ""
@@ -80,6 +80,12 @@ class Evaluator:
             0 if is_best else state.evals_since_best + 1,
         )
         return Evaluation(metrics, scores, time.monotonic() - start, preview, is_best)
+
+    def fit_prior_weights(self, network: Network) -> None:
+        """Fit the weights of the network's prior, if it has any, to the validation subset."""
+        was_training = network.training
+        self.task.fit_prior_weights(network.eval(), self.limit)
+        network.train(was_training)
 
     def evaluate_at_end(self, network: Network, seconds: float | None, state: State) -> Evaluation:
         """Evaluate the best weights on all of the validation data, up to the task's limit.

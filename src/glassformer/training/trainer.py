@@ -129,6 +129,8 @@ class Trainer:
         """Evaluate the current weights; save them if they are the best so far."""
         state, network = self.state, self.evaluated_network
         evaluation = self.evaluator.evaluate(network, state)
+        if network is not self.network:
+            self.evaluator.fit_prior_weights(self.network)  # for the last checkpoint
         state.evaluated_at, state.eval_seconds = state.step, state.eval_seconds + evaluation.seconds
         if isinstance(self.budget, Deadline):
             self.budget.record_evaluation(evaluation.seconds, self.estimate_final_seconds())
