@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from glassformer import MODELS
 from glassformer.nn.cache import RecurrentState
 from glassformer.nn.convolution import Convolution, convolutions
 from glassformer.nn.dropout import Dropout, drop
@@ -108,3 +110,14 @@ def test_nothing_is_dropped_in_eval_mode_and_a_seed_makes_dropout_repeatable():
     first = drop(x, 0.5)
     torch.manual_seed(3)
     assert torch.equal(drop(x, 0.5), first)
+
+
+@pytest.mark.parametrize("kernel_size", [1, 2, 3, 5])
+def test_the_phrases_of_text_cnn_are_a_convolution(kernel_size):
+    model_class = MODELS["text_cnn"]
+    network = model_class(model_class.Config(vocab=50, dim=8, kernel_size=kernel_size)).eval()
+    ids = torch.randint(0, 50, (3, 7))
+    weight = network.convolution.weight.unflatten(1, (kernel_size, 8)).mT  # d_out d_in k
+    padded = F.pad(network.token(ids).mT, ((kernel_size - 1) // 2, kernel_size // 2))
+    expected = F.conv1d(padded, weight, network.convolution.bias)
+    close(network.features(ids), expected.mT.relu())

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.models.network import ModelConfig, TextClassifier, Trait
@@ -38,7 +39,7 @@ class TextCNN(TextClassifier):
     traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED, Trait.COMPILED})
     embeddings = ("token",)
     taps: ClassVar[dict[str, Tap]] = {
-        "features": Tap("b t d", "ReLU(X * W + b)"),
+        "features": Tap("b t d", "ReLU([X₋₁, X₀, X₊₁] W + b)"),
         "pooled": Tap("b 2d", "[max over the tokens, sum over the tokens / √t]"),
     }
     heads = ("head",)
@@ -58,7 +59,9 @@ class TextCNN(TextClassifier):
         super().__init__(config)
         c = config
         self.token, self.word_dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.word_dropout)
-        self.convolution = nn.Conv1d(c.dim, c.dim, c.kernel_size, padding="same")
+        # a linear layer on the words of each phrase: torch's convolutions make a kernel for every
+        # new shape of a batch, which takes time and memory
+        self.convolution = nn.Linear(c.kernel_size * c.dim, c.dim)
         self.dropout, self.head = Dropout(c.dropout), nn.Linear(2 * c.dim, c.classes)
         nn.init.normal_(self.token.weight, std=EMBEDDING_STD)
         nn.init.zeros_(self.head.weight)
@@ -81,4 +84,7 @@ class TextCNN(TextClassifier):
         keep = torch.ones_like(ids) if layout.keep is None else layout.keep
         x = self.token(ids)  # b t d
         x = x * self.word_dropout(keep[..., None].to(x.dtype))
-        return tap("features", self.convolution(x.mT).mT.relu())
+        size = self.config.kernel_size
+        padded = F.pad(x, (0, 0, (size - 1) // 2, size // 2))
+        words = [padded[:, i : i + ids.shape[1]] for i in range(size)]  # of each phrase: b t d
+        return tap("features", self.convolution(torch.cat(words, dim=2)).relu())
