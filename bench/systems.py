@@ -275,7 +275,8 @@ SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {
     "Labels: n-grams, convolution, recurrence, attention": (
         write_classifiers,
         """Film reviews, 22,500 for training and 2,500 held out. `nb_svm` weights n-grams of up to
-        three words (NB-SVM), and wins. The machine was busy with other work.""",
+        three words (NB-SVM), and wins. All networks are trained without a prior; with one, which is
+        the default, they start from NB-SVM. The machine was busy with other work.""",
     ),
     "Translation: what attention was invented for": (
         write_translators,

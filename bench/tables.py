@@ -4,7 +4,7 @@
 
 DATA is a folder with imdb/train.jsonl.gz and multi30k/{train,val,test_2016_flickr}.{de,en}.gz.
 RESULTS is a JSON-lines file: every finished run appends a line, so the script can be stopped at
-any time and continues where it was. At the end it prints a table of what has been measured.
+any time and continues where it was. At the end it writes a table of what has been measured.
 
 IMDb: five folds of the 25,000 reviews; each is scored once by models that were trained on the other
 four, a tenth of which selects the best checkpoint (and, for a model with a prior, fits its two
@@ -126,17 +126,31 @@ def run_job(job: Job, data: Path, folder: Path) -> dict[str, float]:
     return {**scores, "steps": trained["steps"], "seconds": seconds}
 
 
-def print_table(results: list[dict]) -> None:
+def report(results: list[dict], file: Path) -> None:
+    """Write a table of what has been measured."""
+    machines = sorted({f"{r['machine']}, torch {r['torch']}" for r in results})
+    speeds, dates = [r["gflops"] for r in results], [r["date"] for r in results]
+    lines = [
+        "# Labels and translations after equal time",
+        "",
+        "Written by `python bench/tables.py DATA RESULTS`, which also explains the splits. Mean of "
+        "the folds or seeds, and how many there are; larger is better.",
+        "",
+        f"Machine: {'; '.join(machines)}; matrix products at {min(speeds):.0f} to "
+        f"{max(speeds):.0f} GFLOP/s; {min(dates)} to {max(dates)}.",
+        "",
+        "| data | minutes | model | score | folds or seeds | steps |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     groups: dict[tuple, list[dict]] = {}
     for row in results:
         groups.setdefault((row["data"], row["minutes"], row["model"]), []).append(row)
-    print("| data | minutes | model | score | folds or seeds | steps |")
-    print("| --- | --- | --- | --- | --- | --- |")
     for (data, minutes, model), rows in sorted(groups.items()):
-        name = "accuracy" if data == "imdb" else "bleu"
-        score = f"{mean(rows, name):.4f}" if data == "imdb" else f"BLEU {mean(rows, name):.1f}"
+        is_labeled = data == "imdb"
+        score = f"{mean(rows, 'accuracy'):.4f}" if is_labeled else f"{mean(rows, 'bleu'):.1f} BLEU"
         steps = f"{mean(rows, 'steps'):,.0f}"
-        print(f"| {data} | {minutes:g} | {model} | {score} | {len(rows)} | {steps} |")
+        lines.append(f"| {data} | {minutes:g} | {model} | {score} | {len(rows)} | {steps} |")
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -147,6 +161,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", help="only these models")
     parser.add_argument("--folds", type=int, default=FOLDS, help="only the first folds or seeds")
     parser.add_argument("--minutes", type=float, help="only runs with this budget")
+    parser.add_argument("--out", type=Path, help="the report; by default RESULTS with suffix .md")
     args = parser.parse_args()
     results = []
     if args.results.exists():
@@ -169,7 +184,8 @@ def main() -> None:
         with args.results.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(json.dumps(row), flush=True)
-    print_table(results)
+    if results:
+        report(results, args.out or args.results.with_suffix(".md"))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Claims of the bench scripts that can be tested quickly."""
 
+import gzip
+import json
 import sys
 from pathlib import Path
 
@@ -44,3 +46,20 @@ def test_the_encoder_resolves_it_and_one_head_is_essential(trained):
     resolving = {(name, head) for name, head, _, contrast in heads if contrast > it.MIN_CONTRAST}
     assert max(contrast for *_, contrast in heads) >= 0.9
     assert it.ablation_cost(network, *held_out, resolving) >= 0.30
+
+
+def test_folds_of_the_reviews_are_disjoint_and_complete(tmp_path):
+    import tables
+
+    (tmp_path / "imdb").mkdir()
+    lines = [json.dumps({"text": f"review {i}", "label": i % 2}) for i in range(23)]
+    with gzip.open(tmp_path / "imdb/train.jsonl.gz", "wt") as file:
+        file.write("\n".join(lines))
+    tested = []
+    for fold in range(tables.FOLDS):
+        files = tables.write_reviews(tmp_path, tmp_path, fold)
+        rows = {name: file.read_text().splitlines()[1:] for name, file in files.items()}
+        assert not set(rows["train"]) & set(rows["test"])
+        assert len(rows["train"]) + len(rows["test"]) == 23
+        tested += rows["test"]
+    assert len(set(tested)) == len(tested) == 23
