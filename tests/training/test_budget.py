@@ -66,6 +66,23 @@ def test_setup_time_counts_for_the_budget_but_not_for_the_schedule(tmp_path):
     assert make_deadline(tmp_path, Clock(), spent=500.0).remaining == 0
 
 
+def test_a_deadline_ends_early_after_its_last_step(tmp_path):
+    clock = Clock()
+    budget = make_deadline(tmp_path, clock, max_steps=4)
+    positions = []
+    for step in range(10):
+        if budget.is_spent(step):
+            break
+        positions.append(budget.begin(step).position)
+        clock.now += 1
+    assert positions == pytest.approx([0, 250, 500, 750])
+    assert budget.estimate_steps(2, 1.0) == 4
+    assert budget.seconds_left(2, 1.0) == 2
+    slow = make_deadline(tmp_path / "slow", clock, max_steps=1000)
+    assert slow.estimate_steps(2, 1.0) == pytest.approx(99, abs=2)
+    assert slow.seconds_left(2, 1.0) == pytest.approx(100)
+
+
 def test_at_least_one_step_is_taken(tmp_path):
     budget = make_deadline(tmp_path, Clock(), spent=500.0)
     assert not budget.is_spent(0)

@@ -196,14 +196,18 @@ def test_a_budget_continues_from_a_state(tmp_path):
     run = Run.create(tmp_path / "run")
     network = CASES["gpt2"].network
     state = State(step=0, evals=4, eval_seconds=2.0, setup=6.0, seconds=9.0)
-    found = make_budget(network, TrainingSettings(minutes=2.0), run, state)
+    found = make_budget(network, TrainingSettings(minutes=2.0), run, state, 10)
     assert found.seconds == 120
     assert found.spent == pytest.approx(15, abs=5)
     assert found.spent >= 15
     assert (found.setup, found.total_eval_seconds, found.eval_seconds) == (6.0, 2.0, 0.5)
     assert found.log == run.path / "schedule.log"
-    assert make_budget(network, TrainingSettings(steps=7), run, state) == StepBudget(7)
-    fitted = make_budget(CASES["markov"].network, TrainingSettings(minutes=1.0), run, state)
+    assert found.max_steps is None
+    for epochs, max_steps in ((2.5, 500), (60.05, 601)):  # never fewer than 500 steps
+        settings = TrainingSettings(minutes=2.0, max_epochs=epochs)
+        assert make_budget(network, settings, run, state, 10).max_steps == max_steps
+    assert make_budget(network, TrainingSettings(steps=7), run, state, 10) == StepBudget(7)
+    fitted = make_budget(CASES["markov"].network, TrainingSettings(minutes=1.0), run, state, 10)
     assert fitted == StepBudget(0)
 
 

@@ -43,6 +43,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "steps": (1, 10**12),
     "epochs": (TINY, 1e9),
     "minutes": (TINY, 1e7),
+    "max_epochs": (TINY, 1e9),
     "batch_size": (1, 10**6),
     "batch_tokens": (1, 10**9),
     "accumulate": (1, 10**6),

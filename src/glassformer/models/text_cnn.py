@@ -44,6 +44,7 @@ class TextCNN(TextClassifier):
     }
     heads = ("head",)
     train_settings: ClassVar[Mapping[str, Any]] = {
+        "max_epochs": 8.0,  # later it only memorizes the texts
         "lr": 3e-3,
         "weight_decay": 0.01,
         "schedule": "linear",

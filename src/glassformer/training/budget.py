@@ -67,10 +67,10 @@ class StepBudget:
 class Deadline:
     """A budget in seconds, counted from the start of the command.
 
-    The schedule follows the elapsed fraction of the time for training. Before each step this
-    fraction, and whether an evaluation is due, is appended to a log: when a killed run is resumed,
-    the steps that were lost are repeated at the same positions in the schedule, so the weights are
-    the same. Only the clock ends the budget.
+    The schedule follows the elapsed fraction of the time for training or, if that is larger, of
+    `max_steps`. Before each step this fraction, and whether an evaluation is due, is appended to a
+    log: when a killed run is resumed, the steps that were lost are repeated at the same positions
+    in the schedule, so the weights are the same.
     """
 
     def __init__(
@@ -80,9 +80,11 @@ class Deadline:
         *,
         spent: float = 0.0,
         setup: float = 0.0,
+        max_steps: int | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self.seconds, self.log, self.clock = seconds, log, clock
+        self.max_steps = max_steps
         self.setup = setup  # seconds before the first step, which are not part of the schedule
         self.start_time = clock() - spent
         self.reserve = min(OVERHEAD_SECONDS, seconds / 4)  # seconds after the last step
@@ -100,10 +102,12 @@ class Deadline:
         """Seconds until the deadline."""
         return max(self.seconds - self.spent, 0.0)
 
-    def update_fraction(self) -> float:
-        """Return the elapsed fraction of the time for training; it never decreases."""
+    def update_fraction(self, step: int) -> float:
+        """Return the fraction of the budget spent after `step` steps; it never decreases."""
         total = max(self.seconds - self.reserve - self.setup, 1e-9)
-        self.fraction = max(self.fraction, min((self.spent - self.setup) / total, 1.0))
+        by_steps = step / self.max_steps if self.max_steps else 0.0
+        by_time = (self.spent - self.setup) / total
+        self.fraction = max(self.fraction, min(max(by_time, by_steps), 1.0))
         return self.fraction
 
     def begin(self, step: int) -> Progress:
@@ -112,7 +116,7 @@ class Deadline:
             self.fraction, should_evaluate = self.replay[step]
             self.tenth = int(TENTHS * self.fraction)
         else:
-            self.tenth = int(TENTHS * self.update_fraction())
+            self.tenth = int(TENTHS * self.update_fraction(step))
             eval_seconds = self.total_eval_seconds + self.eval_seconds
             is_affordable = eval_seconds <= EVAL_FRACTION * self.spent
             should_evaluate = self.tenth > previous_tenth and is_affordable
@@ -123,20 +127,23 @@ class Deadline:
         return Progress(position, SCHEDULE_UNITS, ends_tenth, should_evaluate)
 
     def is_spent(self, step: int) -> bool:
-        return step > 0 and step >= len(self.replay) and self.update_fraction() >= 1
+        return step > 0 and step >= len(self.replay) and self.update_fraction(step) >= 1
 
     def estimate_steps(self, step: int, seconds_per_step: float) -> int:
         seconds = max(self.remaining - self.reserve, 0)
-        return step + round(seconds / max(seconds_per_step, 1e-9))
+        steps = step + round(seconds / max(seconds_per_step, 1e-9))
+        return steps if self.max_steps is None else min(steps, self.max_steps)
 
     def seconds_left(self, step: int, seconds_per_step: float) -> float:
-        return self.remaining
+        if self.max_steps is None:
+            return self.remaining
+        return min(self.remaining, seconds_per_step * (self.max_steps - step))
 
     def resume_at(self, step: int) -> None:
         """Continue after a step; steps that were logged after it are replayed."""
         has_replay = 0 < step < len(self.replay)
         self.fraction = self.replay[step - 1][0] if has_replay else 0.0
-        self.tenth = int(TENTHS * (self.fraction if has_replay else self.update_fraction()))
+        self.tenth = int(TENTHS * (self.fraction if has_replay else self.update_fraction(step)))
 
     def record_evaluation(self, seconds: float, final_seconds: float) -> None:
         """Record how long an evaluation took, and reserve time for the final one."""

@@ -1,5 +1,6 @@
 """Set up a trainer from a request, up to its first step."""
 
+import math
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,8 @@ from glassformer.training.settings import MINUTES, TrainingSettings
 from glassformer.training.step import State, Step
 from glassformer.training.trainer import Trainer
 from glassformer.weights import SkipInit
+
+MIN_LAST_STEP = 500  # however small the data: `max_epochs` does not end training earlier
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,7 @@ def set_up(
         start, network, batches, settings = tune(start, network, task, batches, settings, reporter)
         step, state = Step(network, task.objective, settings), State()
         state.setup = time.monotonic() - start_time
-        budget = make_budget(network, settings, run, state)
+        budget = make_budget(network, settings, run, state, batches.per_epoch)
         trainer = Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
     save_setup(start, trainer)
     return trainer
@@ -195,17 +198,23 @@ def fit_prior(
     return fitted
 
 
-def make_budget(network: Network, settings: TrainingSettings, run: Run, state: State) -> Budget:
+def make_budget(
+    network: Network, settings: TrainingSettings, run: Run, state: State, steps_per_epoch: int
+) -> Budget:
     """Return the budget of a run in this state; 0 steps for a model that is fitted in one pass."""
     if network.has(Trait.FITTED):
         return StepBudget(0)
     if settings.minutes is None:
         return StepBudget(settings.steps or 0)
+    max_steps = None
+    if settings.max_epochs is not None:
+        max_steps = max(math.ceil(settings.max_epochs * steps_per_epoch), MIN_LAST_STEP)
     deadline = Deadline(
         60 * settings.minutes,
         run.path / SCHEDULE,
         spent=state.setup + state.seconds,
         setup=state.setup,
+        max_steps=max_steps,
     )
     deadline.total_eval_seconds = state.eval_seconds
     deadline.eval_seconds = state.eval_seconds / max(state.evals, 1)

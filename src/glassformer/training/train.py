@@ -185,7 +185,7 @@ def load_trainer(run: Run, reporter: Reporter) -> Trainer:
     checkpointer = Checkpointer(run, task, checkpoint.read_adapter(last))
     state = checkpointer.restore(step)
     step.settings = from_dict(TrainingSettings, {**vars(settings), **state.changed}, "train.")
-    budget = make_budget(network, step.settings, run, state)
+    budget = make_budget(network, step.settings, run, state, batches.per_epoch)
     baseline = load_baseline_metrics(run, task)
     return Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
 
@@ -201,8 +201,10 @@ def extend(trainer: Trainer, steps: int | None, minutes: float | None) -> None:
         trainer.change_settings(steps=steps, minutes=None)
     elif minutes is not None:
         total = (state.setup + state.seconds) / 60 + minutes
-        trainer.change_settings(steps=None, minutes=total)
-    trainer.budget = make_budget(trainer.network, trainer.settings, trainer.run, state)
+        trainer.change_settings(steps=None, minutes=total, max_epochs=None)
+    trainer.budget = make_budget(
+        trainer.network, trainer.settings, trainer.run, state, trainer.batches.per_epoch
+    )
     state.evals_since_best = 0
     trainer.save()
 
