@@ -22,7 +22,7 @@ from glassformer.tasks.task import Artifacts
 from glassformer.training.settings import TrainingSettings
 from glassformer.training.step import Step
 
-VOCAB, LR, BLOCK, ROUNDS = 65, 1e-3, 5, 9
+VOCAB, LR, BLOCK, ROUNDS = 65, 1e-3, 2, 7
 SIZES = {  # layers, heads, dim, context, batch size
     "nanoGPT's recipe for a CPU": (4, 4, 128, 64, 12),
     "nanoGPT's recipe for a GPU, smaller batch": (6, 6, 384, 256, 16),

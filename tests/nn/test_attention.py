@@ -18,7 +18,6 @@ from glassformer.nn.attention import (
 )
 from glassformer.nn.cache import LayerCache
 from glassformer.nn.layout import SequenceLayout
-from glassformer.nn.lora import LoRA
 from glassformer.nn.masks import causal, fixed, full, strided, window
 from glassformer.nn.positions import Alibi, Position, Relative, Rotary
 from glassformer.trace import Trace
@@ -259,46 +258,3 @@ def test_one_new_token_needs_no_mask(monkeypatch):
     )
     q, k, v = torch.randn(2, 4, 1, 8), torch.randn(2, 4, 9, 8), torch.randn(2, 4, 9, 8)
     close(attend(q, k, v, causal, SequenceLayout(1, 9)), F.scaled_dot_product_attention(q, k, v))
-
-
-# --- one product for queries, keys and values -----------------------------------------------------
-
-
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("kv_heads", [4, 2])
-def test_one_product_equals_three(bias, kv_heads):
-    attention = Attention(32, 4, kv_heads=kv_heads, bias=bias)
-    x, gradients = torch.randn(2, 5, 32, requires_grad=True), []
-    layers = (attention.query, attention.key, attention.value)
-    for outputs in (attention.project(x), [layer(x) for layer in layers]):
-        loss = sum((i + 1) * output.square().sum() for i, output in enumerate(outputs))
-        inputs = [x, *attention.query.parameters(), *attention.key.parameters()]
-        gradients.append(torch.autograd.grad(loss, [*inputs, *attention.value.parameters()]))
-    for one, three in zip(*gradients, strict=True):
-        close(one, three, rtol=1e-4, atol=1e-4)
-
-
-def test_one_product_is_used_only_in_training_without_a_trace_of_its_parts(monkeypatch):
-    attention, products = Attention(32, 4), []
-    x, layout = torch.randn(1, 5, 32), SequenceLayout(5, 5)
-    linear = F.linear
-
-    def record(x, weight, bias=None):
-        products.append(len(weight))
-        return linear(x, weight, bias)
-
-    monkeypatch.setattr(F, "linear", record)
-    attention(x, layout)
-    assert products == [96, 32]
-    products.clear()
-    with torch.no_grad():
-        attention(x, layout)
-    assert products == [32, 32, 32, 32]
-    products.clear()
-    with Trace(attention, "key"):
-        attention(x, layout)
-    assert products == [32, 32, 32, 32]
-    products.clear()
-    attention.query = LoRA(attention.query, 2)
-    attention(x, layout)
-    assert 96 not in products

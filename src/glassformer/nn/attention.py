@@ -141,19 +141,16 @@ class Attention(nn.Module):
         Returns b t d. `layout` describes the keys. If `layer_cache` already holds the complete
         source, its keys and values are used, and `source` is not needed.
         """
-        if layer_cache is not None and layer_cache.is_complete:
-            q, (k, v) = self.split_heads(self.query(x)), layer_cache.contents()
-        elif source is None:
-            q, k, v = map(self.split_heads, self.project(x))
-        else:
-            q, k, v = map(self.split_heads, (self.query(x), self.key(source), self.value(source)))
-        q = tap("q", q)  # b h t e
+        q = tap("q", self.split_heads(self.query(x)))  # b h t e
         q = q if self.query_norm is None else self.query_norm(q)
         bias = self.position.bias(q, layout)
         if layer_cache is not None and layer_cache.is_complete:
+            k, v = layer_cache.contents()
             q, _ = self.position.rotate(q, k, layout)
         else:
-            k, v = tap("k", k), tap("v", v)  # b g s e
+            attended = x if source is None else source
+            k = tap("k", self.split_heads(self.key(attended)))  # b g s e
+            v = tap("v", self.split_heads(self.value(attended)))
             k = k if self.key_norm is None else self.key_norm(k)
             q, k = self.position.rotate(q, k, layout)
             k, v = (k, v) if layer_cache is None else layer_cache.extend(k, v)
@@ -162,22 +159,6 @@ class Attention(nn.Module):
         y = attend(q, k, v, self.mask, layout, score=self.score, bias=bias, dropout=dropout)
         y = self.out(tap("head_outputs", y).transpose(1, 2).flatten(2))  # b t d
         return drop(y, dropout)
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of x, before they are split into heads.
-
-        In training, one product with the three weights side by side is faster than three products,
-        unless a trace or LoRA needs the layers one by one.
-        """
-        layers = (self.query, self.key, self.value)
-        is_plain = all(type(layer) is nn.Linear for layer in layers)
-        if not torch.is_grad_enabled() or not is_plain or watched("query", "key", "value"):
-            return self.query(x), self.key(x), self.value(x)
-        weight = torch.cat([layer.weight for layer in layers])
-        bias = None if self.query.bias is None else torch.cat([layer.bias for layer in layers])
-        sizes = [layer.out_features for layer in layers]
-        q, k, v = torch.split(F.linear(x, weight, bias), sizes, dim=-1)
-        return q, k, v
 
     def split_heads(self, x: Tensor) -> Tensor:
         """b t h*e -> b h t e."""
