@@ -431,9 +431,7 @@ def test_training_data_can_be_piped_in(home, tmp_path):
         "--steps",
         2,
         "--set",
-        "model.dim=8",
-        "--set",
-        "model.heads=1",
+        "model.dim=12",
         "--run",
         tmp_path / "r",
     ]

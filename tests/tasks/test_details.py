@@ -873,7 +873,7 @@ def test_check_counts_duplicates_conflicts_labels_and_leaks(tmp_path):
     assert found["bytes"] == sum(len(row) - 2 for row in rows)
     assert found["samples"][0] == {"text": "text number 0", "label": "x"}
     assert len(found["samples"]) == 2
-    assert (found["model"], found["error"]) == ("classifier", None)
+    assert (found["model"], found["error"]) == ("text_cnn", None)
     both = check.check("classify", DataRequest(files=(file,), valid=(file,)))
     assert both["split"] == {"train": 43, "valid": 43}
     assert both["leaks"] == 43

@@ -295,6 +295,9 @@ class FakeTask:
         value = self.values.pop(0) if self.values else 0.0
         return {self.metric: value}, Scores()
 
+    def fit_prior_weights(self, network, limit):
+        self.fitted_limit = limit
+
     def preview(self, network):
         self.previews += 1
         return "preview"
@@ -993,7 +996,8 @@ def test_settings_take_precedence_over_options_and_the_defaults_of_the_task():
     assert make_request(model="gpt2").training.lr == 1.5e-3
     assert make_request(lr=0.5).training.lr == 0.5
     assert make_request(settings=["train.lr=0.25"], lr=0.5).training.lr == 0.25
-    assert make_request("translate").training.beta2 == 0.98
+    assert make_request("translate", model="translator").training.beta2 == 0.98
+    assert make_request("translate").training.beta2 == 0.95
     assert make_request(settings=["model.dim=8", "train.steps=4"]).model_settings == ["dim=8"]
     found = make_request(seed=7, valid_fraction=0.3)
     assert (found.data.seed, found.training.seed, found.data.valid_fraction) == (7, 7, 0.3)
@@ -1252,7 +1256,11 @@ def test_a_run_is_extended_to_more_steps_or_minutes(tmp_path, book):
     assert (trainer.settings.steps, trainer.settings.minutes) == (None, pytest.approx(3.0))
     assert trainer.budget.remaining == pytest.approx(120, abs=10)
     saved = json.loads((trainer.run.path / "last" / "training.json").read_text())
-    assert saved["changed"] == {"steps": None, "minutes": pytest.approx(3.0)}
+    assert saved["changed"] == {
+        "steps": None,
+        "minutes": pytest.approx(3.0),
+        "max_epochs": None,
+    }
 
 
 def test_a_finished_run_has_a_result_plots_and_a_readme(tmp_path, book, monkeypatch):

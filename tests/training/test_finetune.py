@@ -165,9 +165,10 @@ def test_pretrained_models_become_classifiers(home, tmp_path, base, model, param
 
 def test_only_fine_tuning_has_a_smaller_default_learning_rate():
     def default_lr(*, from_scratch):
-        return Request.of(
-            "classify", (), "classifier", (), {}, from_scratch=from_scratch
-        ).training.lr
+        request = Request.of(
+            "classify", (), None, (), {}, model="classifier", from_scratch=from_scratch
+        )
+        return request.training.lr
 
     task_lr = TASKS["classify"].train_settings["lr"]
     for _ in range(2):

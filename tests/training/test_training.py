@@ -575,11 +575,14 @@ def test_a_classifier_learns_the_labels(tmp_path, model):
     assert load(tmp_path / "run").task["labels"] == ["neg", "pos"]
 
 
-def test_a_translator_learns_words(tmp_path):
+@pytest.mark.parametrize(
+    ("model", "lr", "steps"), [("translator", 3e-3, 150), ("speedrun_translator", 0.02, 300)]
+)
+def test_a_translator_learns_words(tmp_path, model, lr, steps):
     settings = ["model.dim=64", "model.depth=1", "model.heads=2", "model.hidden=128",
-                "model.dropout=0.0", "train.lr=3e-3"]  # fmt: skip
+                "model.dropout=0.0", "train.batch_tokens=2048", f"train.lr={lr}"]  # fmt: skip
     result = train("translate", write_pairs(tmp_path), run=tmp_path / "run", settings=settings,
-                   tokenizer="words", steps=150, device="cpu")  # fmt: skip
+                   model=model, tokenizer="words", steps=steps, device="cpu")  # fmt: skip
     assert result["exact"] > 0.9
     assert result["chrf"] > 95
     assert result["baseline"]["chrf"] > 30  # translating word by word is easy here

@@ -37,7 +37,7 @@ class Config(ModelConfig):
     dim: int = 256
     depth: int = 2  # blocks of the encoder, and of the decoder
     heads: int = 4
-    hidden: int | None = None  # hidden features of the feed-forward layers; by default 4 * dim
+    hidden: int | None = None  # hidden features of the feed-forward layers; by default 3 * dim
     rope_theta: float = 10_000.0  # base of the rotary frequencies
     dropout: float = 0.1
 
@@ -62,7 +62,7 @@ class SpeedrunTranslator(EncoderDecoder):
         return {
             "dim": HEAD_DIM * heads,
             "heads": heads,
-            "hidden": None,  # 4 * dim
+            "hidden": None,  # 3 * dim
             "depth": 2 if minutes < 60 else 3,
             "dropout": 0.1 if epochs < 5 else 0.2 if epochs < 50 else 0.3,
         }
@@ -80,7 +80,7 @@ class SpeedrunTranslator(EncoderDecoder):
         )  # fmt: skip
         rotary = partial(Rotary, c.dim // c.heads, c.rope_theta)
         feedforward = partial(
-            FeedForward, c.dim, c.hidden or 4 * c.dim, activation=relu_squared, dropout=c.dropout,
+            FeedForward, c.dim, c.hidden or 3 * c.dim, activation=relu_squared, dropout=c.dropout,
             bias=False,
         )  # fmt: skip
         self.encoder = nn.ModuleList(
