@@ -221,3 +221,20 @@ def test_a_character_without_a_glyph_is_shown_as_its_code_point(tmp_path, monkey
     finally:
         figures.installed_fonts.cache_clear()
         figures.figure_class.cache_clear()
+
+
+def test_the_prior_of_a_classifier_shows_labels_and_ngrams():
+    network = CASES["text_cnn with a prior"].network
+    texts = {"name": "classify", "labels": ["red", "green", "blue"]}
+    model = Model(network, TOKENIZER, texts)
+    chart = model.draw("prior", TEXT)
+    left, right = chart.get_axes()
+    assert sorted(t.get_text() for t in left.get_yticklabels()) == ["blue", "green", "red"]
+    ids = torch.tensor(TOKENIZER.encode(TEXT))
+    ngrams = network.prior.classifier.list_ngrams(ids)
+    assert len(right.patches) == min(len(ngrams), 16)
+    logits = network(ids[None])[0]
+    both = {t.get_text(): float(left.containers[2][i].get_width())
+            for i, t in enumerate(left.get_yticklabels())}  # fmt: skip
+    found = torch.tensor([both[name] for name in texts["labels"]])
+    torch.testing.assert_close(found, (logits - logits.mean()).detach())

@@ -146,9 +146,8 @@ def label_prior(
     right.set_yticks(range(len(top)), texts, fontsize=9)
     right.invert_yaxis()
     right.set_xlabel(f"contribution to the logit of {names[best]}")
-    right.set_title(f"N-grams that speak for (orange) or against {names[best]}", fontsize=10)
+    right.set_title(f"N-grams for (orange) and against (gray) {names[best]}", fontsize=10)
     for axes in (left, right):
         axes.axvline(0, color="black", linewidth=0.8)
         axes.grid(axis="x", alpha=0.3)
-    chart.tight_layout()
     return chart
