@@ -67,14 +67,15 @@ def test_the_fitted_weights_minimize_the_loss():
 
 def test_a_model_that_is_worse_than_nothing_gets_no_weight():
     network, ngrams, targets = sample_logits()
-    prior = make_prior()
+    prior, zero, one = make_prior(), torch.zeros(1).double(), torch.ones(1).double()
     prior.fit_weights(-network, ngrams, targets)
-    assert prior.weights[0] == 0
-    close(
-        prior.weights[1].double(), fit_mixture(ngrams[None].double(), targets)[0], check_dtype=False
-    )
+    alone = fit_mixture(ngrams[None].double(), targets, one)
+    close(prior.weights.double(), torch.cat((zero, alone)))
     prior.fit_weights(network, -ngrams, targets)
-    assert prior.weights[1] == 0 < prior.weights[0]
+    alone = fit_mixture(network[None].double(), targets, zero)
+    close(prior.weights.double(), torch.cat((alone, zero)))
+    prior.fit_weights(-network, -ngrams, targets)
+    assert prior.weights.tolist() == [0, 1]  # the n-gram classifier alone
 
 
 def test_weights_stay_finite_when_the_texts_can_be_separated():

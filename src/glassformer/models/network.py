@@ -248,7 +248,7 @@ class PriorNetwork(Network, Generic[P]):
 class LanguageModel(PriorNetwork[CountPrior]):
     """Predicts the next token from `features` with an output layer, `unembed`.
 
-    Optionally, n-gram counts add to the logits (see nn/prior.py).
+    Optionally, n-gram counts add to the logits (see nn/count_prior.py).
     """
 
     prior_inputs = ("past_ids", "folds")

@@ -39,7 +39,7 @@ class TextCNN(TextClassifier):
     traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED, Trait.COMPILED})
     embeddings = ("token",)
     taps: ClassVar[dict[str, Tap]] = {
-        "features": Tap("b t d", "ReLU([X₋₁, X₀, X₊₁] W + b)"),
+        "features": Tap("b t d", "ReLU([…, X₋₁, X₀, X₊₁, …] W + b)"),
         "pooled": Tap("b 2d", "[max over the tokens, sum over the tokens / √t]"),
     }
     heads = ("head",)
@@ -53,7 +53,7 @@ class TextCNN(TextClassifier):
 
     @classmethod
     def suggest_sizes(cls, minutes: float, tokens: int) -> dict[str, Any]:
-        """The same for every budget: with one layer, the words decide the time of a step."""
+        """The defaults of this model for every budget, in place of those of the task."""
         return {name: getattr(cls.Config, name) for name in ("context", "dim", "dropout")}
 
     def __init__(self, config: Config) -> None:

@@ -61,28 +61,30 @@ class LabelPrior(Prior):
     def fit_weights(self, logits: Tensor, ngram_logits: Tensor, targets: Tensor) -> None:
         """Minimize the cross-entropy of the mixture on texts with these targets (n).
 
-        Both logits have the shape n c. A weight that would be negative is 0.
+        Both logits have the shape n c. A weight that would be negative is 0. If neither predicts
+        these texts better than chance, the n-gram classifier is used alone.
         """
         parts = torch.stack((logits, ngram_logits)).double()
-        weights = fit_mixture(parts, targets)
-        if (weights < 0).any():
-            is_positive = weights >= 0
+        start = torch.tensor(START, dtype=parts.dtype, device=parts.device)
+        weights = fit_mixture(parts, targets, start)
+        if (weights < 0).any() and (weights >= 0).any():
+            rest = weights >= 0
             weights = torch.zeros_like(weights)
-            weights[is_positive] = fit_mixture(parts[is_positive], targets).clamp(min=0)
-        self.weights.copy_(weights)
+            weights[rest] = fit_mixture(parts[rest], targets, start[rest])
+        weights = weights.clamp(min=0)
+        self.weights.copy_(weights if weights.any() else start)
 
     def check(self) -> None:
         is_valid = self.weights.shape == (2,) and bool(self.weights.isfinite().all())
         check_tables(is_valid, "the weights of the network and the n-grams are invalid")
 
 
-def fit_mixture(parts: Tensor, targets: Tensor) -> Tensor:
+def fit_mixture(parts: Tensor, targets: Tensor, start: Tensor) -> Tensor:
     """One weight for each part (m n c) that together minimize the cross-entropy: m.
 
-    A penalty of half the squared distance from the start, as small as the loss of one text, keeps
-    the weights finite when the texts are few.
+    A penalty of half the squared distance from the start (m), as small as the loss of one text,
+    keeps the weights finite when the texts are few.
     """
-    start = torch.tensor(START, dtype=parts.dtype)[-len(parts) :].to(parts.device)
     weights = start.clone()
     optimizer = torch.optim.LBFGS(
         [weights], max_iter=MAX_ITERATIONS, line_search_fn="strong_wolfe", tolerance_change=1e-9
