@@ -248,6 +248,21 @@ def describe_machine() -> str:
     return f"{torch.get_num_threads()} threads, {platform.machine()}, torch uses {features}"
 
 
+def read_results(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def append_result(file: Path, job: dict, scores: dict[str, float], gflops: float) -> dict:
+    """Append the scores of a run to the results and print them; return the row."""
+    row = {**job, **{name: round(score, 4) for name, score in scores.items()},
+           "gflops": round(gflops, 1), "machine": describe_machine(),
+           "torch": torch.__version__, "date": str(date.today())}  # fmt: skip
+    with file.open("a") as handle:
+        handle.write(json.dumps(row) + "\n")
+    print(json.dumps(row), flush=True)
+    return row
+
+
 def report(results: list[dict], file: Path) -> None:
     """Write a table of what has been measured."""
     lines = [
@@ -306,9 +321,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="only write the report")
     parser.add_argument("--out", type=Path, help="the report; by default RESULTS with suffix .md")
     args = parser.parse_args()
-    results = []
-    if args.results.exists():
-        results = [json.loads(line) for line in args.results.read_text().splitlines()]
+    results = read_results(args.results)
     done = {(r["text"], r["minutes"], r["seed"], r["model"]) for r in results}
     jobs = [] if args.report else list_jobs(args.short, args.nanogpt is not None)
     for job in jobs:
@@ -325,14 +338,9 @@ def main() -> None:
             split = split_text(text, Path(scratch))
             speed = matmul_speed()
             result = run_job(job, split, Path(scratch), args.nanogpt)
-        row = {"text": job.text, "minutes": job.minutes, "seed": job.seed,
-               "model": job.contender.name, **{k: round(v, 4) for k, v in result.items()},
-               "gflops": round(speed, 1), "machine": describe_machine(),
-               "torch": torch.__version__, "date": str(date.today())}  # fmt: skip
-        results.append(row)
-        with args.results.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(json.dumps(row), flush=True)
+        names = ("text", "minutes", "seed", "model")
+        results.append(append_result(args.results, dict(zip(names, job.key, strict=True)), result,
+                                     speed))  # fmt: skip
     if results:
         report(results, args.out or args.results.with_suffix(".md"))
 

@@ -19,12 +19,10 @@ import json
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
 import numpy as np
-import torch
-from quality import GLASS, check_output, describe_machine, matmul_speed, mean
+from quality import GLASS, append_result, check_output, matmul_speed, mean, read_results
 
 from glassformer import load
 from glassformer.tasks.translate import compute_bleu
@@ -163,9 +161,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, help="only runs with this budget")
     parser.add_argument("--out", type=Path, help="the report; by default RESULTS with suffix .md")
     args = parser.parse_args()
-    results = []
-    if args.results.exists():
-        results = [json.loads(line) for line in args.results.read_text().splitlines()]
+    results = read_results(args.results)
     done = {(r["data"], r["minutes"], r["fold"], r["model"]) for r in results}
     for job in list_jobs():
         is_wanted = job.data in args.only and job.fold < args.folds
@@ -176,14 +172,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             speed = matmul_speed()
             scores = run_job(job, args.data, Path(scratch))
-        row = {"data": job.data, "minutes": job.minutes, "fold": job.fold, "model": job.model,
-               **{name: round(value, 4) for name, value in scores.items()},
-               "gflops": round(speed, 1), "machine": describe_machine(),
-               "torch": torch.__version__, "date": str(date.today())}  # fmt: skip
-        results.append(row)
-        with args.results.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(json.dumps(row), flush=True)
+        names = ("data", "minutes", "fold", "model")
+        results.append(append_result(args.results, dict(zip(names, job.key, strict=True)), scores,
+                                     speed))  # fmt: skip
     if results:
         report(results, args.out or args.results.with_suffix(".md"))
 

@@ -20,7 +20,8 @@ class TrainingSettings:
     epochs: float | None = None
     # Budget in minutes of wall-clock time; 5 if no budget is set.
     minutes: float | None = None
-    # Passes over the training data after which a budget in minutes ends early; if unset, none.
+    # Passes over the training data, but at least 500 steps, after which a budget in minutes ends
+    # early; if unset, none.
     max_epochs: float | None = None
     # Examples per batch, for tasks that count examples; if unset, the task decides.
     batch_size: int | None = None
