@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from glassformer.core import folder
 from glassformer.core.reporter import NullReporter
 from glassformer.training import train as training
 from glassformer.training.run import Run, find_damage
+from glassformer.training.trainer import Trainer
 
 COMMAND = [sys.executable, "-c", "from glassformer.cli import main; main()"]
 OPTIONS = [
@@ -174,3 +175,17 @@ def fill_disk_at_every_write(home: Path, train: Callable, every: int = 1) -> int
         if not disks[0].has_failed:
             return failures
         failures += 1
+
+
+@contextlib.contextmanager
+def stopping_after(steps: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stop every run, as Ctrl-C does, after this many steps."""
+    take_step = Trainer.take_step
+
+    def stop(trainer, progress):
+        trainer.is_stopping = trainer.state.step == steps - 1
+        return take_step(trainer, progress)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "take_step", stop)
+        yield

@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 
+from faults import stopping_after
 from glassformer import GlassError, checkpoint, load
 from glassformer.checkpoint import BEST, LAST
 from glassformer.core.folder import write_manifest
@@ -15,7 +16,6 @@ from glassformer.tasks.check import RecordingReporter
 from glassformer.training.evaluate import evaluate
 from glassformer.training.run import Run
 from glassformer.training.train import resume, train
-from glassformer.training.trainer import Trainer
 
 TINY = ["model.dim=16", "train.batch_tokens=400"]
 OPTIONS = {"reporter": NullReporter(), "steps": 12, "precision": "float32"}
@@ -85,14 +85,7 @@ def test_without_a_prior_the_network_is_on_its_own(tmp_path, reviews):
 def test_a_stopped_run_ends_with_the_same_weights(tmp_path, reviews, monkeypatch, ema_decay):
     options = {**OPTIONS, "settings": [*TINY, f"train.ema_decay={ema_decay}"], "save_every": 1}
     train("classify", reviews, run=tmp_path / "whole", **options)
-    take_step = Trainer.take_step
-
-    def stop_after_five(trainer, progress):
-        trainer.is_stopping = trainer.state.step == 4
-        return take_step(trainer, progress)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "take_step", stop_after_five)
+    with stopping_after(5, monkeypatch):
         train("classify", reviews, run=tmp_path / "parts", **options)
     state = json.loads((tmp_path / "parts" / LAST / "training.json").read_text())
     assert state["step"] == 5

@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 
+from faults import stopping_after
 from glassformer import MODELS, GlassError, checkpoint, load
 from glassformer.checkpoint import BEST, LAST
 from glassformer.core.folder import write_manifest
@@ -23,7 +24,6 @@ from glassformer.training.memory import ContextTooLongError
 from glassformer.training.request import Request
 from glassformer.training.run import Run
 from glassformer.training.train import load_trainer, resume, train
-from glassformer.training.trainer import Trainer
 from glassformer.weights import read as weights_file
 
 TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=16", "train.batch_size=4"]
@@ -77,14 +77,7 @@ def test_without_a_prior_the_network_starts_from_nothing(tmp_path, text):
 
 def test_a_stopped_run_ends_with_the_same_weights(tmp_path, text, monkeypatch):
     train("generate", text, run=tmp_path / "whole", save_every=1, **OPTIONS)
-    take_step = Trainer.take_step
-
-    def stop_after_three(trainer, progress):
-        trainer.is_stopping = trainer.state.step == 2
-        return take_step(trainer, progress)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "take_step", stop_after_three)
+    with stopping_after(3, monkeypatch):
         train("generate", text, run=tmp_path / "parts", save_every=1, **OPTIONS)
     trainer = load_trainer(Run(tmp_path / "parts"), NullReporter())
     assert trainer.state.step == 3
