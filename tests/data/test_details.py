@@ -77,9 +77,9 @@ def test_a_request_splits_by_its_own_seed_and_fraction():
     keys = [f"text {i}" for i in range(200)]
     for seed, fraction in ((0, 0.1), (5, 0.1), (5, 0.5)):
         request = DataRequest(seed=seed, valid_fraction=fraction)
-        found = [request.assign_part(key) for key in keys]
+        found = [request.assign_split(key) for key in keys]
         assert found == ["valid" if is_held_out(key, seed, fraction) else "train" for key in keys]
-    assert {DataRequest(valid_fraction=1.0).assign_part(key) for key in keys} == {"valid"}
+    assert {DataRequest(valid_fraction=1.0).assign_split(key) for key in keys} == {"valid"}
     assert DataRequest().valid_fraction == 0.1
 
 
@@ -595,7 +595,7 @@ def test_spaces_around_a_source_do_not_move_a_pair_to_the_other_split(tmp_path):
     )
     splits = {}
     for example in examples:
-        splits.setdefault(example.key, set()).add(example.part)
+        splits.setdefault(example.key, set()).add(example.split)
     assert len(splits) == 200
     assert {part for parts in splits.values() for part in parts} == {"train", "valid"}
     assert all(len(parts) == 1 for parts in splits.values())

@@ -310,7 +310,7 @@ def test_example_lines_have_their_split(tmp_path):
     spec = TASKS["generate"]
     request = DataRequest(files=(file,), valid_fraction=0.3)
     found = list(spec.examples(request, BadRowPolicy(), NullReporter()))
-    assert [example.part for example in found] == ["train"] * 7 + ["valid"] * 3
+    assert [example.split for example in found] == ["train"] * 7 + ["valid"] * 3
     assert {example.texts for example in found} == {("one\n",)}
 
 

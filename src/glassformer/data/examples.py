@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Example:
     location: str  # file:line
     texts: tuple[str, ...]
-    part: str  # train or valid
+    split: str  # train or valid
     label: str | None = None
     group: str | None = None  # examples in a group must be in the same split
 

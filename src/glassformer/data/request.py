@@ -43,11 +43,11 @@ class DataRequest(DataOptions):
     labels: tuple[str, ...] = ()  # labels of the trained model to evaluate
 
     def split_files(self) -> tuple[tuple[tuple[Path, ...], str | None], ...]:
-        """Files and their split, train or valid; None if `assign_part` splits their examples."""
+        """Files and their split, train or valid; None if `assign_split` splits their examples."""
         if self.valid:
             return (self.files, "train"), (self.valid, "valid")
         return ((self.files, None),)
 
-    def assign_part(self, key: str) -> str:
+    def assign_split(self, key: str) -> str:
         """The split, train or valid, of all examples with this key."""
         return "valid" if is_held_out(key, self.seed, self.valid_fraction) else "train"

@@ -66,13 +66,13 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
         text = ("\t" if example.group else " ").join(example.texts)
         size += len(text.encode("utf-8", "replace"))
         lengths.append(len(text.rstrip("\n")))
-        split_counts[example.part] += 1
+        split_counts[example.split] += 1
         if len(samples) < 2 and text.strip():
             samples.append({"text": text.rstrip("\n"), "label": example.label})
         if not text.strip():
             empty += 1
             continue
-        leaks.add(example.part, example.key)
+        leaks.add(example.split, example.key)
         if example.label is not None:
             labels[example.label] += 1
         key = hash_text(text)

@@ -93,7 +93,7 @@ def make_reader(request: DataRequest, reporter: Reporter) -> tuple[ExampleReader
             "no data given: using source code from Python's standard library, labeled by package"
         )
         return lambda _: (
-            Example("", (text,), request.assign_part(file), label)
+            Example("", (text,), request.assign_split(file), label)
             for text, label, file in code_passages()
         ), {}
     columns = guess_columns(
@@ -116,7 +116,7 @@ def make_reader(request: DataRequest, reporter: Reporter) -> tuple[ExampleReader
                     texts = tuple(row.values[name] for name in columns.text)
                     key = row.values[request.group] if request.group else "\0".join(texts)
                     label = row.values[columns.label].strip()
-                    yield Example(row.location, texts, split or request.assign_part(key), label)
+                    yield Example(row.location, texts, split or request.assign_split(key), label)
 
     return rows, {"text": list(columns.text), "label": columns.label}
 

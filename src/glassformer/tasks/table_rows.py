@@ -12,7 +12,7 @@ from glassformer.data.files import BadRowPolicy
 from glassformer.data.split import LeakCounter
 from glassformer.data.store import StoreWriter
 
-PARTS = ("train", "valid")
+SPLITS = ("train", "valid")
 
 ExampleReader = Callable[[BadRowPolicy], Iterable[Example]]  # may be called more than once
 
@@ -43,7 +43,7 @@ class WriteSummary:
     """The result of a second pass: the number of examples in each split, and their labels."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    labels: dict[str, list[str | None]] = field(default_factory=lambda: {p: [] for p in PARTS})
+    labels: dict[str, list[str | None]] = field(default_factory=lambda: {s: [] for s in SPLITS})
     leaks: int = 0  # validation texts that are also in the training split
 
 
@@ -62,11 +62,11 @@ def write_stores(
         rows = encode(example)
         if rows is None:
             continue
-        for store, ids in zip(stores[example.part], rows, strict=True):
+        for store, ids in zip(stores[example.split], rows, strict=True):
             store.add(ids)
-        summary.counts[example.part] += 1
-        summary.labels[example.part].append(example.label)
-        leaks.add(example.part, example.key)
+        summary.counts[example.split] += 1
+        summary.labels[example.split].append(example.label)
+        leaks.add(example.split, example.key)
         bar.add(1)
     for writers in stores.values():
         for writer in writers:
@@ -76,7 +76,7 @@ def write_stores(
 
 
 def report_sizes(summary: WriteSummary, unit: str, reporter: Reporter, leak_unit: str) -> None:
-    train, valid = (f"{summary.counts[split]:,}" for split in PARTS)
+    train, valid = (f"{summary.counts[split]:,}" for split in SPLITS)
     reporter(f"{train} {unit} for training, {valid} for validation")
     if summary.leaks:
         verb = "appears" if summary.leaks == 1 else "appear"
@@ -92,5 +92,5 @@ def open_writers(
     """Return a writer for each split and suffix: train.source.ids, ..."""
     return {
         split: [StoreWriter(folder / f"{split}{suffix}.ids", vocab) for suffix in suffixes]
-        for split in PARTS
+        for split in SPLITS
     }

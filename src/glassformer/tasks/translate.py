@@ -98,7 +98,7 @@ def make_reader(request: DataRequest, reporter: Reporter) -> ExampleReader:
     if not request.files:
         reporter("no data given: using numbers and dates in Chinese and English")
         return lambda _: (
-            Example("", pair, request.assign_part(pair[0]), group=pair[0])
+            Example("", pair, request.assign_split(pair[0]), group=pair[0])
             for pair in number_pairs()
         )
     readers = [
@@ -112,7 +112,7 @@ def make_reader(request: DataRequest, reporter: Reporter) -> ExampleReader:
                 if source.strip() and target.strip():
                     texts = (source.strip(), target.strip())
                     yield Example(
-                        location, texts, split or request.assign_part(texts[0]), group=texts[0]
+                        location, texts, split or request.assign_split(texts[0]), group=texts[0]
                     )
                 else:
                     on_bad_row(location, "the source or target is empty", f"{source}\t{target}")
