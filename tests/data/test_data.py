@@ -212,7 +212,7 @@ def test_windows_are_contiguous_and_depend_only_on_seed_and_step(tmp_path):
     writer = StoreWriter(tmp_path / "x.ids", 1000)
     writer.add(range(500))
     store = writer.close()
-    windows = sample_windows(store, seed=1, step=7, batch=20, length=9)
+    windows = sample_windows(store, seed=1, step=7, batch_size=20, length=9)
     assert torch.equal(windows[:, 1:], windows[:, :-1] + 1)
     assert torch.equal(windows, sample_windows(store, 1, 7, 20, 9))
     assert not torch.equal(windows, sample_windows(store, 1, 8, 20, 9))

@@ -14,19 +14,21 @@ from glassformer.core.errors import GlassError
 from glassformer.data.store import Store
 
 
-def sample_windows(store: Store, seed: int, step: int, batch: int, length: int) -> Tensor:
-    """Random windows of one long text (b t): `batch` windows of `length` tokens."""
-    return read_windows(store, sample_starts(store, seed, step, batch, length), length)
+def sample_windows(store: Store, seed: int, step: int, batch_size: int, length: int) -> Tensor:
+    """Random windows of one long text (b t): `batch_size` windows of `length` tokens."""
+    return read_windows(store, sample_starts(store, seed, step, batch_size, length), length)
 
 
-def sample_starts(store: Store, seed: int, step: int, batch: int, length: int) -> NDArray[np.int64]:
+def sample_starts(
+    store: Store, seed: int, step: int, batch_size: int, length: int
+) -> NDArray[np.int64]:
     """The positions (b) at which random windows of `length` tokens start."""
     if store.size < length:
         raise GlassError(
             f"{store.size} tokens are too few for a window of {length} tokens: provide more text, "
             "or reduce the context (--set model.context=16)"
         )
-    return np.random.default_rng((seed, step)).integers(0, store.size - length + 1, size=batch)
+    return np.random.default_rng((seed, step)).integers(0, store.size - length + 1, size=batch_size)
 
 
 def read_windows(store: Store, starts: NDArray[np.int64], length: int, before: int = 0) -> Tensor:

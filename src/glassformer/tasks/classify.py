@@ -242,8 +242,8 @@ class ClassifyDataset:
     def sizes(self) -> dict[str, int]:
         return {"vocab": self.artifacts.text_tokenizer.vocab, "classes": len(self.labels)}
 
-    def train_batches(self, batch: int, context: int | None, seed: int) -> TextBatches:
-        return TextBatches(self, batch, context, seed)
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> TextBatches:
+        return TextBatches(self, batch_size, context, seed)
 
     def gather(self, split: str, rows: Ids, context: int | None) -> Batch:
         texts = [self.texts[split][i] for i in rows]

@@ -123,14 +123,14 @@ class FillMaskDataset(RunningText):
         tokenizer = artifacts.text_tokenizer
         self.masker = Masker(*find_special_ids(tokenizer), tokenizer.vocab)
 
-    def train_batches(self, batch: int, context: int | None, seed: int) -> MaskedWindows:
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> MaskedWindows:
         context = check_context(context)
         if self.valid.size < context - 3:
             raise GlassError(
                 f"{self.valid.size} validation tokens are too few for windows of {context - 3} "
                 "tokens: provide more text"
             )
-        return MaskedWindows(self, batch, context, seed)
+        return MaskedWindows(self, batch_size, context, seed)
 
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None

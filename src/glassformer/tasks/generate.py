@@ -108,8 +108,8 @@ class GenerateDataset(RunningText):
             if not isinstance(artifacts.metadata.get(name), int):
                 raise GlassError(f"the task metadata has no valid {name!r}")
 
-    def train_batches(self, batch: int, context: int | None, seed: int) -> Windows:
-        return Windows(self.train, batch, context or DEFAULT_WINDOW, seed, self.counted)
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> Windows:
+        return Windows(self.train, batch_size, context or DEFAULT_WINDOW, seed, self.counted)
 
     @property
     def counted(self) -> int:

@@ -112,11 +112,11 @@ class Dataset(Protocol):
         """Return the model settings that the data determines, such as `vocab`."""
         ...
 
-    def train_batches(self, batch: int, context: int | None, seed: int) -> Batches:
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> Batches:
         """Return the training batches.
 
-        `batch` counts examples, or tokens (approximately) if the task's train settings include
-        `batch_tokens`. `context` is the maximum sequence length; None means unlimited.
+        `batch_size` counts examples, or tokens (approximately) if the task's train settings
+        include `batch_tokens`. `context` is the maximum sequence length; None means unlimited.
         """
         ...
 

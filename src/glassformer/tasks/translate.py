@@ -196,8 +196,8 @@ class TranslateDataset:
         source, target = self.pairs[split]
         return source.lengths + target.lengths + 2
 
-    def train_batches(self, batch: int, context: int | None, seed: int) -> PairBatches:
-        return PairBatches(self, batch, seed)
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> PairBatches:
+        return PairBatches(self, batch_size, seed)
 
     def gather(self, split: str, rows: Ids) -> Batch:
         """Return sources, inputs that start with <start>, and targets that end with <end>."""
