@@ -669,7 +669,7 @@ def test_processes_share_the_rows_of_a_batch():
     assert [part["ids"].tolist() for part in parts] == [[0, 2, 4], [1, 3]]
     assert parts[1]["targets"].tolist() == [11, 13]
     assert World().shard(batch) is batch
-    assert (World().agree(3), World().add(4)) == (3, 4)
+    assert (World().broadcast(3), World().all_reduce(4)) == (3, 4)
 
 
 def test_a_file_that_is_not_safetensors_is_named(tmp_path):

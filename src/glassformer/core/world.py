@@ -1,4 +1,4 @@
-"""The interface for distributed training. With one process, as now, every call is a no-op."""
+"""The interface for distributed training. For now there is one process: calls are no-ops."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -21,10 +21,10 @@ class World:
             return batch
         return {name: value[self.rank :: self.size] for name, value in batch.items()}
 
-    def agree(self, value: T) -> T:
-        """Broadcast the value of the first process."""
+    def broadcast(self, value: T) -> T:
+        """Return the value of the first process."""
         return value
 
-    def add(self, value: T) -> T:
-        """Sum a value over all processes."""
+    def all_reduce(self, value: T) -> T:
+        """Return the sum of a value over all processes."""
         return value

@@ -51,7 +51,7 @@ class Autotune:
                 decided = self.choose_precision(settings)
             if decided is None:
                 settings = self.choose_micro_batches(settings)
-        return self.world.agree(self.choose_eval_limit(decided))
+        return self.world.broadcast(self.choose_eval_limit(decided))
 
     def choose_micro_batches(self, settings: TrainingSettings) -> TrainingSettings:
         """Choose how many micro-batches are needed for a batch to fit in memory."""

@@ -142,7 +142,7 @@ class Step:
 
         Returns the mean loss of the batch, the norm of the gradient and the number of predictions.
         """
-        count, total = self.world.add(self.objective.count(batch)), 0.0
+        count, total = self.world.all_reduce(self.objective.count(batch)), 0.0
         for losses in micro_batches:
             loss = next(losses)
             self.scaler.scale(loss / count).backward()  # type: ignore[no-untyped-call]
