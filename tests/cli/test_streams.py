@@ -105,7 +105,7 @@ def test_reporter_never_raises(monkeypatch, tmp_path):
         monkeypatch.setattr("sys.stderr", stream)
         reporter = Reporter(every=0.0)
         reporter("a line")
-        reporter.line("another")
+        reporter.status("another")
         reporter.clear()
         ProgressBar(reporter, "bar", 3).add(1)
         if stream is not None:

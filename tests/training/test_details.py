@@ -763,7 +763,7 @@ def test_about_two_hundred_steps_of_a_run_are_logged(tmp_path, book):
 def test_the_progress_line_shows_loss_best_metric_baseline_speed_and_time_left(tmp_path, book):
     lines = []
     trainer = tiny_trainer(tmp_path, book, steps=100, baseline={"bits_per_byte": 2.5})
-    trainer.reporter.line = lines.append
+    trainer.reporter.status = lines.append
     trainer.state.step, trainer.state.seconds, trainer.state.best = 10, 20.0, 1.25
     trainer.report(StepResult(loss=1.5, grad_norm=0.5, count=16, lr=0.25))
     assert lines[0].startswith(

@@ -360,7 +360,7 @@ def test_progress_labels_every_number(tmp_path, book):
     trainer = small_trainer(tmp_path, book)
     trainer.baseline, trainer.state.best = {"bits_per_byte": 2.5}, 1.25
     lines = []
-    trainer.reporter.line = lines.append
+    trainer.reporter.status = lines.append
     trainer.report(take_step(trainer))
     pattern = (
         r"step 1/20  train loss \d\.\d{3}  best valid loss 1\.25  \(baseline bits per byte 2\.5\)  "

@@ -27,7 +27,7 @@ class Reporter:
         text = localize(text)
         self.write(f"\r\x1b[K{text}\n" if self.is_terminal else text + "\n")
 
-    def line(self, text: str) -> None:
+    def status(self, text: str) -> None:
         """Write the status line, which the next line replaces."""
         now = time.monotonic()
         if self.is_terminal and now - self.last > 0.1:
@@ -79,7 +79,7 @@ class NullReporter(Reporter):
     def __call__(self, text: str) -> None:
         pass
 
-    def line(self, text: str) -> None:
+    def status(self, text: str) -> None:
         pass
 
     def clear(self) -> None:
@@ -100,7 +100,7 @@ class ProgressBar:
         filled = round(fraction * 24)
         bar = "█" * filled + "░" * (24 - filled)
         eta = f"  {format_duration(seconds_left)} left" if fraction > 0.02 else ""
-        self.reporter.line(f"{self.label} {bar} {fraction:4.0%}{eta}")
+        self.reporter.status(f"{self.label} {bar} {fraction:4.0%}{eta}")
 
 
 def format_duration(seconds: float) -> str:
