@@ -237,7 +237,7 @@ def test_an_adapter_holds_the_trained_tensors_and_nothing_else(tmp_path):
     base, network, names = save_adapter(tmp_path)
     held = weights.read(tmp_path / "small" / "adapter.safetensors")
     assert sorted(held) == sorted(names)
-    beside = checkpoint.load(tmp_path / "small", merged=False)[0]
+    beside = checkpoint.load(tmp_path / "small", merge_adapter=False)[0]
     text = ids()
     torch.testing.assert_close(beside(text), network(text))
     assert [n for n, p in beside.named_parameters() if p.requires_grad] == names

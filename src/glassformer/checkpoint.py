@@ -83,11 +83,11 @@ def exportable_models() -> list[str]:
     return list(registry.MODELS)
 
 
-def load(path: Path, *, merged: bool = True, depth: int = 0) -> LoadedModel:
+def load(path: Path, *, merge_adapter: bool = True, depth: int = 0) -> LoadedModel:
     """Verify the checksums of a model folder and load it.
 
     Returns the network, the tokenizer, and the metadata of the task. An adapter is merged into the
-    weights unless `merged` is false. `depth` counts the stacked adapters followed so far.
+    weights unless `merge_adapter` is false. `depth` counts the stacked adapters followed so far.
     """
     with wrap_read_errors(path):
         names = verify_manifest(path)
@@ -105,7 +105,7 @@ def load(path: Path, *, merged: bool = True, depth: int = 0) -> LoadedModel:
         state = weights.read(safe_join(path, file))
         if file == ADAPTER and (adapter := read_adapter(path)):
             network = build_with_adapter(adapter, name, settings, state, path, depth)
-            if merged:
+            if merge_adapter:
                 merge_lora(network)
         else:
             network = weights.build_with_weights(
@@ -186,7 +186,7 @@ def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> Non
 
 
 def read_adapter(path: Path) -> Adapter | None:
-    """Return the adapter of a model folder, or None."""
+    """Return the adapter table in a model folder's config, or None if it has none."""
     table = config.read_toml(path / CONFIG).get("adapter")
     return None if table is None else config.from_dict(Adapter, table, "adapter.")
 

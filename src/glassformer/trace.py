@@ -47,7 +47,7 @@ def watched(*names: str) -> bool:
 
     Fused kernels, which do not compute such values, check this first.
     """
-    return bool(_open) and any(trace.wants(name) for trace in _thread_traces() for name in names)
+    return bool(_open) and any(trace.watches(name) for trace in _thread_traces() for name in names)
 
 
 def _thread_traces() -> "list[Trace]":
@@ -57,7 +57,7 @@ def _thread_traces() -> "list[Trace]":
 
 @dataclass(frozen=True)
 class Tap:
-    """A module's declaration of a value that it names."""
+    """The axes and formula that a module declares for one of its taps."""
 
     axes: str  # one letter per axis: "b h t s"
     formula: str = ""
@@ -210,13 +210,13 @@ class Trace(Mapping[str, Tensor]):
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             _hook(self.network)
             stack.callback(_unhook, self.network)
-            self._closing = stack.pop_all()
+            self._exit_stack = stack.pop_all()
         _thread.traces = [*_thread_traces(), self]
         return self
 
     def __exit__(self, error: object, *_: object) -> None:
         _thread.traces = [trace for trace in _thread_traces() if trace is not self]
-        self._closing.close()
+        self._exit_stack.close()
         self._path.clear()
         if error is not None:
             return
@@ -257,13 +257,13 @@ class Trace(Mapping[str, Tensor]):
         raise KeyError(f"{name!r} {tuple(value.shape)} has no gradient: call backward first")
 
     def axes(self, name: str) -> str:
-        """The axes of a value as its module declares them, such as "b t d", or ""."""
+        """The axes of a value as its module declares them, such as "b t d"; "" if unknown."""
         if self._values is None:
             self._values = list_values(self.network)
         declaration = self._values.get(name)
         return declaration.axes if declaration else ""
 
-    def wants(self, name: str) -> bool:
+    def watches(self, name: str) -> bool:
         """Whether the tap `name` of the running module is recorded or edited."""
         if not self._path:
             return False

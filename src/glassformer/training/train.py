@@ -164,7 +164,7 @@ def load_trainer(run: Run, reporter: Reporter) -> Trainer:
     last = find_subfolder(run.path, LAST)
     if last is None:
         raise GlassError(f"{run.path / LAST} does not exist: there is no checkpoint to resume from")
-    network, tokenizer, metadata = checkpoint.load(last, merged=False)
+    network, tokenizer, metadata = checkpoint.load(last, merge_adapter=False)
     if metadata.get("name") not in TASKS:
         raise GlassError(f"{last} is corrupted: unknown task {metadata.get('name')!r}")
     spec = TASKS[metadata.pop("name")]
