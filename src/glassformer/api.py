@@ -205,8 +205,9 @@ class Model:
     ) -> TraceView:
         """Run the model on `text` and return its intermediate values by name.
 
-        `patterns` are shell-style patterns of names; without any, all values are recorded. A
-        translator decodes `target`, by default its own translation. `options` are those of `Trace`.
+        `patterns` are shell-style patterns of names; without any, all values are recorded. For a
+        translator, `target` is the decoder input, by default its own translation. `options` are
+        those of `Trace`.
 
         >>> model = load("runs/generate-1")
         >>> model.trace("the cat", "*.pattern")["blocks.0.attention.pattern"].shape
@@ -219,10 +220,10 @@ class Model:
         )
 
     def walk(self, text: str, **options: Any) -> Sheet:
-        """Return the worksheet of a text: every step through one block and one head.
+        """Return a worksheet for a text: every step of the computation in one block and one head.
 
-        Options: layer (default 0), head (default 0), target (the translation to decode, by default
-        the model's own), weights (include the weight matrices, default False).
+        Options: layer (default 0), head (default 0), target (the decoder input of a translator, by
+        default its own translation), weights (include the weight matrices, default False).
 
         >>> steps = load("runs/generate-1").walk("the cat")
         >>> steps[0].title, steps[-1].title
@@ -236,8 +237,8 @@ class Model:
     def why(self, text: str, name: str, *, target: str | None = None) -> Why:
         """Explain one number of the forward pass: the operation and terms it was computed from.
 
-        `name` is a value and an index into it, as in the example. A translator decodes `target`, by
-        default its own translation.
+        `name` is a value and an index into it, as in the example. For a translator, `target` is the
+        decoder input, by default its own translation.
 
         >>> why = load("runs/generate-1").why("the cat", "blocks.0.attention.scores[0,1,6,2]")
         >>> why.operation, round(why.recomputed - why.value, 5)
@@ -330,7 +331,7 @@ class Model:
     def strip_prior(self) -> None:
         """Remove the prior, which contains n-grams of the training text.
 
-        Expect a higher loss: what the prior adds to the predictions is lost.
+        Expect a higher loss: the prior no longer contributes to the predictions.
         """
         if not isinstance(self.network, PriorNetwork) or self.network.prior is None:
             raise GlassError("this model has no prior")
@@ -345,10 +346,10 @@ class Model:
     ) -> None:
         """Write the model to the folder `path`, which `load` can open.
 
-        `format` is a name in `EXPORTERS`. An existing folder is an error unless `overwrite`.
+        `format` is a name in `EXPORTERS`. An existing folder is replaced only with `overwrite`.
 
-        >>> load("runs/generate-1").save("to-give-away")
-        >>> load("to-give-away").name
+        >>> load("runs/generate-1").save("exported")
+        >>> load("exported").name
         'gpt2'
         """
         save = find_exporter(format).save
@@ -362,10 +363,10 @@ class Model:
     def _repr_html_(self) -> str:
         """A table of the task, the result of training and the model settings, for notebooks."""
         task = {k: v for k, v in self.task.items() if not isinstance(v, list) or len(v) < 20}
-        facts = {**task, **self.metrics, **config.to_dict(self.config)}
+        entries = {**task, **self.metrics, **config.to_dict(self.config)}
         rows = "".join(
             f"<tr><td>{escape(name)}</td><td>{escape(str(value))}</td></tr>"
-            for name, value in facts.items()
+            for name, value in entries.items()
         )
         return f"<b>{escape(repr(self)[1:-1])}</b><table>{rows}</table>"
 
@@ -390,7 +391,7 @@ def train(task: str | None = None, *data: str | Path, **options: Any) -> Model:
     """Train a model for `task` on the files `data` and return it with its best weights.
 
     `task` is generate, classify, translate or fill-mask; without files, a built-in sample is used.
-    The options are as for `glass train`: run (the folder to write), model (an architecture), base
+    The options are those of `glass train`: run (the folder to write), model (an architecture), base
     (a model to fine-tune), config (a recipe), minutes, steps or epochs, text and label (columns),
     valid (files), seed, settings (as for `--set`), overwrite, and any training setting by its name.
     `Model.metrics` has the result.

@@ -24,9 +24,8 @@ from glassformer.tasks.task import Artifacts, Codec, move_to_device
 from glassformer.tasks.translate import TranslateCodec
 from glassformer.text.tokenizer import Tokenizer
 
-CODECS: dict[
-    Trait, type[Codec]
-] = {  # for a network saved without a task: its first trait in this list decides
+# For a network saved without a task: the first trait in this list that it has determines the codec.
+CODECS: dict[Trait, type[Codec]] = {
     Trait.SEQ2SEQ: TranslateCodec,
     Trait.CAUSAL_LM: GenerateCodec,
     Trait.MASKED_LM: FillMaskCodec,
@@ -89,7 +88,7 @@ def inputs_for(
 def embed_texts(
     network: Network, tokenizer: Tokenizer, texts: Sequence[str], batch_size: int = 32
 ) -> NDArray[np.float32]:
-    """Return one vector per text, the mean of its token features: n d."""
+    """Return one vector per text, the mean of its token features, as an array of texts x dim."""
     if not network.has(Trait.ENCODER):
         raise GlassError(f"cannot embed texts with {model_name(network)}: it has no token features")
     codec, vectors = ClassifyCodec(Artifacts(tokenizer=tokenizer)), list[NDArray[np.float32]]()

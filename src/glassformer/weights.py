@@ -45,8 +45,7 @@ def build_with_weights(build: Callable[[], N], state: State, source: object) -> 
     """Return the network with these weights, in eval mode.
 
     It is first built without allocating memory, to check names, shapes and types before any tensor
-    is used.
-    `source` is the file or folder to report in errors.
+    is used. `source` is the file or folder to report in errors.
     """
     with torch.device("meta"), SkipInit():
         network = build()
@@ -58,9 +57,8 @@ def build_with_weights(build: Callable[[], N], state: State, source: object) -> 
         raise GlassError(f"{source} has unexpected tensors: {list_some(unexpected)}")
     for name, value in expected.items():
         is_float = value.is_floating_point()
-        has_free_size = (
-            not is_float or not value.numel()
-        )  # count tables have as many rows as were observed
+        # The size of a count table depends on the data that it was fitted to.
+        has_free_size = not is_float or not value.numel()
         if value.shape != state[name].shape and not has_free_size:
             shapes = f"{tuple(value.shape)} from the config, got {tuple(state[name].shape)}"
             raise GlassError(f"{source}: {name}: expected shape {shapes}")
