@@ -63,7 +63,7 @@ def test_a_link_to_itself_is_rejected(model_folder):
         file, backup = model_folder / name, model_folder.parent / "backup"
         file.rename(backup)
         file.symlink_to(file)
-        assert_rejected(model_folder, "leads out of the folder|has no file|is not a model folder")
+        assert_rejected(model_folder, "points outside the folder|has no file|is not a model folder")
         assert list_damage(model_folder)
         file.unlink()
         backup.rename(file)
@@ -125,8 +125,8 @@ def test_a_best_checkpoint_outside_its_run_is_rejected(model_folder, tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "best").symlink_to(model_folder)
-    assert_rejected(run, "best is a link that leads out of")
-    with pytest.raises(GlassError, match="leads out of"):
+    assert_rejected(run, "best is a link that points outside")
+    with pytest.raises(GlassError, match="points outside"):
         find_damage(run)
     (run / "best").unlink()
     shutil.copytree(model_folder, run / "best")

@@ -82,7 +82,7 @@ def figure_class() -> Any:
             with rc_context({"font.family": family, "svg.fonttype": "none"}):
                 for text in self.findobj(Text):
                     text.set_fontfamily(family)
-                    text.set_parse_math("\\mathdefault" in text.get_text())  # a power on an axis
+                    text.set_parse_math("\\mathdefault" in text.get_text())  # 10³ on a log axis
                 is_svg = isinstance(self.canvas, FigureCanvasSVG)
                 undo_actions = [] if is_svg else self.escape_texts()
                 try:

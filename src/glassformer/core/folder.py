@@ -1,4 +1,4 @@
-"""Write folders atomically, verify them by checksum, and reject paths that lead out of them."""
+"""Write folders atomically, verify them by checksum, and reject paths that point outside them."""
 
 import contextlib
 import ctypes
@@ -120,8 +120,8 @@ def recover_folder(path: Path) -> None:
 def lock_folder(path: Path, message: str) -> Iterator[None]:
     """Hold an exclusive lock on a folder, or raise a `GlassError` with `message` if it is locked.
 
-    The lock is released when the process ends. On Windows, where folders cannot
-    be locked, this does nothing.
+    The lock is released when the process ends. On Windows, where folders cannot be locked, this
+    does nothing.
     """
     if fcntl is None:
         yield
@@ -162,13 +162,13 @@ def fsync_path(path: Path) -> None:
 
 
 def safe_join(folder: Path, name: str) -> Path:
-    """Return the path of an existing file in a folder; raise an error if it leads outside."""
+    """Return the path of an existing file in a folder; raise an error if it points outside."""
     path = folder / name
     if not name.isprintable() or len(name) > 255:
         raise GlassError(f"{folder}: {name[:50]!r} is not a valid file name")
     if Path(name).name != name or is_outside(folder, path):
         raise GlassError(
-            f"{folder}: {name[:50]!r} leads out of the folder, so it is not opened; if it is a "
+            f"{folder}: {name[:50]!r} points outside the folder, so it is not opened; if it is a "
             "link, copy the folder with the files it links to (cp -rL)"
         )
     with wrap_read_errors(path):
@@ -179,12 +179,12 @@ def safe_join(folder: Path, name: str) -> Path:
 
 
 def find_subfolder(folder: Path, name: str) -> Path | None:
-    """Return a subfolder, or None if it does not exist; raise an error if it leads outside."""
+    """Return a subfolder, or None if it does not exist; raise an error if it points outside."""
     path = folder / name
     if not path.is_dir():
         return None
     if is_outside(folder, path):
-        raise GlassError(f"{path} is a link that leads out of {folder}, so it is not opened")
+        raise GlassError(f"{path} is a link that points outside {folder}, so it is not opened")
     return path
 
 

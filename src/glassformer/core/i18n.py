@@ -28,7 +28,7 @@ def load_catalog() -> dict[str, str]:
 
 
 def show_whitespace(token: str) -> str:
-    """A token with leading and trailing spaces, line ends and control characters made visible."""
+    """A token with leading and trailing spaces, newlines and control characters made visible."""
     stripped = token.strip(" ")
     left = len(token) - len(token.lstrip(" "))
     right = len(token) - len(stripped) - left

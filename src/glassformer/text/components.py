@@ -1,8 +1,8 @@
 """Check that a `tokenizer.json` has only components whose cost is linear in the text's length.
 
 The `tokenizers` library runs everything that such a file describes. A regular expression can take
-forever on a short text, and forty replacements that double the text exhaust any memory. Therefore
-only the components listed here are accepted.
+forever on a short text, and forty replacements that each double the text exhaust the memory.
+Therefore only the components listed here are accepted.
 """
 
 import re
@@ -78,7 +78,7 @@ def flatten(component: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]
     if component is None:
         return
     if not isinstance(component, dict) or depth > MAX_COMPONENTS:
-        raise GlassError("one of its components is not a table with a type")
+        raise GlassError("one of its components is not a JSON object with a type")
     if component.get("type") != "Sequence":
         yield component
         return
