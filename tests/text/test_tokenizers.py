@@ -202,7 +202,7 @@ def test_words_are_split_as_in_the_library(text):
     pieces = BPE.train([]).engine.pre_tokenizer.pre_tokenize_str(text)
     spans = [text[start:end] for _, (start, end) in pieces]
     assert list(by_hand.gpt2_words(text)) == spans
-    counts = count_words(WordPiece.of(["[UNK]"]).engine, [text])
+    counts = count_words(WordPiece.from_vocab(["[UNK]"]).engine, [text])
     assert Counter(by_hand.bert_words(text)) == counts
 
 
@@ -306,12 +306,12 @@ def test_invalid_vocabulary_files_of_gpt2_and_bert_are_rejected(tmp_path):
     with pytest.raises(GlassError, match="not valid UTF-8"):
         BPE.read(vocabulary, merges)
     with pytest.raises(GlassError, match=r"must contain \[UNK\]"):
-        WordPiece.of(["a"])
+        WordPiece.from_vocab(["a"])
 
 
 def test_the_vocab_of_ids_with_gaps_is_the_largest_id_plus_one():
     byte_ids = {c: i * 2 for i, c in enumerate(sorted(by_hand.CHAR_TO_BYTE))}
-    assert BPE.of(byte_ids, [], ()).vocab == 511
+    assert BPE.from_vocab(byte_ids, [], ()).vocab == 511
 
 
 def test_scored_pieces_merge_best_first():

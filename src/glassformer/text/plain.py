@@ -46,9 +46,10 @@ class ListTokenizer:
         min_count: int = 1,
         special_tokens: Sequence[str] = (UNKNOWN,),
     ) -> Self:
-        """List the tokens that occur at least `min_count` times, most frequent first.
+        """Return a tokenizer with the tokens that occur at least `min_count` times.
 
-        With `vocab`, stop when there are `vocab` tokens, including special tokens.
+        More frequent tokens get lower ids. `vocab` limits the number of tokens, including special
+        tokens.
         """
         counts = Counter(token for text in texts for token in cls.split(text))
         by_count = sorted(counts, key=lambda token: (-counts[token], token))
@@ -103,7 +104,7 @@ class Bytes:
 
     @classmethod
     def train(cls, texts: Iterable[str] = (), *, special_tokens: Sequence[str] = ()) -> Self:
-        """Bytes need no training: the texts are not read."""
+        """Return a tokenizer without training: `texts` is ignored."""
         return cls(special_tokens)
 
     def encode(self, text: str) -> list[int]:

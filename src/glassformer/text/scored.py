@@ -13,7 +13,7 @@ BYTE = re.compile(rb"<0x([0-9A-F]{2})>")
 class ScoredTokenizer:
     """Splits text into characters, then repeatedly merges the neighbors with the best joint score.
 
-    A character that is not a piece becomes its bytes. A space is prepended to every text.
+    A character that is not a piece is encoded as its bytes. A space is prepended to every text.
     """
 
     kind = "scored"
@@ -37,7 +37,8 @@ class ScoredTokenizer:
 
     def encode(self, text: str) -> list[int]:
         text = clean(text)
-        initial = [i for character in (" " + text if text else "") for i in self._spell(character)]
+        characters = " " + text if text else ""
+        initial = [i for character in characters for i in self._encode_character(character)]
         after = [*range(1, len(initial)), -1]  # linked list: indices of the neighbors
         before = [-1, *range(len(initial) - 1)]
         # None where a piece was merged into its left neighbor
@@ -68,7 +69,7 @@ class ScoredTokenizer:
             push(left, after[left])
         return [i for i in ids if i is not None]
 
-    def _spell(self, character: str) -> list[int]:
+    def _encode_character(self, character: str) -> list[int]:
         piece = character.encode()
         if piece in self._ids:
             return [self._ids[piece]]

@@ -62,7 +62,7 @@ class SubwordTokenizer:
     def encode(self, text: str) -> list[int]:
         try:
             ids: list[int] = self.engine.encode(clean(text), add_special_tokens=False).ids
-        except Exception as error:  # raised by the library for text without a token
+        except Exception as error:  # raised by the library for text that no token covers
             raise GlassError(f"the tokenizer cannot encode {text[:40]!r}: {error}") from None
         return ids
 
@@ -90,7 +90,7 @@ class BPE(SubwordTokenizer):
     """GPT-2's byte-level BPE: no text is unknown, and decoding is lossless."""
 
     @classmethod
-    def of(
+    def from_vocab(
         cls,
         vocabulary: dict[str, int],
         merges: list[tuple[str, str]],
@@ -114,7 +114,7 @@ class BPE(SubwordTokenizer):
 
         Special tokens get the last ids, as in GPT-2.
         """
-        engine = cls.of({}, [], ()).engine
+        engine = cls.from_vocab({}, [], ()).engine
         trainer = trainers.BpeTrainer(
             vocab_size=vocab - len(special_tokens),
             min_frequency=min_count,
@@ -151,14 +151,14 @@ class BPE(SubwordTokenizer):
                     f"{merges}: merge {number}, {' '.join(pair)!r}, is not a pair of tokens"
                 )
         special_tokens = [token for token in ids if token == "<|endoftext|>"]
-        return cls.of(ids, pairs, special_tokens)  # type: ignore[arg-type]
+        return cls.from_vocab(ids, pairs, special_tokens)  # type: ignore[arg-type]
 
 
 class WordPiece(SubwordTokenizer):
     """BERT's WordPiece: words split into the longest known pieces; inner pieces start with ##."""
 
     @classmethod
-    def of(
+    def from_vocab(
         cls,
         tokens: Sequence[str],
         special_tokens: Sequence[str] = BERT_SPECIAL_TOKENS,
@@ -194,7 +194,7 @@ class WordPiece(SubwordTokenizer):
         to continuation characters (##a) in random order, and breaks ties between pairs by these
         ids. Passing it the characters in a fixed order makes training deterministic.
         """
-        counts = count_words(cls.of(["[UNK]"], lower=lower).engine, texts)
+        counts = count_words(cls.from_vocab(["[UNK]"], lower=lower).engine, texts)
         characters, counts = choose_characters(counts, vocab)
         initial = [*special_tokens, *characters]
         trainer = trainers.WordPieceTrainer(
@@ -204,7 +204,7 @@ class WordPiece(SubwordTokenizer):
         engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         engine.train_from_iterator(repeat_words(counts), trainer)
         ids = engine.get_vocab()
-        return cls.of(sorted(ids, key=ids.__getitem__), special_tokens, lower=lower)
+        return cls.from_vocab(sorted(ids, key=ids.__getitem__), special_tokens, lower=lower)
 
     @classmethod
     def read(
@@ -217,7 +217,9 @@ class WordPiece(SubwordTokenizer):
     ) -> Self:
         """Load BERT's `vocab.txt`, with one token per line."""
         tokens = read_text(vocabulary).removesuffix("\n").split("\n")
-        return cls.of(tokens, lower=lower, strip_accents=strip_accents, ideographs=ideographs)
+        return cls.from_vocab(
+            tokens, lower=lower, strip_accents=strip_accents, ideographs=ideographs
+        )
 
 
 def add_special_tokens(engine: Engine, special_tokens: Sequence[str]) -> Engine:
@@ -251,7 +253,10 @@ def count_words(engine: Engine, texts: Iterable[str]) -> Counter[str]:
 
 
 def choose_characters(counts: Counter[str], vocab: int) -> tuple[list[str], Counter[str]]:
-    """The most frequent single characters, also as continuations (##a), and words of only these."""
+    """Return the most frequent characters, and the counts of the words made of only these.
+
+    Characters that occur after the start of a word are also included as continuations (##a).
+    """
     char_counts: Counter[str] = Counter()
     for word, count in counts.items():
         for char in word:
@@ -264,9 +269,9 @@ def choose_characters(counts: Counter[str], vocab: int) -> tuple[list[str], Coun
 
 
 def repeat_words(counts: Counter[str], max_words: int = 1000) -> Iterator[str]:
-    """Yield lines of one word each.
+    """Yield lines that repeat one word, at most `max_words` times each.
 
-    They repeat each word as many times as it was counted, at most `max_words` per line.
+    In all lines together, each word occurs as many times as it was counted.
     """
     for word, count in counts.items():
         for done in range(0, count, max_words):
