@@ -66,10 +66,10 @@ class Buckets:
         return self._epoch(step // len(self))[step % len(self)]
 
     def _make_epoch(self, epoch: int) -> list[NDArray[np.int64]]:
-        random = np.random.default_rng((self.seed, epoch))
-        noisy_lengths = self.lengths * random.uniform(0.9, 1.1, len(self.lengths))
+        rng = np.random.default_rng((self.seed, epoch))
+        noisy_lengths = self.lengths * rng.uniform(0.9, 1.1, len(self.lengths))
         batches = np.split(np.argsort(noisy_lengths, kind="stable"), self.cuts)
-        return [batches[i] for i in random.permutation(len(batches))]
+        return [batches[i] for i in rng.permutation(len(batches))]
 
 
 def group_by_tokens(
@@ -89,7 +89,7 @@ def group_by_tokens(
 
 
 def choose_examples(size: int, limit: int | None) -> NDArray[np.int64]:
-    """The sorted indices of all examples, or of `limit` examples: random, but always the same."""
+    """The sorted indices of all examples, or of a fixed random subset of `limit` examples."""
     if limit is None or limit >= size:
         return np.arange(size)
     return np.sort(np.random.default_rng(0).permutation(size)[:limit])

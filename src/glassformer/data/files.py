@@ -1,6 +1,6 @@
 """Read lines and rows from files, each with its location. A `BadRowPolicy` handles bad ones.
 
-Text is UTF-8; a byte order mark and Windows line ends are removed.
+Text is UTF-8; a byte order mark and Windows line endings are removed.
 """
 
 import csv
@@ -114,7 +114,7 @@ def save_streams(
 
 
 def copy_pipe(path: Path, out: BinaryIO) -> None:
-    """Copy a pipe's data; an error if no process opens it for writing within `PIPE_TIMEOUT`."""
+    """Copy a pipe's data; raise an error if no process opens it within `PIPE_TIMEOUT`."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     with open(handle, "rb", buffering=0) as pipe:  # noqa: PTH123
         deadline = time.monotonic() + PIPE_TIMEOUT
@@ -272,7 +272,7 @@ def parse_quoted(
     except csv.Error:
         cells = None
     texts = [text for _, text in lines]
-    if cells is not None and not swallows_rows(texts, separator, cells, known):
+    if cells is not None and not has_stray_quote(texts, separator, cells, known):
         return cells, []
     # Parse the first line again, leniently: a quotation mark inside a cell is then literal text.
     first_cells = next(csv.reader([first[1]], delimiter=separator), [])
@@ -280,7 +280,7 @@ def parse_quoted(
     return first_cells if is_row else None, lines[1:]
 
 
-def swallows_rows(
+def has_stray_quote(
     lines: list[str], separator: str, cells: list[str], known: list[set[str]]
 ) -> bool:
     """Whether a row of several lines is really a stray quotation mark followed by other rows.

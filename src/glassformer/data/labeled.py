@@ -52,14 +52,11 @@ def read_folder_rows(folder: Path, on_bad_row: BadRowPolicy) -> Iterator[Row]:
             yield Row(str(file), {"text": text, "label": label_folder.name})
 
 
-def guess_columns(first: list[Row], text: tuple[str, ...], label: str | None) -> Columns:
-    """Return the text and label columns: those passed in, or guessed by name or content.
-
-    `first` are the first rows of the data.
-    """
-    if not first:
+def guess_columns(first_rows: list[Row], text: tuple[str, ...], label: str | None) -> Columns:
+    """Return the text and label columns: those passed in, or guessed by name or content."""
+    if not first_rows:
         raise GlassError("there are no rows to train on: the files are empty")
-    names = list(first[0].values)
+    names = list(first_rows[0].values)
     for name in (*text, *([label] if label else [])):
         if name not in names:
             raise GlassError(f"unknown column {name!r}; the columns are {', '.join(names)}")
@@ -67,8 +64,8 @@ def guess_columns(first: list[Row], text: tuple[str, ...], label: str | None) ->
         raise GlassError(f"the column {label!r} cannot be both the label and the text")
     lower = {name.casefold(): name for name in names}
     if label is None:
-        n_values = {name: len({row.values.get(name) for row in first}) for name in names}
-        limit = max(len(first) // 4, 2)
+        n_values = {name: len({row.values.get(name) for row in first_rows}) for name in names}
+        limit = max(len(first_rows) // 4, 2)
         categorical = [n for n in names if n not in text and 2 <= n_values[n] <= limit]
         by_name = [lower[n] for n in LABEL_NAMES if n in lower and lower[n] not in text]
         if not by_name and not categorical:
@@ -82,7 +79,7 @@ def guess_columns(first: list[Row], text: tuple[str, ...], label: str | None) ->
         others = [name for name in names if name != label]
         if not others:
             raise GlassError(f"there is no text column besides the label {label!r}")
-        lengths = {n: sum(len(row.values.get(n, "")) for row in first) for n in others}
+        lengths = {n: sum(len(row.values.get(n, "")) for row in first_rows) for n in others}
         longest = max(others, key=lengths.__getitem__)
         text = tuple(lower[name] for name in pair) if pair else (longest,)
     return Columns(text, label)

@@ -20,7 +20,7 @@ class DataOptions:
     separator: str | None = None
     tokenizer: str | None = None  # a name in TOKENIZERS
     vocab: int | None = None
-    valid_fraction: float = 0.1  # held out for validation, unless files for it are given
+    valid_fraction: float = 0.1  # held out for validation, unless validation files are given
 
     def __post_init__(self) -> None:
         check_bounds({"valid_fraction": self.valid_fraction, "vocab": self.vocab})

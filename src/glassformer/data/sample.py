@@ -27,8 +27,8 @@ def python_documentation() -> Iterator[str]:
         yield "".join(f"{paragraph}\n\n" for paragraph in new)
 
 
-def code_passages(each: int = 300, seed: int = 0) -> Iterator[tuple[str, str, str]]:
-    """Yield `each` short passages of Python code per package, with their package and file."""
+def code_passages(per_package: int = 300, seed: int = 0) -> Iterator[tuple[str, str, str]]:
+    """Yield `per_package` short passages of code from each package, with package and file."""
     rng = random.Random(seed)
     for package in PACKAGES:
         spec = find_spec(package)
@@ -39,7 +39,7 @@ def code_passages(each: int = 300, seed: int = 0) -> Iterator[tuple[str, str, st
         ]
         texts = [(name, lines) for name, lines in texts if len(lines) >= 20]
         weights = [len(lines) for _, lines in texts]
-        for name, lines in rng.choices(texts, weights, k=each):
+        for name, lines in rng.choices(texts, weights, k=per_package):
             length = rng.randint(3, 8)
             start = rng.randrange(len(lines) - length)
             yield "\n".join(lines[start : start + length]), package, name

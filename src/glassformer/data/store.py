@@ -34,8 +34,9 @@ class Store:
         self.dtype = np.dtype(np.uint16 if itemsize == 2 else np.uint32)
         with wrap_read_errors(path):
             size = path.stat().st_size // self.dtype.itemsize
-        valid = len(self.starts) > 0 and self.starts[0] == 0 and (np.diff(self.starts) >= 0).all()
-        if not valid or self.starts[-1] != size:
+        starts = self.starts
+        is_valid = len(starts) > 0 and starts[0] == 0 and (np.diff(starts) >= 0).all()
+        if not is_valid or self.starts[-1] != size:
             raise GlassError(
                 f"{path} is corrupted: its {size} ids do not match its start positions"
             )
