@@ -190,7 +190,9 @@ class Trainer:
         steps = self.budget.estimate_steps(state.step, pace)
         left = self.budget.seconds_left(state.step, pace)
         speed = f"{result.count / pace:,.0f} {self.task.spec.unit}"
-        self.reporter.status(format_step(state.step, steps, result, self.format_best(), left, speed))
+        self.reporter.status(
+            format_step(state.step, steps, result, self.format_best(), left, speed)
+        )
         if state.step % max(steps // 200, 1) == 0:
             values = {
                 "loss": result.loss,
