@@ -653,7 +653,7 @@ def test_next_sentence_prediction_weighs_as_much_as_the_masked_tokens():
 
 def test_fill_mask_metrics_are_means():
     objective = MaskedTokens(Artifacts())
-    sums = {"nats": 6.0, "tokens": 4, "right": 3, "is_next": 1, "pairs": 2}
+    sums = {"nats": 6.0, "tokens": 4, "correct": 3, "is_next": 1, "pairs": 2}
     assert objective.metrics(Scores(sums)) == {
         "loss": 1.5, "tokens": 4, "accuracy": 0.75, "next_accuracy": 0.5
     }  # fmt: skip

@@ -16,7 +16,7 @@ from glassformer.generate.sampling import GREEDY
 from glassformer.nn.counts import previous_ids
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
-from glassformer.tasks.generate import FOLDS, PAST_IDS, fold_numbers
+from glassformer.tasks.generate import FOLDS, PAST_IDS, assign_folds
 from glassformer.training import recovery
 from glassformer.training.autotune import Autotune
 from glassformer.training.evaluate import evaluate
@@ -278,7 +278,7 @@ def test_a_batch_has_the_tokens_before_each_window_and_the_fold_of_each_target(t
 
 def test_tokens_that_are_not_counted_leave_out_no_fold():
     positions = torch.tensor([0, 999, 1000, 5000])
-    assert fold_numbers(positions, 1000).tolist() == [0, FOLDS - 1, FOLDS, FOLDS]
+    assert assign_folds(positions, 1000).tolist() == [0, FOLDS - 1, FOLDS, FOLDS]
 
 
 def test_evaluation_windows_come_with_the_tokens_before_them(tmp_path, text):

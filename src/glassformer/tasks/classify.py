@@ -101,7 +101,7 @@ def make_reader(request: DataRequest, reporter: Reporter) -> tuple[ExampleReader
     )
     reporter(f"text: {' and '.join(columns.text)}; label: {columns.label}")
 
-    def rows(on_bad_row: BadRowPolicy) -> Iterator[Example]:
+    def read(on_bad_row: BadRowPolicy) -> Iterator[Example]:
         needed = (*columns.text, columns.label, *([request.group] if request.group else []))
         for files, split in request.split_files():
             for row in read_table_rows(files, on_bad_row, request.separator):
@@ -118,7 +118,7 @@ def make_reader(request: DataRequest, reporter: Reporter) -> tuple[ExampleReader
                     label = row.values[columns.label].strip()
                     yield Example(row.location, texts, split or request.assign_split(key), label)
 
-    return rows, {"text": list(columns.text), "label": columns.label}
+    return read, {"text": list(columns.text), "label": columns.label}
 
 
 def read_examples(
@@ -277,7 +277,7 @@ class ClassifyDataset:
 
     @torch.no_grad()
     def fit_prior_weights(self, network: Network, limit: int | None) -> None:
-        """Fit the weights of a network and of its prior to a subset of the validation split."""
+        """Fit the mixture weights of the network and its prior to part of the validation split."""
         if not isinstance(network, TextClassifier) or network.prior is None:
             return
         parts, targets = list[tuple[Tensor, Tensor]](), list[Tensor]()
@@ -294,7 +294,7 @@ class ClassifyDataset:
 
 
 class TextLabel:
-    """Predicts one label for each text."""
+    """The objective: predict one label for each text."""
 
     groups = (None,)
 

@@ -30,8 +30,8 @@ OTHER_STEPS = 1 << 40  # added to a step to draw the windows that replace second
 DEFAULT_WINDOW = 128  # tokens, for a model with unlimited context
 MIN_CONTEXT = 8  # tokens
 MASK_FRACTION = 0.15  # fraction of tokens that are masked
-MASK_TOKEN_FRACTION = 0.8  # fraction of the masked tokens that are shown as [MASK]
-RANDOM_TOKEN_FRACTION = 0.1  # fraction of the masked tokens that are replaced at random
+MASK_TOKEN_FRACTION = 0.8  # fraction of the masked tokens that are replaced with [MASK]
+RANDOM_TOKEN_FRACTION = 0.1  # fraction of the masked tokens that are replaced with a random one
 EVAL_BATCH_SIZE = 16
 SPECIAL_TOKENS = ("[CLS]", "[SEP]", "[MASK]")
 
@@ -58,34 +58,34 @@ class Masker:
     mask: int
     vocab: int
 
-    def __call__(self, ids: Tensor, others: Tensor, random: np.random.Generator) -> Batch:
-        return self.mask_tokens(*self.make_pairs(ids, others, random), random)
+    def __call__(self, ids: Tensor, others: Tensor, rng: np.random.Generator) -> Batch:
+        return self.mask_tokens(*self.make_pairs(ids, others, rng), rng)
 
     def make_pairs(
-        self, ids: Tensor, others: Tensor, random: np.random.Generator
+        self, ids: Tensor, others: Tensor, rng: np.random.Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return [CLS] first half [SEP] second half [SEP], the segments, and `is_next`.
 
         In about half of the rows, the second half is replaced by a second half from `others`.
         """
         rows, length = ids.shape
-        cut = torch.from_numpy(random.integers(length // 4, 3 * length // 4 + 1, (rows, 1)))
-        is_next = torch.from_numpy(random.random((rows, 1)) < 0.5)
-        at = torch.arange(length)
-        ids = torch.where((at < cut) | is_next, ids, others)
+        cut = torch.from_numpy(rng.integers(length // 4, 3 * length // 4 + 1, (rows, 1)))
+        is_next = torch.from_numpy(rng.random((rows, 1)) < 0.5)
+        positions = torch.arange(length)
+        ids = torch.where((positions < cut) | is_next, ids, others)
         ids = F.pad(F.pad(ids, (1, 0), value=self.cls), (0, 1), value=self.sep)
-        at, middle = torch.arange(length + 3), cut + 1  # position of the first [SEP]
-        shifted = ids.gather(1, (at - (at > middle).long()).expand(rows, -1))
-        ids = torch.where(at == middle, self.sep, shifted)
-        return ids, (at > middle).long(), is_next[:, 0].long()
+        positions, middle = torch.arange(length + 3), cut + 1  # middle: position of the first [SEP]
+        shifted = ids.gather(1, (positions - (positions > middle).long()).expand(rows, -1))
+        ids = torch.where(positions == middle, self.sep, shifted)
+        return ids, (positions > middle).long(), is_next[:, 0].long()
 
     def mask_tokens(
-        self, ids: Tensor, segments: Tensor, is_next: Tensor, random: np.random.Generator
+        self, ids: Tensor, segments: Tensor, is_next: Tensor, rng: np.random.Generator
     ) -> Batch:
         """Mask some tokens of each row; `targets` is -100 at all other positions."""
-        draws = torch.from_numpy(random.random(ids.shape))
-        random_ids = torch.from_numpy(random.integers(0, self.vocab, ids.shape))
-        replacement = torch.from_numpy(random.random(ids.shape))
+        draws = torch.from_numpy(rng.random(ids.shape))
+        random_ids = torch.from_numpy(rng.integers(0, self.vocab, ids.shape))
+        replacement = torch.from_numpy(rng.random(ids.shape))
         masked = (draws < MASK_FRACTION) & (ids != self.cls) & (ids != self.sep)
         masked[:, 1] |= ~masked.any(dim=1)  # every row has at least one target
         inputs = torch.where(masked & (replacement < MASK_TOKEN_FRACTION), self.mask, ids)
@@ -161,7 +161,7 @@ def check_context(context: int | None) -> int:
 
 
 class MaskedTokens:
-    """Predicts the masked tokens, and whether the second half follows the first."""
+    """The objective: predict the masked tokens, and whether the second half follows the first."""
 
     groups = (None,)
 
@@ -202,7 +202,7 @@ class MaskedTokens:
         sums = {
             "nats": float(F.cross_entropy(tokens, targets, reduction="sum")),
             "tokens": len(targets),
-            "right": int((tokens.argmax(-1) == targets).sum()),
+            "correct": int((tokens.argmax(-1) == targets).sum()),
         }
         if logits.is_next is not None:
             sums["is_next"] = int((logits.is_next.argmax(-1) == batch["is_next"]).sum())
@@ -212,8 +212,8 @@ class MaskedTokens:
     def metrics(self, scores: Scores) -> dict[str, Any]:
         sums = scores.sums
         metrics = {"loss": sums["nats"] / sums["tokens"], "tokens": sums["tokens"]}
-        if "right" in sums:
-            metrics["accuracy"] = sums["right"] / sums["tokens"]
+        if "correct" in sums:
+            metrics["accuracy"] = sums["correct"] / sums["tokens"]
         if "is_next" in sums:
             metrics["next_accuracy"] = sums["is_next"] / sums["pairs"]
         return metrics

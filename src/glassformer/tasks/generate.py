@@ -37,11 +37,11 @@ EVAL_BATCH_TOKENS = 2048
 FITTED_WINDOW, FITTED_OVERLAP = 200_000, 100  # tokens, for models fitted in one pass
 EOS_TOKENS = ("<|endoftext|>", "</s>", "<s>")
 IGNORE_INDEX = -100  # marks positions without a target
-MAX_ALPHABET = 256  # characters; with more, a text is read as bytes
-MAX_CHARACTER_BYTES = 5_000_000  # size of a text that is read as characters or bytes
+MAX_ALPHABET = 256  # distinct characters; a text with more is encoded as bytes
+MAX_CHARACTER_BYTES = 5_000_000  # a larger text is encoded with BPE, not as characters or bytes
 FOLDS = 8  # parts of the training text, each of which the prior predicts from the others
 PRIOR_ORDER, PRIOR_ORDER_LARGE_VOCAB = 8, 5  # max context length of the prior
-MAX_COUNTED, MAX_COUNTED_LARGE_VOCAB = 2_000_000, 1_000_000  # tokens, to limit memory
+MAX_COUNTED_TOKENS, MAX_COUNTED_TOKENS_LARGE_VOCAB = 2_000_000, 1_000_000  # to limit memory
 PAST_IDS = PRIOR_ORDER - 1  # tokens before a window that the prior needs
 
 
@@ -71,7 +71,7 @@ class Windows:
     batch_size: int
     context: int
     seed: int
-    counted: int  # tokens that a prior counts, from the start of the text
+    counted_tokens: int  # that a prior counts, from the start of the text
     truncated: int = 0
 
     @property
@@ -87,16 +87,16 @@ class Windows:
             "ids": ids[:, PAST_IDS:-1],
             "targets": ids[:, PAST_IDS + 1 :],
             "past_ids": ids[:, :PAST_IDS],
-            "folds": fold_numbers(positions, self.counted),
+            "folds": assign_folds(positions, self.counted_tokens),
         }
 
 
-def fold_numbers(positions: Tensor, counted: int) -> Tensor:
-    """The fold of each position in a text; FOLDS for those after the first `counted` tokens.
+def assign_folds(positions: Tensor, counted_tokens: int) -> Tensor:
+    """The fold of each position in a text; FOLDS for those after the first `counted_tokens` tokens.
 
-    Folds are contiguous, because neighboring text repeats itself.
+    Folds are contiguous, because text repeats what is nearby: interleaved folds would leak.
     """
-    return (positions * FOLDS // counted).clamp(max=FOLDS)
+    return (positions * FOLDS // counted_tokens).clamp(max=FOLDS)
 
 
 class GenerateDataset(RunningText):
@@ -109,13 +109,14 @@ class GenerateDataset(RunningText):
                 raise GlassError(f"the task metadata has no valid {name!r}")
 
     def train_batches(self, batch_size: int, context: int | None, seed: int) -> Windows:
-        return Windows(self.train, batch_size, context or DEFAULT_WINDOW, seed, self.counted)
+        return Windows(self.train, batch_size, context or DEFAULT_WINDOW, seed, self.counted_tokens)
 
     @property
-    def counted(self) -> int:
+    def counted_tokens(self) -> int:
         """The number of tokens that a prior counts."""
         is_large = self.artifacts.text_tokenizer.vocab > LARGE_VOCAB
-        return max(min(self.size, MAX_COUNTED_LARGE_VOCAB if is_large else MAX_COUNTED), 1)
+        limit = MAX_COUNTED_TOKENS_LARGE_VOCAB if is_large else MAX_COUNTED_TOKENS
+        return max(min(self.size, limit), 1)
 
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
@@ -168,19 +169,19 @@ class GenerateDataset(RunningText):
         if prior is None:
             order = PRIOR_ORDER if vocab <= LARGE_VOCAB else PRIOR_ORDER_LARGE_VOCAB
             prior = network.attach_prior(PriorConfig(order))
-        ids = torch.from_numpy(self.train.read(0, self.counted))
-        folds = fold_numbers(torch.arange(len(ids)), self.counted)
+        ids = torch.from_numpy(self.train.read(0, self.counted_tokens))
+        folds = assign_folds(torch.arange(len(ids)), self.counted_tokens)
         order = max(prior.fit(ids, folds), 1)
         if is_new:
             prior.open_gates(order)
-        return Markov.from_counts(prior.counts, order), self.counted / max(self.size, 1)
+        return Markov.from_counts(prior.counts, order), self.counted_tokens / max(self.size, 1)
 
     def preview_batch(self, context: int | None) -> Batch:
         return {"ids": torch.from_numpy(self.valid.read(0, 8))[None]}
 
 
 class NextToken:
-    """Predicts each token from the tokens before it."""
+    """The objective: predict each token from the tokens before it."""
 
     groups = (None,)
 
@@ -196,7 +197,7 @@ class NextToken:
         yield token_loss(network, batch, label_smoothing)
 
     def scores(self, network: Network, batch: Batch) -> Scores:
-        """Return nats and tokens; unknown tokens also cost a random Unicode character."""
+        """Return nats and tokens; an unknown token adds the nats of a random Unicode character."""
         if "unpredicted" in batch:
             targets = batch["unpredicted"]
             nats = math.log(network.config.vocab) * len(targets)  # uniform
@@ -266,7 +267,7 @@ class GenerateCodec:
         sampling: Sampling | None = None,
         seed: int | None = None,
     ) -> Iterator[int]:
-        """Yield generated ids one at a time, up to but not including an end-of-text token."""
+        """Yield generated ids one at a time, up to but not including an end-of-sequence token."""
         tokens = map(
             int,
             generate_tokens(network, batch["ids"], max_new_tokens, sampling=sampling, seed=seed),

@@ -1,4 +1,4 @@
-"""Shared by the tasks on running text: one long sequence of tokens, its end held out."""
+"""Shared by the tasks on running text: one long sequence of tokens; its end is held out."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,7 +111,6 @@ def split_text(
                 read(files, on_bad_row), round(total * (1 - request.valid_fraction))
             )
         else:
-            policy = (
-                IgnoreBadRows() if split == "train" else on_bad_row
-            )  # training files were already checked
+            # Bad rows in the training files were already reported.
+            policy = IgnoreBadRows() if split == "train" else on_bad_row
             yield from ((split, chunk) for chunk in read(files, policy))

@@ -102,7 +102,7 @@ class Dataset(Protocol):
     """
 
     artifacts: Artifacts
-    size: int  # training tokens, pixels or ratings
+    size: int  # training tokens; for data that is not text, input values
     predictions: int  # predictions in one pass over the training split
     eval_size: int  # validation tokens or examples
 
@@ -182,7 +182,7 @@ class Codec(Protocol):
 
     def __init__(self, artifacts: Artifacts) -> None: ...
 
-    batch_size: int  # maximum number of examples per call of `encode`
+    batch_size: int  # maximum number of examples per call to `encode`
 
     def encode(self, examples: Sequence[Any], context: int | None = None) -> Batch:
         """Return the examples as one batch, truncated to `context` if the task truncates."""
@@ -216,7 +216,7 @@ class TaskSpec:
     model_settings: Mapping[str, Any]  # defaults for the default model
     train_settings: Mapping[str, Any]
     metric: Metric  # to compare with the baseline
-    unit: str  # counted per second as the training speed
+    unit: str  # what the training speed counts per second, such as tokens
     eval_limit: int  # tokens or examples per evaluation during training
     prepare: Callable[[DataRequest, Path, Reporter], Artifacts]
     examples: Callable[[DataRequest, BadRowPolicy, Reporter], Iterator[Example]]
@@ -228,12 +228,12 @@ class TaskSpec:
     task_variants: Mapping[str, str] = field(default_factory=dict)  # base model -> model to train
     baseline_model: str | None = None
     baseline_name: str = ""  # shown to users
-    # Fits the prior of a network, which is attached if it has none. Takes (dataset, network, fit),
+    # Fits the prior of a network, adding a prior if it has none. Takes (dataset, network, fit),
     # where `fit` fits a model in one pass to as much data as time allows and returns the fraction.
     # Returns the baseline with the same n-grams and the fraction of the data that was used.
     fit_prior: Callable[[Any, Any, FitFunction], tuple[Network, float]] | None = None
-    # Fits the weights of a prior to validation data before each evaluation during training. Takes
-    # (dataset, network, limit), as `Dataset.eval_batches` does.
+    # Fits the mixture weights of a prior to validation data before each evaluation during training.
+    # Takes (dataset, network, limit); `limit` is as in `Dataset.eval_batches`.
     fit_prior_weights: Callable[[Any, Any, int | None], None] | None = None
     plots: Mapping[str, Callable[[Scores, Artifacts, Path], None]] = field(default_factory=dict)
 
@@ -276,7 +276,7 @@ class Task:
         return self.objective.metrics(total), total
 
     def fit_prior_weights(self, network: Network, limit: int | None) -> None:
-        """Fit the weights of the network's prior, if any, to a subset of the validation data."""
+        """Fit the mixture weights of the prior, if any, to part of the validation split."""
         if self.spec.fit_prior_weights is not None:
             self.spec.fit_prior_weights(self.dataset, network, limit)
 
