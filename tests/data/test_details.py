@@ -577,7 +577,7 @@ def test_a_passage_occurs_in_its_file():
 def test_progress_shows_the_percentage_and_the_time_left(monkeypatch):
     lines, clock = [], SimpleNamespace(now=0.0)
     monkeypatch.setattr("glassformer.core.reporter.time.monotonic", lambda: clock.now)
-    bar = ProgressBar(SimpleNamespace(line=lines.append), "encoding", 200)
+    bar = ProgressBar(SimpleNamespace(status=lines.append), "encoding", 200)
     clock.now = 10.0
     bar.add(50)
     bar.add(1000)
