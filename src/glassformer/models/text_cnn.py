@@ -1,4 +1,4 @@
-"""A convolutional classifier with one layer, which detects phrases and how often they occur.
+"""A one-layer convolutional classifier: detects which phrases occur in a text, and how often.
 
 The convolution scores every phrase of a few words (Kim, 2014). Each score is pooled over the text
 twice: its maximum shows whether such a phrase occurs, and its sum how often. In training, word

@@ -64,7 +64,7 @@ class EvidenceTable:
         *self.first_context, self.unknown = accumulate(n_contexts, initial=0)
 
     def find(self, columns: Sequence[Tensor], held_out_fold: Tensor | None = None) -> Evidence:
-        """Look up the evidence for contexts, leaving out the counts of one fold for each (n)."""
+        """Look up the evidence for contexts; `held_out_fold` (n) is the fold to leave out."""
         n, lengths, device = len(columns[0]), self.order, self.starts.device
         fold = held_out_fold
         if fold is None:
