@@ -171,6 +171,7 @@ def save(
             (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
         elif tokenizer is not None:
             warnings.warn(
-                f"left out the tokenizer: cannot export kind {tokenizer.kind!r} to Hugging Face",
+                f"left out the tokenizer: cannot export one of kind {tokenizer.kind!r} to "
+                "Hugging Face",
                 stacklevel=3,
             )

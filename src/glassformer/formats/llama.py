@@ -21,7 +21,7 @@ def flatten(theirs: dict[str, Any]) -> dict[str, Any]:
     theirs = dict(theirs)
     old, new = theirs.pop("rope_scaling", None), theirs.pop("rope_parameters", None)
     if old and new and old != new:
-        raise GlassError("rope_scaling and rope_parameters are both set, but differ")
+        raise GlassError("rope_scaling and rope_parameters are both set, but differ: remove one")
     rope = new or old or {}
     if not isinstance(rope, dict):
         raise GlassError(f"expected the rotary settings to be a table, got {rope!r}")
@@ -37,7 +37,7 @@ def flatten(theirs: dict[str, Any]) -> dict[str, Any]:
             raise GlassError(f"the rotary settings of type 'llama3' lack {missing[0]}")
         theirs["rope_scaling"] = {ours: rope.pop(key) for key, ours in ROPE_SCALING.items()}
     elif rope_type != "default":
-        raise GlassError(f"unsupported rotary type {rope_type!r}: expected default or llama3")
+        raise GlassError(f"unsupported rope_type {rope_type!r}: expected default or llama3")
     return theirs | rope  # the remaining settings are checked by `our_settings`
 
 
