@@ -91,7 +91,7 @@ def test_the_prior_is_used_only_in_eval_mode():
     network = CASES["text_cnn with a prior"].network
     text = ids(3)
     prior = network.prior
-    logits, ngram_logits = network.part_logits(text)
+    logits, ngram_logits = network.component_logits(text)
     expected = prior.weights[0] * logits + prior.weights[1] * ngram_logits
     close(network(text), expected)
     assert not torch.equal(network(text), logits)
@@ -106,8 +106,8 @@ def test_the_prior_reads_what_was_truncated():
     whole = torch.tensor([[10, 20, 30, 40, 10, 20]])
     part = whole[:, :3]
     padded = torch.cat((whole, torch.tensor([[-1, -1]])), dim=1)
-    found = network(part, whole_ids=padded)
-    logits, ngram_logits = network.part_logits(part)[0], network.part_logits(whole)[1]
+    found = network(part, untruncated_ids=padded)
+    logits, ngram_logits = network.component_logits(part)[0], network.component_logits(whole)[1]
     close(found, network.prior(logits, ngram_logits))
 
 
@@ -126,10 +126,10 @@ def test_removing_a_prior_restores_the_network():
     network = model_class(model_class.Config(vocab=50, dim=8)).eval()
     before = (network.traits, network.forward_inputs)
     network.attach_prior(PriorConfig(2))
-    assert network.forward_inputs == ("ids", "keep", "whole_ids")
+    assert network.forward_inputs == ("ids", "keep", "untruncated_ids")
     with torch.no_grad():
         assert not network(ids(2)).any()  # nothing is fitted or trained yet
     network.remove_prior()
     assert (network.traits, network.forward_inputs) == before
     with pytest.raises(ValueError, match="has no prior"):
-        network.part_logits(ids(2))
+        network.component_logits(ids(2))

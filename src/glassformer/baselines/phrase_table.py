@@ -173,11 +173,11 @@ def split_texts(ids: Tensor) -> list[list[int]]:
 
 def align_words(source: Tensor, target: Tensor, vocab: int) -> list[list[tuple[int, int]]]:
     """For each pair of texts, the links (source index, target index) of aligned words."""
-    texts = int((source < 0).sum()) + 1
+    n_texts = int((source < 0).sum()) + 1
     (s, s_text), (t, t_text) = (
         (ids[ids >= 0], (ids < 0).cumsum(0)[ids >= 0]) for ids in (source, target)
     )
-    s_lengths, t_lengths = (text.bincount(minlength=texts) for text in (s_text, t_text))
+    s_lengths, t_lengths = (text.bincount(minlength=n_texts) for text in (s_text, t_text))
     s_starts, t_starts = (lengths.cumsum(0) - lengths for lengths in (s_lengths, t_lengths))
 
     # all pairs of a source word and a word of its target text, as indexes into s and t
@@ -193,7 +193,7 @@ def align_words(source: Tensor, target: Tensor, vocab: int) -> list[list[tuple[i
     forward = alignment_probs(s_word, t_word, s[s_word] * vocab + t[t_word], prior, vocab)
     backward = alignment_probs(t_word, s_word, t[t_word] * vocab + s[s_word], prior, vocab)
     is_link = forward * backward > MIN_LINK_PROB
-    links: list[list[tuple[int, int]]] = [[] for _ in range(texts)]
+    links: list[list[tuple[int, int]]] = [[] for _ in range(n_texts)]
     for k, a, b in torch.stack((text, i, j), dim=1)[is_link].tolist():
         links[k].append((a, b))
     return links
@@ -209,10 +209,10 @@ def alignment_probs(
     """
     distinct, pair = torch.unique(pair, return_inverse=True)
     translation_probs = torch.ones(len(distinct))
-    words = int(target_word.max()) + 1 if len(target_word) else 0
+    n_words = int(target_word.max()) + 1 if len(target_word) else 0
     for _ in range(EM_ITERATIONS):
         probs = translation_probs[pair] * prior
-        probs = probs / torch.zeros(words).index_add(0, target_word, probs)[target_word]
+        probs = probs / torch.zeros(n_words).index_add(0, target_word, probs)[target_word]
         counts = torch.zeros(len(distinct)).index_add(0, pair, probs)
         source_id = distinct // vocab
         translation_probs = counts / torch.zeros(vocab).index_add(0, source_id, counts)[source_id]

@@ -25,18 +25,18 @@ FAMILIES = {family.model: family for family in (GPT2, BERT, LLAMA)}
 def load(
     path: Path, ignore: Sequence[str] = ()
 ) -> tuple[Network, Tokenizer | None, dict[str, Any]]:
-    """Load a folder; `eos` in the task metadata has the end-of-text ids.
+    """Load a folder; `eos` in the returned task metadata lists the end-of-text ids.
 
-    `ignore` has name patterns of settings and tensors to skip.
+    `ignore` lists name patterns of settings and tensors to skip.
     """
     theirs = read_json(safe_join(path, CONFIG))
-    kind = theirs.get("model_type") if isinstance(theirs, dict) else None
-    if not isinstance(kind, str) or kind not in FAMILIES:
+    model_type = theirs.get("model_type") if isinstance(theirs, dict) else None
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise GlassError(
-            f"{path / CONFIG}: unsupported model_type {kind!r}: expected one of "
+            f"{path / CONFIG}: unsupported model_type {model_type!r}: expected one of "
             f"{', '.join(FAMILIES)}"
         )
-    family = FAMILIES[kind]
+    family = FAMILIES[model_type]
     settings = our_settings(family, theirs, path / CONFIG, ignore)
     state: weights.State = {}
     for file in find_weight_files(path):
@@ -100,7 +100,7 @@ def read_tokenizer_config(path: Path) -> dict[str, Any]:
 
 
 def set_prefix(tokenizer: Tokenizer, config: dict[str, Any]) -> Tokenizer:
-    """Return the tokenizer with or without a prefix of `bos_token`, as the config says."""
+    """Return the tokenizer with or without a prefix of `bos_token`, as the config specifies."""
     match config:
         case {"add_bos_token": bool(add_bos), "bos_token": str(token) | {"content": str(token)}}:
             pass
@@ -171,6 +171,7 @@ def save(
             (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
         elif tokenizer is not None:
             warnings.warn(
-                f"left out the tokenizer: cannot export kind {tokenizer.kind!r} to Hugging Face",
+                f"left out the tokenizer: cannot export one of kind {tokenizer.kind!r} to "
+                "Hugging Face",
                 stacklevel=3,
             )

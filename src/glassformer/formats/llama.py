@@ -21,28 +21,28 @@ def flatten(theirs: dict[str, Any]) -> dict[str, Any]:
     theirs = dict(theirs)
     old, new = theirs.pop("rope_scaling", None), theirs.pop("rope_parameters", None)
     if old and new and old != new:
-        raise GlassError("rope_scaling and rope_parameters are both set, but differ")
+        raise GlassError("rope_scaling and rope_parameters are both set, but differ: remove one")
     rope = new or old or {}
     if not isinstance(rope, dict):
         raise GlassError(f"expected the rotary settings to be a table, got {rope!r}")
     rope = {key: value for key, value in rope.items() if value is not None}
-    kind = rope.pop("rope_type", rope.get("type", "default"))
+    rope_type = rope.pop("rope_type", rope.get("type", "default"))
     rope.pop("type", None)
     if "rope_theta" in rope:
         theirs["rope_theta"] = rope.pop("rope_theta")
-    if kind == "llama3":
+    if rope_type == "llama3":
         rope.setdefault("original_max_position_embeddings", theirs.get("max_position_embeddings"))
         missing = [key for key in ROPE_SCALING if rope.get(key) is None]
         if missing:
             raise GlassError(f"the rotary settings of type 'llama3' lack {missing[0]}")
         theirs["rope_scaling"] = {ours: rope.pop(key) for key, ours in ROPE_SCALING.items()}
-    elif kind != "default":
-        raise GlassError(f"unsupported rotary type {kind!r}: expected default or llama3")
+    elif rope_type != "default":
+        raise GlassError(f"unsupported rope_type {rope_type!r}: expected default or llama3")
     return theirs | rope  # the remaining settings are checked by `our_settings`
 
 
 def finish(theirs: dict[str, Any], config: Config) -> None:
-    """Convert `rope_scaling` to their table."""
+    """Convert `rope_scaling` to their format."""
     if rope_scaling := theirs["rope_scaling"]:
         values = asdict(rope_scaling)
         renamed = {name: values[ours] for name, ours in ROPE_SCALING.items()}

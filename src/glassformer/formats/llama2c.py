@@ -23,7 +23,7 @@ EOS = (1, 2)  # <s>, which starts the next story, and </s>
 def load(
     path: Path, tokenizer: Path | None = None
 ) -> tuple[Network, ScoredTokenizer | None, dict[str, Any]]:
-    """Load a model file, and a tokenizer file if given; `eos` in the task metadata has its ids."""
+    """Load a model file and an optional tokenizer file; the metadata lists the end-of-text ids."""
     config = read_config(path)
     state = read_tensors(path, config)
     network = weights.build_with_weights(lambda: Llama(config), state, path)
@@ -90,7 +90,7 @@ def read_tensors(path: Path, config: Config) -> weights.State:
 
 
 def split_halves(rows: Tensor, head_dim: int) -> Tensor:
-    """Reorder rows so that pairs of neighbors (2i, 2i + 1) become pairs (i, i + head_dim/2)."""
+    """Reorder rows so that adjacent pairs (2i, 2i + 1) become pairs (i, i + head_dim/2)."""
     pairs = rows.reshape(-1, head_dim // 2, 2, rows.shape[1])
     return pairs.transpose(1, 2).flatten(0, 2)
 

@@ -14,7 +14,7 @@ from glassformer.weights import State, list_some
 
 @dataclass(frozen=True)
 class Setting:
-    """Maps one of their settings to one of ours; `default` is their value if it is absent."""
+    """Maps one of their settings to one of ours; `default` is their default."""
 
     theirs: str
     ours: str
@@ -24,7 +24,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Rule:
-    """Maps one of their tensors to one of ours, or to several concatenated; {} means the layer."""
+    """Maps one of their tensors to one of ours, or to several concatenated; {} is a layer index."""
 
     theirs: str
     ours: tuple[str, ...]
@@ -38,13 +38,15 @@ class Rule:
         return [match[1] if match.re.groups else "" for match in matches]
 
 
-def weight_and_bias(theirs: str, *ours: str, linear: bool = False, only: str = "") -> list[Rule]:
-    """Return the rules for the weight and bias of a module; `linear` weights are transposed."""
+def weight_and_bias(
+    theirs: str, *ours: str, transposed: bool = False, only: str = ""
+) -> list[Rule]:
+    """Return the rules for the weight and bias of a module; `transposed` applies to the weight."""
     return [
         Rule(
             f"{theirs}.{name}",
             tuple(f"{module}.{name}" for module in ours),
-            transposed=linear and name == "weight",
+            transposed=transposed and name == "weight",
             only=only,
         )
         for name in ("weight", "bias")
@@ -69,7 +71,7 @@ class Family:
     )  # duplicate -> original, among their tensors
     ignored: tuple[str, ...] = ()  # name patterns of constant tensors
     flatten: Callable[[dict[str, Any]], dict[str, Any]] = dict  # their settings, before mapping
-    finish: Callable[[dict[str, Any], Any], None] = lambda _theirs, _config: None  # after export
+    finish: Callable[[dict[str, Any], Any], None] = lambda _theirs, _config: None  # after mapping
     find_model: Callable[[State], tuple[str, dict[str, Any]]] | None = None  # from our tensors
 
     def rules_for(self, architecture: str) -> list[Rule]:
@@ -106,7 +108,7 @@ def our_settings(
 ) -> dict[str, Any]:
     """Return their config as our settings; reject any setting that may change the output.
 
-    `source` is the file to report in errors; `ignore` has name patterns of settings to skip.
+    `source` is the file to report in errors; `ignore` lists name patterns of settings to skip.
     """
     classes = config.get("architectures") or []
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
@@ -166,7 +168,7 @@ def our_tensors(
 ) -> State:
     """Return their tensors under our names, split and transposed as ours are.
 
-    If `tied`, copies of another tensor are dropped. `ignore` has name patterns of tensors to skip.
+    If `tied`, copies of other tensors are dropped. `ignore` lists name patterns of tensors to skip.
     """
     skipped = (*family.ignored, *ignore)
     theirs = {

@@ -21,14 +21,14 @@ def beam_search(
     eos: int,
     beam_size: int = 4,
     length_penalty: float = 0.6,
-    **first: Tensor,
+    **first_inputs: Tensor,
 ) -> list[list[Hypothesis]]:
     """For each sequence, up to `beam_size` hypotheses, best first.
 
     Args:
         ids: the first tokens of each hypothesis (b t); the result does not include them.
         limits: the max number of new tokens for each sequence.
-        first: further arguments for the first pass, such as a source.
+        first_inputs: further arguments for the first forward pass, such as a source.
 
     The score is the log-probability / ((5 + length) / 6) ** length_penalty: with a
     penalty of 0 the most likely hypothesis wins, with a higher one a longer hypothesis may win. A
@@ -49,11 +49,11 @@ def beam_search(
     batch, max_limit = len(ids), max(limits)
     cache = network.cache(ids.shape[1] + max_limit)
     rows = torch.arange(batch, device=ids.device).repeat_interleave(beam_size)
-    logits = network(ids, cache=cache, **first)[rows, -1]  # b*w v
+    logits = network(ids, cache=cache, **first_inputs)[rows, -1]  # b*w v
     cache.select_rows(rows)
 
     totals = torch.full((batch, beam_size), -float("inf"), device=ids.device)
-    totals[:, 0] = 0.0  # the beams of a sequence start out the same: only the first one counts
+    totals[:, 0] = 0.0  # the beams of a sequence start out identical: use only the first
     generated = ids.new_empty(batch, beam_size, 0)
     hypotheses: list[list[Hypothesis]] = [[] for _ in ids]
     for length in range(1, max_limit + 1):

@@ -21,13 +21,13 @@ def generate_tokens(
     keep: Tensor | None = None,
     sampling: Sampling | None = None,
     seed: int | None = None,
-    **first: Tensor,
+    **first_inputs: Tensor,
 ) -> Iterator[Tensor]:
     """Yield the next id of each sequence (b), up to `max_new_tokens` times.
 
     Args:
         ids: the prompts (b t); `keep` (b t) is false at their padding, which is on the left.
-        first: further arguments for the first pass, such as a source.
+        first_inputs: further arguments for the first forward pass, such as a source.
 
     When the context is full, generation continues from its second half, which is processed
     again with a new cache.
@@ -46,7 +46,7 @@ def generate_tokens(
                 cache = network.cache(context or ids.shape[1] + max_new_tokens)
                 cache.past_ids = read_past_ids(generated, keep, new_ids.shape[1])
                 window_keep = None if keep is None else keep[:, -new_ids.shape[1] :]
-                logits = network(new_ids, keep=window_keep, cache=cache, **first)
+                logits = network(new_ids, keep=window_keep, cache=cache, **first_inputs)
             else:
                 logits = network(new_ids, cache=cache)
             token = sample_token(logits[:, -1], generated, sampling, generator)

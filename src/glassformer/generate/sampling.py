@@ -20,14 +20,14 @@ class Sampling:
     top_k: int = 0  # only the k most likely tokens; 0 means no limit
     top_p: float = 1.0  # only the most likely tokens that together reach this probability
     min_p: float = 0.0  # only tokens with at least this fraction of the highest probability
-    repetition_penalty: float = 1.0  # above 1, tokens that occurred already become less likely
+    repetition_penalty: float = 1.0  # above 1, tokens that already occurred become less likely
 
     def __post_init__(self) -> None:
         check_bounds(vars(self))
 
 
 GREEDY = Sampling(temperature=0.0)
-MIN_TEMPERATURE = 1e-6  # lower ones count as 0, because logits divided by it would overflow
+MIN_TEMPERATURE = 1e-6  # lower values count as 0, because dividing logits by them would overflow
 
 
 def sample_token(
@@ -49,16 +49,16 @@ def sample_token(
 def filter_probs(probs: Tensor, sampling: Sampling) -> Tensor:
     """Set the probabilities (b v) of excluded tokens to 0; the most likely token always stays."""
     ordered, order = probs.sort(dim=-1, descending=True, stable=True)
-    keep = torch.ones_like(ordered, dtype=torch.bool)
+    is_allowed = torch.ones_like(ordered, dtype=torch.bool)
     if sampling.top_k:
-        keep[:, sampling.top_k :] = False
+        is_allowed[:, sampling.top_k :] = False
     more_likely = ordered.cumsum(dim=-1) - ordered  # total probability of more likely tokens
-    keep &= (more_likely < sampling.top_p) & (ordered >= sampling.min_p * ordered[:, :1])
-    keep[:, 0] = True
-    return torch.zeros_like(probs).scatter(-1, order, ordered * keep)
+    is_allowed &= (more_likely < sampling.top_p) & (ordered >= sampling.min_p * ordered[:, :1])
+    is_allowed[:, 0] = True
+    return torch.zeros_like(probs).scatter(-1, order, ordered * is_allowed)
 
 
 def apply_repetition_penalty(logits: Tensor, generated: Tensor, penalty: float) -> Tensor:
-    """Divide positive logits of generated tokens by the penalty, and multiply negative ones."""
+    """Divide positive logits of generated tokens by the penalty; multiply negative ones by it."""
     old = logits.gather(-1, generated)
     return logits.scatter(-1, generated, torch.where(old > 0, old / penalty, old * penalty))

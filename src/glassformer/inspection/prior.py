@@ -121,7 +121,7 @@ def label_prior(
     weighted = prior.weights.cpu()[:, None] * (parts - parts.mean(dim=1, keepdim=True))  # 2 c
     order = traced.output.cpu().argsort(descending=True)[:MAX_NGRAMS].tolist()
     best, names = order[0], labels or [str(i) for i in range(parts.shape[1])]
-    ids = traced.inputs.get("whole_ids", traced.inputs["ids"])[0].cpu()
+    ids = traced.inputs.get("untruncated_ids", traced.inputs["ids"])[0].cpu()
     scores = {ngram: float(weights[best] - weights.mean()) * float(prior.weights[1]) for
               ngram, weights in prior.classifier.list_ngrams(ids).items()}  # fmt: skip
     top = sorted(scores, key=lambda ngram: -abs(scores[ngram]))[:MAX_NGRAMS]

@@ -24,7 +24,7 @@ def empty_cache(subject: Subject) -> Cache:
 @law(Trait.CACHED)
 @torch.no_grad()
 def check_cached_steps_equal_one_pass(subject: Subject) -> None:
-    """Reading a sequence in chunks of any size with a cache gives the output of one pass."""
+    """Processing a sequence in chunks of any size with a cache gives the output of one pass."""
     ids = subject.ids()
     for size in (1, 5, subject.length):
         cache = empty_cache(subject)
@@ -36,7 +36,7 @@ def check_cached_steps_equal_one_pass(subject: Subject) -> None:
 @law(Trait.CACHED)
 @torch.no_grad()
 def check_cached_steps_equal_one_pass_with_padding_on_the_left(subject: Subject) -> None:
-    """Reading a padded sequence in chunks with a cache gives the output of one pass."""
+    """Processing a padded sequence in chunks with a cache gives the output of one pass."""
     ids, keep = subject.ids(), subject.keep("left")
     for size in (1, 5):
         cache = empty_cache(subject)
@@ -50,7 +50,7 @@ def check_cached_steps_equal_one_pass_with_padding_on_the_left(subject: Subject)
 @torch.no_grad()
 def check_cache_stores_padding(subject: Subject) -> None:
     """`keep` needs to be passed only with the prompt, not with the tokens after it."""
-    ids, prefix, cache = subject.ids(), subject.prefix, read_prompt(subject)
+    ids, prefix, cache = subject.ids(), subject.prefix, cache_prompt(subject)
     expected = subject(ids, keep=subject.keep("left"))[:, prefix:]
     actual = subject(ids[:, prefix:], cache=cache)
     require_close(actual, expected, subject.tolerance, "after the prompt")
@@ -60,7 +60,7 @@ def check_cache_stores_padding(subject: Subject) -> None:
 @torch.no_grad()
 def check_cache_selects_rows(subject: Subject) -> None:
     """After selecting rows of a cache, decoding continues as if the batch had consisted of them."""
-    ids, prefix, cache = subject.ids(), subject.prefix, read_prompt(subject)
+    ids, prefix, cache = subject.ids(), subject.prefix, cache_prompt(subject)
     rows = torch.tensor([2, 0, 0, 1], device=ids.device)
     expected = subject(ids, keep=subject.keep("left"))[rows, prefix:]
     cache.select_rows(rows)
@@ -75,21 +75,21 @@ def has_several_layers(network: Network) -> bool:
 @law(Trait.CACHED, without=Trait.FITTED, when=has_several_layers)
 @torch.no_grad()
 def check_failed_pass_leaves_cache_unchanged(subject: Subject) -> None:
-    """After a pass that raised an error, decoding continues as if that pass had not been started.
+    """After a pass that raised an error, decoding continues as if that pass had never started.
 
-    The error is raised after the first layer, since a pass counts once every layer has run.
+    The error is raised after the first layer, because a pass takes effect only after the last.
     """
-    ids, prefix, cache = subject.ids(), subject.prefix, read_prompt(subject)
+    ids, prefix, cache = subject.ids(), subject.prefix, cache_prompt(subject)
 
-    class PlannedError(Exception):
+    class InjectedError(Exception):
         pass
 
     def fail(_: Tensor) -> Tensor:
-        raise PlannedError
+        raise InjectedError
 
     has_finished = False
     trace = Trace(subject.network, edit={f"{subject.network.stacks[-1]}.0": fail})
-    with contextlib.suppress(PlannedError), trace:
+    with contextlib.suppress(InjectedError), trace:
         subject(ids[:, prefix : prefix + 2], cache=cache)
         has_finished = True
     require(not has_finished, "because the pass did not run its first layer")
@@ -103,8 +103,8 @@ def split_tokens(value: Tensor, size: int) -> list[Tensor]:
     return [value[:, start : start + size] for start in range(0, value.shape[1], size)]
 
 
-def read_prompt(subject: Subject) -> Cache:
-    """A cache that has read the first tokens of sequences with padding on the left."""
+def cache_prompt(subject: Subject) -> Cache:
+    """A cache that holds the first tokens of sequences with padding on the left."""
     cache, prefix = empty_cache(subject), subject.prefix
     subject(subject.ids()[:, :prefix], keep=subject.keep("left")[:, :prefix], cache=cache)
     return cache

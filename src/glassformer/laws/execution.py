@@ -40,7 +40,7 @@ def check_half_precision_is_close(subject: Subject) -> None:
     for pattern in (NOTHING, EVERYTHING):
         with Trace(half.network, pattern, allow_missing=True):
             output = half(ids, keep=keep)
-        require(output.dtype == torch.bfloat16, f"for the output's type, {output.dtype}")
+        require(output.dtype == torch.bfloat16, f"for the output: its type is {output.dtype}")
         where = f"while {pattern} is traced"
         require_close(output.to(expected.dtype), expected, 0.2, where, relative=0.1)
 

@@ -11,7 +11,7 @@ from glassformer.models.network import MaskedLM, Network, Trait
 
 PREDICTS_TOKENS = frozenset({Trait.CAUSAL_LM, Trait.MASKED_LM, Trait.SEQ2SEQ})
 MIN_GRADIENT = 1e-7  # below it a gradient counts as 0
-MAX_STEPS, TARGET_LOSS, MAX_LR = 500, 0.05, 3e-3  # for learning one batch; the loss is in nats
+MAX_STEPS, TARGET_LOSS, MAX_LR = 500, 0.05, 3e-3  # for overfitting one batch; the loss is in nats
 
 
 @law(without=Trait.FITTED)

@@ -38,21 +38,22 @@ class Subject:
                 f"laws need a context of at least {MIN_LENGTH} tokens, got {self.length}"
             )
 
-    def __call__(self, ids: Tensor, **more: Any) -> Tensor:
+    def __call__(self, ids: Tensor, **kwargs: Any) -> Tensor:
         """The output of the network for these ids (and the source of each row, for a Seq2Seq)."""
-        output: Tensor = self.network(**self.inputs(ids, **more))
+        output: Tensor = self.network(**self.inputs(ids, **kwargs))
         return output
 
-    def inputs(self, ids: Tensor, *, row: int | None = None, **more: Any) -> dict[str, Any]:
+    def inputs(self, ids: Tensor, *, row: int | None = None, **kwargs: Any) -> dict[str, Any]:
         """The arguments of `forward`: ids, and a source for a Seq2Seq.
 
         If the ids are a single row of the batch, `row` is its index.
         """
-        cache = more.get("cache")
-        has_read_source = cache is not None and cache.length > 0
-        if self.has(Trait.SEQ2SEQ) and not has_read_source and "source" not in more:
-            more["source"] = self.source(len(ids)) if row is None else self.source()[row : row + 1]
-        return {"ids": ids, **more}
+        cache = kwargs.get("cache")
+        has_cached_source = cache is not None and cache.length > 0
+        if self.has(Trait.SEQ2SEQ) and not has_cached_source and "source" not in kwargs:
+            source = self.source(len(ids)) if row is None else self.source()[row : row + 1]
+            kwargs["source"] = source
+        return {"ids": ids, **kwargs}
 
     @property
     def length(self) -> int:

@@ -60,4 +60,5 @@ def check_inference_mode_leaves_network_trainable(subject: Subject) -> None:
         subject(ids, keep=keep)
     require(bool(trace) or not subject.has(Trait.ATTENTION), "because no pattern is traced")
     torch.autograd.backward(subject(ids, keep=keep).sum())
-    require(any(p.grad is not None for p in subject.network.parameters()), "for any gradient")
+    has_gradient = any(p.grad is not None for p in subject.network.parameters())
+    require(has_gradient, "because no parameter has a gradient")

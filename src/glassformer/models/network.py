@@ -35,7 +35,7 @@ class Trait(StrEnum):
     PADDED = "padded"  # padding on either side does not change the output
     CAUSAL = "causal"  # the output does not depend on later tokens
     ATTENTION = "attention"  # every layer has attention
-    POSITIONLESS = "positionless"  # without its position embedding, the order does not matter
+    POSITIONLESS = "positionless"  # without its position embedding, token order does not matter
     SOURCE_POSITIONLESS = "source_positionless"  # the same, for the order of the source
     FIRST_TOKEN = "first_token"  # the output is computed from the first token
     SEGMENTED = "segmented"  # takes segment ids, which distinguish the texts of a pair
@@ -128,8 +128,8 @@ PROTOCOLS: dict[Trait, type] = {
     Trait.CACHED: Cached,
 }
 TRANSFORMER = frozenset({Trait.PADDED, Trait.ATTENTION, Trait.ENCODER, Trait.COMPILED})
-DECODES = frozenset({Trait.PADDED, Trait.CAUSAL, Trait.CACHED, Trait.ENCODER})
-DECODER = TRANSFORMER | DECODES
+AUTOREGRESSIVE = frozenset({Trait.PADDED, Trait.CAUSAL, Trait.CACHED, Trait.ENCODER})
+DECODER = TRANSFORMER | AUTOREGRESSIVE
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ P = TypeVar("P", bound=Prior)
 
 
 class PriorNetwork(Network, Generic[P]):
-    """A network that can have a prior, which adds to its logits what n-grams predict."""
+    """A network that can have a prior, which adds the predictions of n-grams to its logits."""
 
     prior_inputs: ClassVar[tuple[str, ...]] = ()  # further keys of a batch, used only by the prior
 
@@ -248,7 +248,7 @@ class PriorNetwork(Network, Generic[P]):
 class LanguageModel(PriorNetwork[CountPrior]):
     """Predicts the next token from `features` with an output layer, `unembed`.
 
-    Optionally, n-gram counts add to the logits (see nn/count_prior.py).
+    Optionally, a prior adds the predictions of n-gram counts (see nn/count_prior.py).
     """
 
     prior_inputs = ("past_ids", "folds")
@@ -274,8 +274,8 @@ class LanguageModel(PriorNetwork[CountPrior]):
         real_ids = mark_padding(ids, keep)
         if cache is not None:
             past_ids = cache.extend_past_ids(real_ids, self.prior.order - 1)
-        mixed: Tensor = self.prior(logits, features, real_ids, past_ids, folds)
-        return mixed
+        mixed_logits: Tensor = self.prior(logits, features, real_ids, past_ids, folds)
+        return mixed_logits
 
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
@@ -294,11 +294,11 @@ class LanguageModel(PriorNetwork[CountPrior]):
 class TextClassifier(PriorNetwork[LabelPrior]):
     """Predicts a class for each sequence, with `classify`.
 
-    Optionally, an n-gram classifier adds to the logits in eval mode (see nn/label_prior.py). In
-    training mode the network is on its own.
+    Optionally, a prior adds the logits of an n-gram classifier in eval mode (see
+    nn/label_prior.py). In training mode, the prior is not used.
     """
 
-    prior_inputs = ("whole_ids",)
+    prior_inputs = ("untruncated_ids",)
 
     def forward(
         self,
@@ -306,30 +306,32 @@ class TextClassifier(PriorNetwork[LabelPrior]):
         *,
         keep: Tensor | None = None,
         segments: Tensor | None = None,
-        whole_ids: Tensor | None = None,
+        untruncated_ids: Tensor | None = None,
     ) -> Tensor:
         """Class logits of each sequence: b t -> b c.
 
-        Only the prior uses `whole_ids`, the ids before they were truncated to the context, with
-        -1 at padding; only a network with the trait SEGMENTED uses `segments`.
+        Only the prior uses `untruncated_ids`, the ids before truncation to the context, with -1 at
+        padding; only a network with the trait SEGMENTED uses `segments`.
         """
         if self.prior is None or self.training:
             return self.classify(ids, keep, segments)
-        mixed: Tensor = self.prior(*self.part_logits(ids, keep, segments, whole_ids))
-        return mixed
+        logits, ngram_logits = self.component_logits(ids, keep, segments, untruncated_ids)
+        mixed_logits: Tensor = self.prior(logits, ngram_logits)
+        return mixed_logits
 
-    def part_logits(
+    def component_logits(
         self,
         ids: Tensor,
         keep: Tensor | None = None,
         segments: Tensor | None = None,
-        whole_ids: Tensor | None = None,
+        untruncated_ids: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The class logits of the network and of the n-gram classifier in its prior: b c, b c."""
         if self.prior is None:
             raise ValueError("this network has no prior")
-        whole_ids = mark_padding(ids, keep) if whole_ids is None else whole_ids
-        return self.classify(ids, keep, segments), self.prior.classifier(whole_ids)
+        if untruncated_ids is None:
+            untruncated_ids = mark_padding(ids, keep)
+        return self.classify(ids, keep, segments), self.prior.classifier(untruncated_ids)
 
     def classify(
         self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.models.network import DECODES, LanguageModel, ModelConfig, Trait
+from glassformer.models.network import AUTOREGRESSIVE, LanguageModel, ModelConfig, Trait
 from glassformer.nn import init
 from glassformer.nn.cache import Cache, RecurrentState
 from glassformer.nn.dropout import Dropout
@@ -29,7 +29,7 @@ class Config(ModelConfig):
 
 class Recurrent(LanguageModel):
     Config: TypeAlias = Config
-    traits = DECODES | {Trait.CAUSAL_LM}
+    traits = AUTOREGRESSIVE | {Trait.CAUSAL_LM}
     embeddings = ("token",)
     stacks = ("layers",)
 

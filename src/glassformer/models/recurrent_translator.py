@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from glassformer.models.network import DECODES, ModelConfig, Network, Trait
+from glassformer.models.network import AUTOREGRESSIVE, ModelConfig, Network, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import AdditiveScore, Attention, dot
 from glassformer.nn.cache import Cache, RecurrentState
@@ -34,7 +34,7 @@ class Config(ModelConfig):
 
 class RecurrentTranslator(Network):
     Config: TypeAlias = Config
-    traits = DECODES | {Trait.SEQ2SEQ}
+    traits = AUTOREGRESSIVE | {Trait.SEQ2SEQ}
     embeddings = ("token",)
     stacks = ("encoder", "decoder")
     forward_inputs = ("ids", "source", "source_keep")
@@ -88,8 +88,8 @@ class RecurrentTranslator(Network):
                 ids.shape[1], length, keep=source_keep, device=ids.device
             )
             layer_cache = source_cache.layers[0] if source_cache else None
-            attended = self.cross(x, source_layout, source=encoded, layer_cache=layer_cache)
-            x = torch.cat((x, attended), dim=-1)
+            cross_output = self.cross(x, source_layout, source=encoded, layer_cache=layer_cache)
+            x = torch.cat((x, cross_output), dim=-1)
         elif source_cache is not None and encoded is not None:
             source_cache.layers[0].extend(encoded[:, None], encoded[:, None])
         x = torch.tanh(self.together(x))

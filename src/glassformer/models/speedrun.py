@@ -1,9 +1,9 @@
 """A decoder with the design choices of the public GPT-2 speedruns, sized for one CPU.
 
 Rotary positions, normalized queries and keys, squared ReLU, linear layers without biases, and
-output layers that start at zero, so that every block starts as the identity. The norms are layer
-norms: unlike RMS norms, torch computes them in one fused operation on a CPU, which makes a step
-10 % faster.
+output layers that start at zero, so that every block starts as the identity. It uses layer norms
+rather than RMS norms, because torch computes them in one fused operation on a CPU, which makes a
+step 10% faster.
 
 Shapes: b batch, t tokens, d features, v vocabulary.
 """
@@ -58,7 +58,7 @@ class Speedrun(LanguageModel):
 
     @classmethod
     def suggest_sizes(cls, minutes: float, tokens: int) -> dict[str, Any]:
-        """Wider and deeper for more time; dropout if the text is likely to be read many times.
+        """Wider and deeper for more time, with dropout if training is likely to exceed 5 epochs.
 
         Computation grows with the square of the dim, and the best size with the square root of
         the computation, so the dim grows with the fourth root of the time.
@@ -101,7 +101,7 @@ class Speedrun(LanguageModel):
             for _ in range(c.depth)
         )
         self.norm, self.head = LayerNorm(c.dim), nn.Linear(c.dim, c.vocab, bias=False)
-        start_as_identity(self)
+        zero_output_layers(self)
 
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
@@ -123,8 +123,8 @@ class Speedrun(LanguageModel):
         return Cache(len(self.blocks), capacity)
 
 
-def start_as_identity(network: nn.Module) -> None:
-    """Set the output layers to zero: of attention, of the feed-forward layers, and the head."""
+def zero_output_layers(network: nn.Module) -> None:
+    """Set the output layers of attention and feed-forward layers, and the head, to zero."""
     for name, weight in network.named_parameters():
         if name.endswith((".out.weight", ".down.weight", "head.weight")):
             nn.init.zeros_(weight)

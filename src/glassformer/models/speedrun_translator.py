@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.network import ModelConfig
-from glassformer.models.speedrun import start_as_identity
+from glassformer.models.speedrun import zero_output_layers
 from glassformer.nn.attention import Attention
 from glassformer.nn.block import Block, CrossBlock
 from glassformer.nn.cache import Cache
@@ -92,7 +92,7 @@ class SpeedrunTranslator(EncoderDecoder):
         )
         self.source_norm, self.norm = LayerNorm(c.dim), LayerNorm(c.dim)
         self.head = nn.Linear(c.dim, c.vocab, bias=False)
-        start_as_identity(self)
+        zero_output_layers(self)
 
     def embed(self, token: nn.Embedding, ids: Tensor, layout: SequenceLayout) -> Tensor:
         x: Tensor = self.dropout(self.embedding_norm(token(ids)))

@@ -1,8 +1,8 @@
-"""A convolutional classifier with one layer: which phrases occur in a text, and how often.
+"""A one-layer convolutional classifier: detects which phrases occur in a text, and how often.
 
 The convolution scores every phrase of a few words (Kim, 2014). Each score is pooled over the text
-twice: its maximum tells whether such a phrase occurs, and its sum how often. In training, words are
-left out at random, so that the decision does not depend on a few of them.
+twice: its maximum shows whether such a phrase occurs, and its sum how often. In training, word
+dropout leaves out words at random, so that the prediction does not depend on a few of them.
 
 Shapes: b batch, t tokens, d features, c classes.
 """
@@ -44,7 +44,7 @@ class TextCNN(TextClassifier):
     }
     heads = ("head",)
     train_settings: ClassVar[Mapping[str, Any]] = {
-        "max_epochs": 8.0,  # later it only memorizes the texts
+        "max_epochs": 8.0,  # after that it only memorizes the texts
         "lr": 3e-3,
         "weight_decay": 0.01,
         "schedule": "linear",
@@ -53,15 +53,15 @@ class TextCNN(TextClassifier):
 
     @classmethod
     def suggest_sizes(cls, minutes: float, tokens: int) -> dict[str, Any]:
-        """The defaults of this model for every budget, in place of those of the task."""
+        """This model's own defaults for every budget, instead of the task's."""
         return {name: getattr(cls.Config, name) for name in ("context", "dim", "dropout")}
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
         self.token, self.word_dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.word_dropout)
-        # a linear layer on the words of each phrase: torch's convolutions make a kernel for every
-        # new shape of a batch, which takes time and memory
+        # a linear layer on the words of each phrase: torch's convolutions build a kernel for
+        # every new batch shape, which takes time and memory
         self.convolution = nn.Linear(c.kernel_size * c.dim, c.dim)
         self.dropout, self.head = Dropout(c.dropout), nn.Linear(2 * c.dim, c.classes)
         nn.init.normal_(self.token.weight, std=EMBEDDING_STD)
@@ -87,5 +87,5 @@ class TextCNN(TextClassifier):
         x = x * self.word_dropout(keep[..., None].to(x.dtype))
         size = self.config.kernel_size
         padded = F.pad(x, (0, 0, (size - 1) // 2, size // 2))
-        words = [padded[:, i : i + ids.shape[1]] for i in range(size)]  # of each phrase: b t d
+        words = [padded[:, i : i + ids.shape[1]] for i in range(size)]  # i-th words: b t d
         return tap("features", self.convolution(torch.cat(words, dim=2)).relu())

@@ -1,4 +1,4 @@
-"""Attention: `attend` is the mathematics, `Attention` the layer around it.
+"""Attention: `attend` is the function, `Attention` the layer with its projections.
 
 Shapes: b batch, t queries, s keys, d features, h heads, g key/value heads, e features of a head.
 """
@@ -57,13 +57,13 @@ def attend(
     """softmax(score(q, k) + bias) v, over the keys that the mask and `layout.keep` allow.
 
     q is b h t e, k and v are b g s e: each key/value head serves h / g query heads. The output
-    (b h t e) is 0 for a query without any allowed key. A fused kernel is used, except when a trace
+    (b h t e) is 0 for a query with no allowed keys. A fused kernel is used, except when a trace
     watches the scores or the pattern, which the kernel does not materialize, and for dropout on
     the CPU, which has no fused kernel for it.
     """
     layout = layout or SequenceLayout(q.shape[2], k.shape[2], device=q.device)
-    fused = score is scaled_dot and not (dropout and q.device.type == "cpu")
-    if not fused or watched("scores", "pattern"):
+    has_fused_kernel = score is scaled_dot and not (dropout and q.device.type == "cpu")
+    if not has_fused_kernel or watched("scores", "pattern"):
         return attend_reference(q, k, v, mask, layout, score=score, bias=bias, dropout=dropout)
 
     is_grouped, attn_mask = k.shape[1] != q.shape[1], bias
@@ -148,9 +148,9 @@ class Attention(nn.Module):
             k, v = layer_cache.contents()
             q, _ = self.position.rotate(q, k, layout)
         else:
-            attended = x if source is None else source
-            k = tap("k", self.split_heads(self.key(attended)))  # b g s e
-            v = tap("v", self.split_heads(self.value(attended)))
+            kv_input = x if source is None else source
+            k = tap("k", self.split_heads(self.key(kv_input)))  # b g s e
+            v = tap("v", self.split_heads(self.value(kv_input)))
             k = k if self.key_norm is None else self.key_norm(k)
             q, k = self.position.rotate(q, k, layout)
             k, v = (k, v) if layer_cache is None else layer_cache.extend(k, v)

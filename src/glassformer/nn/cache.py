@@ -72,7 +72,7 @@ class RecurrentState:
 
     def __init__(self, capacity: int | None) -> None:
         self.capacity, self.length = capacity, 0
-        self.states: dict[int, Any] = {}  # keyed by the number of tokens read
+        self.states: dict[int, Any] = {}  # keyed by the number of tokens processed
 
     @property
     def state(self) -> Any:
@@ -121,7 +121,7 @@ class Cache:
 
     @property
     def length(self) -> int:
-        """The number of tokens that all layers have read."""
+        """The number of tokens that all layers have processed."""
         return int(min(layer_cache.length for layer_cache in self.layers))
 
     def start_pass(
@@ -132,13 +132,13 @@ class Cache:
         Returns: the number of earlier tokens, and the padding mask of all tokens so far (b s), or
         None as long as there has been no padding.
 
-        Without `keep` (b t), all new tokens are real. Two prompts, the second padded on the left,
-        and then one new token for each:
+        Without `keep` (b t), all new tokens are real. For example, two prompts, the second padded
+        on the left, and then one new token for each:
 
             start_pass([[1, 1, 1], [0, 0, 1]], 2, 3)  ->  0, [[1, 1, 1], [0, 0, 1]]
             start_pass(None, 2, 1)                    ->  3, [[1, 1, 1, 1], [0, 0, 1, 1]]
 
-        If a pass fails, some layers have read its tokens and others have not. The next call
+        If a pass fails, some layers have processed its tokens and others have not. The next call
         resets all layers to the length that they have in common: 3 if the second pass failed.
         """
         past = self.length

@@ -28,8 +28,8 @@ def convolutions(
 class Convolution(nn.Module):
     """One gated layer: each token sees `kernel_size` tokens, `dilation` positions apart.
 
-    They are the token itself and earlier tokens (causal), or the same number on either side.
-    Positions outside the sequence and padding count as zeros.
+    If `causal`, these are the token itself and earlier ones; otherwise, the window is centered on
+    the token. Padding and positions outside the sequence count as zeros.
     """
 
     def __init__(

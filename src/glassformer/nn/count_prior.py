@@ -2,12 +2,12 @@
 
     logits = network's logits + sum over kinds of evidence of gate * evidence
 
-The gates are computed for each token from the network's features and from how often the counts have
-seen its context. They start at 1 for the context lengths that predict best on their own and at 0
-for longer ones, so that training starts from the n-gram model.
+The gates are computed for each token from the network's features and from how often its context
+occurred in the training text. They start at 1 for contexts up to the length that predicts best on
+its own and at 0 for longer ones, so that training starts from the n-gram model.
 
 Shapes: b batch, t tokens, n = b * t, p earlier tokens, d features, v vocabulary, k kinds of
-evidence: tokens without context, then for each context length those seen once, 2 or 3 times, more.
+evidence: the unigrams, then for each context length the followers seen once, 2 or 3 times, or more.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ from glassformer.nn.prior import Prior
 from glassformer.trace import Tap, tap
 
 GATE_HIDDEN = 64  # hidden features of the gates
-SAMPLE_TOKENS, SAMPLE_ELEMENTS = 20_000, 2**24  # to choose the order; elements of a table n v
+SAMPLE_TOKENS, SAMPLE_ELEMENTS = 20_000, 2**24  # to choose the order; max size of a table n v
 
 
 class CountPrior(Prior):
-    """Adds what n-gram counts predict to the logits of a network."""
+    """Adds the predictions of n-gram counts to the logits of a network."""
 
     def __init__(self, dim: int, vocab: int, order: int) -> None:
         super().__init__()
@@ -83,16 +83,17 @@ class CountPrior(Prior):
             gates = self.gate_out(self.gate_in(inputs).relu())
             gates = tap("gates", torch.unflatten(gates, 0, ids.shape)).flatten(0, 1)  # n k
             gates = gates.to(torch.promote_types(dtype, torch.float32))
-            # as a product with the small table f v, so that no copy of it per token is kept
+            # a product instead of a lookup, so that autograd keeps no row of v values per token
             is_fold = F.one_hot(evidence.fold, len(evidence.unigrams)).to(gates.dtype)  # n f
             total = (gates[:, :1] * is_fold) @ evidence.unigrams.to(gates.dtype)  # n v
             weight = gates[:, 1:].flatten().gather(0, evidence.slot)
             row = evidence.slot // (self.order * len(MIN_COUNTS))
-            at = row * self.counts.vocab + evidence.token
-            added = weight * tap("evidence", evidence.value)
-            total = total.view(-1).scatter_add_(0, at, added).view(*ids.shape, -1)
+            index = row * self.counts.vocab + evidence.token
+            value = weight * tap("evidence", evidence.value)
+            total = total.view(-1).scatter_add_(0, index, value).view(*ids.shape, -1)
+        # under autocast it stays float32, because half precision would round too much
         if not torch.is_autocast_enabled(features.device.type):
-            total = total.to(logits.dtype)  # else float32: half precision would round too much
+            total = total.to(logits.dtype)
         total = tap("count_logits", total)
         return tap("network_logits", logits).to(total.dtype) + total
 
@@ -123,7 +124,7 @@ class CountPrior(Prior):
         self.counts.fit(columns, ids[1:], folds[1:])
         order = self.choose_order(columns, ids[1:], folds[1:])
         self._table = EvidenceTable(self.counts)
-        self.counts.forget_folds()  # the table has what it needs of them
+        self.counts.free_fold_counts()  # the table already accounts for them
         return order
 
     def choose_order(self, columns: Sequence[Tensor], targets: Tensor, folds: Tensor) -> int:
@@ -176,7 +177,7 @@ class CountPrior(Prior):
             )
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        if self._table is not None:  # it knows the folds: keep it if the counts are the same
+        if self._table is not None:  # its folds are not saved: keep it if the counts match
             tables = self.counts.state_dict(prefix=f"{prefix}counts.")
             is_same = all(n in state and torch.equal(v, state[n]) for n, v in tables.items())
             self._table = self._table if is_same else None

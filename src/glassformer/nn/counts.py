@@ -1,8 +1,8 @@
 """N-gram counts: which tokens followed a context, how often, and the resulting probabilities.
 
-Shapes: b batch, t tokens, n contexts (or n-grams), m followers of all n contexts, v vocabulary.
-A context is passed as columns: one tensor of n ids for each of its positions, with -1 where a
-context has fewer ids.
+Shapes: b batch, t tokens, n contexts (or n-grams), m followers of all n contexts, v vocabulary,
+f folds + 1. A context is passed as columns: one tensor of n ids for each of its positions, with -1
+where a context has fewer ids.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,8 +24,8 @@ def previous_ids(ids: Tensor, count: int, past_ids: Tensor | None = None) -> lis
     """The last `count` ids up to each token, latest first: b t -> columns of n = b * t ids.
 
     The first column is each token itself, the second the token before it: [[5, 6, 7]] and a
-    count of 2 give [5, 6, 7] and [-1, 5, 6]. If `past_ids` (b p) are the ids before the first
-    token, [[3, 4]] gives [4, 5, 6] as the second column.
+    count of 2 give [5, 6, 7] and [-1, 5, 6]. `past_ids` (b p) are the ids before the first token:
+    with [[3, 4]], the second column is [4, 5, 6].
     """
     length, padding = ids.shape[1], ids.new_full((len(ids), count - 1), -1)
     if past_ids is not None and count > 1:
@@ -38,8 +38,7 @@ def previous_ids(ids: Tensor, count: int, past_ids: Tensor | None = None) -> lis
 class IntTables(nn.Module):
     """A list of int64 tensors that are saved with a model's weights but not trained.
 
-    They are saved as int32 if all their values fit, and resized to those of a state dict on
-    loading.
+    They are saved as int32 if all their values fit, and resized on loading to match the state dict.
     """
 
     def __init__(self, count: int) -> None:
@@ -60,7 +59,7 @@ class IntTables(nn.Module):
         return (self[i] for i in range(len(self)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "IntTables":
-        """Share the tensors, which are large and are replaced but never changed."""
+        """Share the tensors, which are large and never modified in place."""
         copy = IntTables(len(self))
         for i, table in enumerate(self):
             copy[i] = table
@@ -154,7 +153,7 @@ class NGramCounts(nn.Module):
         self.contexts = NGramIndex(vocab, order)
         self.followers = IntTables(order + 1)
         self.cumulative = IntTables(order + 1)
-        self.n_folds = 0  # 0 unless the counts of folds are known, which are not saved
+        self.n_folds = 0  # 0 if there are no counts per fold, which are not saved
         self.fold_counts: list[Tensor] = []  # for each length: m folds
 
     def check(self) -> None:
@@ -168,8 +167,8 @@ class NGramCounts(nn.Module):
     def fit(self, columns: Sequence[Tensor], targets: Tensor, folds: Tensor | None = None) -> None:
         """Count the target (n) that followed each context.
 
-        With `folds` (n), the number of the fold that each target belongs to, the counts of every
-        fold are kept as well, so that they can be left out (see `list_followers`).
+        With `folds` (n), the index of the fold that each target belongs to, the counts of every
+        fold are stored as well, so that they can be left out (see `list_followers`).
         """
         folds = torch.zeros_like(targets) if folds is None else folds
         n_folds = int(folds.max()) + 1 if len(folds) else 1
@@ -199,7 +198,7 @@ class NGramCounts(nn.Module):
             end = torch.searchsorted(followers, (index + 1) * self.vocab)
             yield index, start, torch.where(index >= 0, end, start)
 
-    def probs(self, columns: Sequence[Tensor], without: Tensor | None = None) -> Tensor:
+    def probs(self, columns: Sequence[Tensor], held_out_fold: Tensor | None = None) -> Tensor:
         """The probability of every token after each context (n v), with Witten-Bell smoothing.
 
         From the empty context to the longest, starting with 1 / vocab:
@@ -208,22 +207,23 @@ class NGramCounts(nn.Module):
                                  / (total + distinct)
 
         where `total` is the number of tokens that followed the context and `distinct` the number
-        of different ones. The more different tokens followed, the less the counts are trusted.
-        `without` (n) is a fold to leave out for each context.
+        of different ones: the more of these, the more weight the shortened context gets.
+        `held_out_fold` (n) is a fold to leave out for each context.
         """
-        *_, probs = self.probs_by_length(columns, without)
+        *_, probs = self.probs_by_length(columns, held_out_fold)
         return probs
 
     def probs_by_length(
-        self, columns: Sequence[Tensor], without: Tensor | None = None
+        self, columns: Sequence[Tensor], held_out_fold: Tensor | None = None
     ) -> Iterator[Tensor]:
         """Yield `probs` for contexts of up to 0, 1, ... ids: the same tensor, changed in place."""
         unigrams = self.unigram_probs()
         folds = columns[0].new_full((len(columns[0]),), len(unigrams) - 1)
-        probs = unigrams[folds if without is None else without]
+        probs = unigrams[folds if held_out_fold is None else held_out_fold]
         self.tap_probs(0, probs)
         yield probs
-        for length, followers in enumerate(self.list_followers(columns, without), start=1):
+        by_length = self.list_followers(columns, held_out_fold)
+        for length, followers in enumerate(by_length, start=1):
             row, token, denominator = followers.row, followers.token, followers.denominator
             probs *= followers.backoff[:, None]
             probs[row, token] += followers.count / denominator[row]
@@ -231,8 +231,10 @@ class NGramCounts(nn.Module):
             yield probs
 
     def unigram_probs(self) -> Tensor:
-        """The probability of every token without context (f v); the rows are as the columns of
-        `counts_without_folds`."""
+        """The probability of every token without context (f v).
+
+        The rows correspond to the columns of `counts_without_folds`.
+        """
         counts = torch.zeros(self.vocab, self.n_folds + 1, device=self.followers[0].device)
         counts[self.followers[0]] = self.counts_without_folds(0).float()
         total, distinct = counts.sum(dim=0), (counts > 0).sum(dim=0)
@@ -240,17 +242,18 @@ class NGramCounts(nn.Module):
         return torch.where(total > 0, probs, 1 / self.vocab).T
 
     def counts_without_folds(self, length: int) -> Tensor:
-        """The count of each follower after contexts of a length, without each fold (m f).
+        """The count of each follower of contexts of this length, without each fold (m f).
 
-        The last column has all counts; it is the only one if no folds were counted.
+        Column i leaves out fold i. The last column leaves out nothing; without folds, it is the
+        only one.
         """
         counts = self.cumulative[length].diff()[:, None]
         if not self.n_folds:
             return counts
         return torch.cat((counts - self.fold_counts[length], counts), dim=1)
 
-    def forget_folds(self) -> None:
-        """Free the memory of the counts of folds."""
+    def free_fold_counts(self) -> None:
+        """Free the memory used by the counts per fold."""
         self.n_folds, self.fold_counts = 0, []
 
     def tap_probs(self, length: int, probs: Tensor) -> None:
@@ -286,18 +289,18 @@ class NGramCounts(nn.Module):
         return fractions
 
     def list_followers(
-        self, columns: Sequence[Tensor], without: Tensor | None = None
+        self, columns: Sequence[Tensor], held_out_fold: Tensor | None = None
     ) -> Iterator["Followers"]:
         """For contexts of 1, 2, ... ids: their followers, and how often each followed.
 
-        `without` (n) is a fold to leave out for each context.
+        `held_out_fold` (n) is a fold to leave out for each context.
         """
         for length, (_, start, end) in enumerate(self.find(columns)):
             if length:
-                yield self.read_followers(length, start, end, without)
+                yield self.read_followers(length, start, end, held_out_fold)
 
     def read_followers(
-        self, length: int, start: Tensor, end: Tensor, without: Tensor | None = None
+        self, length: int, start: Tensor, end: Tensor, held_out_fold: Tensor | None = None
     ) -> "Followers":
         distinct = end - start
         row = torch.repeat_interleave(torch.arange(len(distinct), device=distinct.device), distinct)
@@ -305,11 +308,11 @@ class NGramCounts(nn.Module):
         i, cumulative = start[row] + offset, self.cumulative[length]
         token, count = self.followers[length][i] % self.vocab, cumulative[i + 1] - cumulative[i]
         total = cumulative[end] - cumulative[start]
-        if without is not None:
-            left_out = self.fold_counts[length][i, without[row]]
+        if held_out_fold is not None:
+            left_out = self.fold_counts[length][i, held_out_fold[row]]
             total = total.index_add(0, row, left_out.long(), alpha=-1)
-            is_left = count > left_out
-            row, token, count = row[is_left], token[is_left], (count - left_out)[is_left]
+            remains = count > left_out
+            row, token, count = row[remains], token[remains], (count - left_out)[remains]
             distinct = torch.bincount(row, minlength=len(start))
         return Followers(row, token, count, total, distinct)
 
@@ -318,7 +321,7 @@ class NGramCounts(nn.Module):
 class Followers:
     """The tokens that followed n contexts of one length, in one list of m tokens."""
 
-    row: Tensor  # m: the number of the context
+    row: Tensor  # m: the index of the context
     token: Tensor  # m
     count: Tensor  # m: how often the token followed the context
     total: Tensor  # n: the sum of the counts of a context
@@ -336,7 +339,7 @@ class Followers:
 
 
 def unique(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The sorted different keys, the index of each key among them, and their counts.
+    """The sorted distinct keys, the index of each key among them, and their counts.
 
     On the CPU, NumPy sorts integers several times as fast as torch.
     """

@@ -5,10 +5,10 @@ The smoothed probabilities of `NGramCounts` can be written as a sum, up to a con
     log P(token | context) = log P(token) + sum over the lengths of the context of
         log(1 + count / (distinct * P(token | context shortened by one id)))
 
-Each term is the evidence of one length. A token that never followed a context has none, so the sum
-is sparse: a table of all followers holds it, and looking up a context is reading a slice. Each term
-belongs to a kind, its length and how often the token followed the context: something seen once is
-much less reliable than something seen twice.
+Each term is the evidence of one length. It is 0 for a token that never followed the context, so the
+sum is sparse: a table stores the terms of all followers, and looking up a context reads a slice of
+it. Terms are of different kinds, by the length of the context and by how often the token followed
+it, because a follower seen once is much less reliable than one seen twice.
 
 Shapes: n contexts, k kinds, m followers of all contexts and lengths, v vocabulary, f folds + 1:
 column i excludes fold i, and the last column excludes nothing.
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from glassformer.nn.counts import NGramCounts, check_tables, search
 
-SUPPORT_SCALE = 0.2  # brings the logarithms of counts to about the size of other features
+SUPPORT_SCALE = 0.2  # brings the logarithms of counts to about the scale of other features
 MIN_COUNTS = (1, 2, 4)  # a token that followed a context once, 2 or 3 times, or more often
 
 
@@ -45,7 +45,7 @@ class Evidence:
 class EvidenceTable:
     """The evidence for every context that was counted, with and without each fold.
 
-    It is not changed after it is built, so copies of a network share it.
+    It is immutable, so copies of a network share it.
     """
 
     def __init__(self, counts: NGramCounts) -> None:
@@ -63,10 +63,12 @@ class EvidenceTable:
         n_contexts = [len(table.size) for table in tables]
         *self.first_context, self.unknown = accumulate(n_contexts, initial=0)
 
-    def find(self, columns: Sequence[Tensor], without: Tensor | None = None) -> Evidence:
-        """Look up the evidence for contexts; `without` (n) is a fold to leave out for each."""
+    def find(self, columns: Sequence[Tensor], held_out_fold: Tensor | None = None) -> Evidence:
+        """Look up the evidence for contexts; `held_out_fold` (n) is the fold to leave out."""
         n, lengths, device = len(columns[0]), self.order, self.starts.device
-        fold = columns[0].new_full((n,), self.values.shape[1] - 1) if without is None else without
+        fold = held_out_fold
+        if fold is None:
+            fold = columns[0].new_full((n,), self.values.shape[1] - 1)
         found = zip(self.first_context, self.contexts.find(columns), strict=True)
         context = torch.stack(
             [torch.where(index < 0, self.unknown, first + index) for first, index in found], dim=1

@@ -37,12 +37,12 @@ class Pooler(nn.Module):
 
 
 class MaskedHead(nn.Module):
-    """BERT's masked-LM head: logits from products with the token embeddings, b t d -> b t v."""
+    """BERT's masked-LM head, tied to the token embedding: b t d -> b t v."""
 
     def __init__(self, dim: int, vocab: int, *, activation: Activation, eps: float) -> None:
         super().__init__()
         self.dense, self.norm = nn.Linear(dim, dim), LayerNorm(dim, eps=eps)
         self.activation, self.offset = activation, nn.Parameter(torch.zeros(vocab))
 
-    def forward(self, x: Tensor, token: Tensor) -> Tensor:
-        return F.linear(self.norm(self.activation(self.dense(x))), token, self.offset)
+    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
+        return F.linear(self.norm(self.activation(self.dense(x))), embedding, self.offset)

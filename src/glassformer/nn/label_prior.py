@@ -2,11 +2,11 @@
 
     logits = network weight * network's logits + n-gram weight * n-gram classifier's logits
 
-Both are fitted to the training texts independently. A network that is trained on top of the n-gram
-classifier learns nothing where that is already certain, and it is certain of every text that it was
-fitted to. So the two weights are fitted last, to texts that neither has seen.
+Both are fitted to the training texts independently: trained on top of the n-gram classifier, the
+network would learn nothing from texts that the classifier is already certain of, and it is certain
+of every text that it was fitted to. The two weights are fitted last, to texts unseen by either.
 
-Shapes: b batch, n texts, m parts of a mixture, c classes.
+Shapes: b batch, n texts, m components of a mixture, c classes.
 """
 
 import torch
@@ -64,13 +64,13 @@ class LabelPrior(Prior):
         Both logits have the shape n c. A weight that would be negative is 0. If neither predicts
         these texts better than chance, the n-gram classifier is used alone.
         """
-        parts = torch.stack((logits, ngram_logits)).double()
-        start = torch.tensor(START, dtype=parts.dtype, device=parts.device)
-        weights = fit_mixture(parts, targets, start)
+        components = torch.stack((logits, ngram_logits)).double()
+        start = torch.tensor(START, dtype=components.dtype, device=components.device)
+        weights = fit_mixture(components, targets, start)
         if (weights < 0).any() and (weights >= 0).any():
             rest = weights >= 0
             weights = torch.zeros_like(weights)
-            weights[rest] = fit_mixture(parts[rest], targets, start[rest])
+            weights[rest] = fit_mixture(components[rest], targets, start[rest])
         weights = weights.clamp(min=0)
         self.weights.copy_(weights if weights.any() else start)
 
@@ -79,11 +79,11 @@ class LabelPrior(Prior):
         check_tables(is_valid, "the weights of the network and the n-grams are invalid")
 
 
-def fit_mixture(parts: Tensor, targets: Tensor, start: Tensor) -> Tensor:
-    """One weight for each part (m n c) that together minimize the cross-entropy: m.
+def fit_mixture(components: Tensor, targets: Tensor, start: Tensor) -> Tensor:
+    """The weights of the components (m n c) that minimize the cross-entropy of their mixture: m.
 
-    A penalty of half the squared distance from the start (m), as small as the loss of one text,
-    keeps the weights finite when the texts are few.
+    A penalty of half the squared distance from `start` (m), about as large as the loss of one
+    text, keeps the weights finite when there are few texts.
     """
     weights = start.clone()
     optimizer = torch.optim.LBFGS(
@@ -91,11 +91,12 @@ def fit_mixture(parts: Tensor, targets: Tensor, start: Tensor) -> Tensor:
     )
 
     def loss() -> float:
-        log_probs = torch.tensordot(weights, parts, dims=1).log_softmax(dim=-1)  # n c
-        of_targets = log_probs.gather(1, targets[:, None])
-        logits_grad = log_probs.exp().scatter_add(1, targets[:, None], -torch.ones_like(of_targets))
-        weights.grad = (parts * logits_grad).sum(dim=(1, 2)) + weights - start
-        return float(((weights - start) ** 2).sum() / 2 - of_targets.sum())
+        log_probs = torch.tensordot(weights, components, dims=1).log_softmax(dim=-1)  # n c
+        target_log_probs = log_probs.gather(1, targets[:, None])
+        ones = torch.ones_like(target_log_probs)
+        logits_grad = log_probs.exp().scatter_add(1, targets[:, None], -ones)
+        weights.grad = (components * logits_grad).sum(dim=(1, 2)) + weights - start
+        return float(((weights - start) ** 2).sum() / 2 - target_log_probs.sum())
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     return weights

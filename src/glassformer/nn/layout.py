@@ -1,4 +1,4 @@
-"""Positions, padding and masks of the tokens that one pass reads, shared by all layers.
+"""Positions, padding and masks of the tokens in one forward pass, shared by all layers.
 
 Shapes: b batch, t queries (the new tokens), s keys (all tokens so far).
 """
@@ -24,9 +24,9 @@ def mark_padding(ids: Tensor, keep: Tensor | None) -> Tensor:
 
 
 class SequenceLayout:
-    """The positions of a pass's tokens, which of them are real, and which keys a query may see.
+    """The positions of the tokens in a pass, which are real, and which keys a query may see.
 
-    The t queries are the last of the s keys. `keep` (b s) is false at padding, which may come
+    The t queries are the last t of the s keys. `keep` (b s) is false at padding, which may come
     before or after a sequence but not inside it. Tensors that are the same for every layer (mask
     matrices, the sines and cosines of rotary positions) are computed once and stored here.
     """
@@ -92,7 +92,7 @@ class SequenceLayout:
     def _make_matrix(self, mask: Mask) -> Tensor:
         if self.keep is None:
             return mask.matrix(self.queries, self.keys, self.device)
-        first = self.keep.int().argmax(dim=1)[:, None]  # index of each first real token: b 1
+        first = self.keep.int().argmax(dim=1)[:, None]  # index of each row's first real token: b 1
         i = torch.arange(self.keys - self.queries, self.keys, device=self.device) - first  # b t
         j = torch.arange(self.keys, device=self.device) - first  # b s
         return (mask.allow(i[:, :, None], j[:, None, :]) & self.keep[:, None, :])[:, None]

@@ -106,9 +106,9 @@ class NGramClassifier(nn.Module):
 class IncidenceMatrix:
     """A sparse 0/1 matrix, texts x n-grams: which text contains which n-gram."""
 
-    def __init__(self, text: Tensor, ngram: Tensor, texts: int, ngrams: int) -> None:
-        self.ngrams_by_text = compress_rows(text, ngram, texts)
-        self.texts_by_ngram = compress_rows(ngram, text, ngrams)
+    def __init__(self, text: Tensor, ngram: Tensor, n_texts: int, n_ngrams: int) -> None:
+        self.ngrams_by_text = compress_rows(text, ngram, n_texts)
+        self.texts_by_ngram = compress_rows(ngram, text, n_ngrams)
 
     def times(self, values: Tensor) -> Tensor:
         """For each text, the sum over its n-grams: n-grams c -> texts c."""
@@ -130,9 +130,9 @@ def sum_rows(columns: Tensor, starts: Tensor, values: Tensor) -> Tensor:
     return F.embedding_bag(columns, values, starts, mode="sum")
 
 
-def compress_rows(row: Tensor, column: Tensor, rows: int) -> tuple[Tensor, Tensor]:
+def compress_rows(row: Tensor, column: Tensor, n_rows: int) -> tuple[Tensor, Tensor]:
     """Compressed sparse rows: the columns of the ones, row by row, and the start of each row."""
-    counts = torch.bincount(row, minlength=rows)
+    counts = torch.bincount(row, minlength=n_rows)
     return column[row.argsort(stable=True)], counts.cumsum(0) - counts
 
 

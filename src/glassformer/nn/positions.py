@@ -59,8 +59,8 @@ class Position(nn.Module):
 class RopeScaling:
     """Llama 3's scaling to a longer context: divide low frequencies by `factor`, keep high ones.
 
-    A frequency is low or high if its wave turns fewer than `low_freq_factor` or more than
-    `high_freq_factor` times within the original context; between them the scaling is interpolated.
+    A frequency is low if it makes fewer than `low_freq_factor` turns within the original context,
+    and high if it makes more than `high_freq_factor`; in between, the scaling is interpolated.
     """
 
     factor: float = 8.0
@@ -96,13 +96,13 @@ class Rotary(Position):
         self.head_dim, self.rope_theta, self.rope_scaling = head_dim, rope_theta, rope_scaling
 
     def rotate(self, q: Tensor, k: Tensor, layout: SequenceLayout) -> tuple[Tensor, Tensor]:
-        key, t = ("waves", self.head_dim, self.rope_theta, self.rope_scaling, k.dtype), q.shape[2]
+        key, t = ("rotary", self.head_dim, self.rope_theta, self.rope_scaling, k.dtype), q.shape[2]
         cos, sin = layout.compute_once(
-            key, lambda: self.waves(layout.positions(k.shape[2]), k.dtype)
+            key, lambda: self.cos_and_sin(layout.positions(k.shape[2]), k.dtype)
         )
         return rotate_pairs(q, cos[..., -t:, :], sin[..., -t:, :]), rotate_pairs(k, cos, sin)
 
-    def waves(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def cos_and_sin(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosine and sine of every angle, 1 s e/2, or b 1 s e/2 if there is padding."""
         freqs = frequencies(self.head_dim, self.rope_theta, positions.device)
         freqs = freqs if self.rope_scaling is None else self.rope_scaling(freqs)
@@ -195,7 +195,7 @@ def sinusoid(positions: Tensor, dim: int) -> Tensor:
 def slopes(heads: int) -> list[float]:
     """The slopes of the ALiBi paper: powers of 2^(-8/n), n the largest power of two <= heads.
 
-    Further heads get the slopes halfway between these (in the exponent).
+    The remaining heads get the slopes halfway between these (in the exponent).
     """
     n = 2 ** int(math.log2(heads))
     halfway = [2 ** (-4 * (2 * i + 1) / n) for i in range(heads - n)]

@@ -1,4 +1,4 @@
-"""The base class of priors, which add to the logits of a network what n-grams predict."""
+"""The base class of priors, which add the predictions of n-grams to a network's logits."""
 
 from torch import nn
 
@@ -22,4 +22,4 @@ class Prior(nn.Module):
         raise NotImplementedError
 
     def start_from(self, base: "Prior | None") -> None:
-        """Set the trained part for a network that was trained before, with the prior `base`."""
+        """Initialize the trained part from `base`, the prior of the pretrained network, if any."""

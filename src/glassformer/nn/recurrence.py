@@ -26,21 +26,21 @@ class Recurrence(nn.Module):
         self, x: Tensor, layout: SequenceLayout, state: RecurrentState | None = None
     ) -> Tensor:
         """The outputs for x, starting from `state`, which is updated: b t d -> b t d."""
-        before = state.state if state else None
-        if before is not None and (batch := state_tensors(before)[0].shape[1]) != len(x):
+        initial = state.state if state else None
+        if initial is not None and (batch := state_tensors(initial)[0].shape[1]) != len(x):
             raise ValueError(f"the cache has batch size {batch}, got {len(x)}")
         keep = None if layout.keep is None else layout.keep[:, -layout.queries :]
         if keep is None and not self.reverse:
-            y, after = self.cell(x, before)
+            y, final = self.cell(x, initial)
         else:
             keep = torch.ones_like(x[..., 0], dtype=torch.bool) if keep is None else keep
-            y, after = self.run_reordered(x, keep, before)
+            y, final = self.run_packed(x, keep, initial)
         if state is not None:
-            state.advance(layout.queries, after)
+            state.advance(layout.queries, final)
         outputs: Tensor = y
         return outputs
 
-    def run_reordered(self, x: Tensor, keep: Tensor, before: Any) -> tuple[Tensor, Any]:
+    def run_packed(self, x: Tensor, keep: Tensor, initial: Any) -> tuple[Tensor, Any]:
         """Outputs and final state; padding has the output 0 and does not change the state."""
         order = self.reading_order(keep)
         lengths = keep.sum(dim=1)
@@ -48,15 +48,15 @@ class Recurrence(nn.Module):
         packed = pack_padded_sequence(
             rows, lengths.clamp(min=1).cpu(), batch_first=True, enforce_sorted=False
         )
-        y, after = self.cell(packed, before)
+        y, final = self.cell(packed, initial)
         y, _ = pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
         y = y.gather(1, order.argsort(dim=1)[..., None].expand_as(y)) * keep[..., None]
         has_tokens = (lengths > 0)[None, :, None]  # a row that is all padding keeps its state
-        pairs = zip(state_tensors(after), state_tensors(before) or [None] * 2, strict=False)
+        pairs = zip(state_tensors(final), state_tensors(initial) or [None] * 2, strict=False)
         states = [
             torch.where(has_tokens, new, new * 0 if old is None else old) for new, old in pairs
         ]
-        return y, tuple(states) if isinstance(after, tuple) else states[0]
+        return y, tuple(states) if isinstance(final, tuple) else states[0]
 
     def reading_order(self, keep: Tensor) -> Tensor:
         """The indexes of each row's real tokens in reading order, then those of padding: b t."""

@@ -187,14 +187,14 @@ def collate(tokenizer: Tokenizer, rows: Sequence[Ids], context: int | None) -> B
     """Truncate rows of ids to the context and pad them to one batch; an empty text becomes id 0.
 
     If the tokenizer has [SEP], segments are 0 up to the first one and 1 after it. If a row was
-    truncated, `whole_ids` are the rows before that, with -1 at padding.
+    truncated, `untruncated_ids` are the rows before that, with -1 at padding.
     """
     separator, empty = find_separator(tokenizer), np.zeros(1, dtype=np.int64)
     truncated = [truncate(row, context or UNLIMITED, separator) for row in rows]
     ids, keep = pad_rows([row if len(row) else empty for row in truncated])
     batch = {"ids": ids, "keep": keep}
     if sum(map(len, truncated)) < sum(map(len, rows)):
-        batch["whole_ids"], _ = pad_rows(list(rows), fill=-1)
+        batch["untruncated_ids"], _ = pad_rows(list(rows), fill=-1)
     if SEP in tokenizer.special_tokens:
         ends = (ids == tokenizer.special_tokens[SEP]).long()
         batch["segments"] = (ends.cumsum(dim=1) - ends).clamp(max=1)
@@ -283,7 +283,7 @@ class ClassifyDataset:
         parts, targets = list[tuple[Tensor, Tensor]](), list[Tensor]()
         for cpu_batch in self.eval_batches(network, limit):
             batch = move_to_device(cpu_batch, network)
-            parts.append(network.part_logits(**network.select_inputs(batch)))
+            parts.append(network.component_logits(**network.select_inputs(batch)))
             targets.append(batch["targets"])
         logits, ngram_logits = (torch.cat(part) for part in zip(*parts, strict=True))
         if logits.isfinite().all():
