@@ -29,7 +29,7 @@ from glassformer.registry import MODELS
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import METRICS, Metric
 from glassformer.text import TOKENIZERS
-from glassformer.training.optimizers import OPTIMIZERS, OptimizerKind, trained_parameters
+from glassformer.training.optimizers import OPTIMIZERS, OptimizerKind, group_parameters
 from glassformer.training.run import Run
 from glassformer.training.train import resume, train
 
@@ -108,7 +108,7 @@ def test_a_new_model_is_a_class_a_line_in_models_and_a_name_in_its_tasks(
 def momentum(network, settings, group):
     groups = [
         {"params": parameters, "scale": scale, "weight_decay": decay}
-        for (scale, decay), parameters in trained_parameters(network, settings, group).items()
+        for (scale, decay), parameters in group_parameters(network, settings, group).items()
     ]
     return torch.optim.SGD(groups, lr=settings.lr, momentum=0.9)
 
