@@ -192,7 +192,7 @@ def test_a_new_plot_is_a_function_and_one_entry(monkeypatch, tmp_path):
     assert re.search(r"reading TEXT:(\n  .+)+\n  sizes +norms of the features\n", text)
     assert re.search(r"without a model:(\n  .+)+\n  dot +one dot\n", text)
     wrong = runner.invoke(glass, ["draw", "dot", "--head", "1"])
-    assert "dot takes no --head; attention and lines do" in wrong.output
+    assert "dot takes no --head; plots that do: attention, lines" in wrong.output
 
 
 def dot():

@@ -226,7 +226,7 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
 
 
 def print_table(lines: Sequence[Sequence[str]]) -> None:
-    """Print rows as columns: the first left-aligned, the others right-aligned."""
+    """Print a table with its first column left-aligned and the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for name, *cells in lines:
         aligned = (f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
