@@ -1,11 +1,12 @@
-"""How well `--minutes` is kept: the wall-clock time of commands compared with their budgets.
+"""How closely commands keep to `--minutes`: their wall-clock time compared with their budgets.
 
     python bench/budget.py            # on an idle machine
     python bench/budget.py --busy     # with a busy process on each core
 
 Runs twelve commands on all tasks and several models, each in its own process. The time is
 for the entire command: imports, loading, the baseline, choosing a precision, training, the
-final evaluation and the plots. Early stopping is off, because it may end a run early.
+final evaluation and the plots. Early stopping is off, because it may end a run before its budget
+is spent.
 """
 
 import argparse
@@ -46,10 +47,10 @@ def main() -> None:
         for row in map(time_command, COMMANDS):
             row["busy"] = args.busy
             excess = row["seconds"] - row["asked"]
-            is_kept = abs(excess) <= max(5.0, 0.05 * row["asked"])
+            is_on_time = abs(excess) <= max(5.0, 0.05 * row["asked"])
             times = f"budget {row['asked']:4.0f} s, took {row['seconds']:6.1f} s ({excess:+5.1f} s)"
-            verdict = "" if is_kept else "  NOT KEPT"
-            print(f"{row['command']:<64} {times}, {row['steps']:5} steps{verdict}", flush=True)
+            note = "" if is_on_time else "  NOT ON TIME"
+            print(f"{row['command']:<64} {times}, {row['steps']:5} steps{note}", flush=True)
             if args.out:
                 with args.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
@@ -61,18 +62,18 @@ def main() -> None:
 def time_command(command: tuple[str, float, list[str]]) -> dict[str, object]:
     """Run one command in an empty folder; return its budget, its time and its steps."""
     task, minutes, options = command
-    line = ["train", task, "--minutes", str(minutes), *options, "--run", "run"]
-    line += ["--set", "train.patience=0"]
+    arguments = ["train", task, "--minutes", str(minutes), *options, "--run", "run"]
+    arguments += ["--set", "train.patience=0"]
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
-        done = subprocess.run([*GLASS, *line], cwd=folder, capture_output=True, text=True)
+        done = subprocess.run([*GLASS, *arguments], cwd=folder, capture_output=True, text=True)
         seconds = time.monotonic() - start
         if done.returncode:
             sys.exit(done.stderr)
         lines = (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
     final = json.loads(lines[-1])
     return {
-        "command": " ".join(["glass", *line[:-4]]),
+        "command": " ".join(["glass", *arguments[:-4]]),
         "asked": 60 * minutes,
         "seconds": round(seconds, 1),
         "steps": final["step"],

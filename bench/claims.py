@@ -66,9 +66,9 @@ def measure_recall(network: nn.Module, *, short_first: bool) -> dict[int, float]
 
 
 def time_step(network: nn.Module, length: int, tokens: int = 4096) -> float:
-    """Return the seconds for a training step on `tokens` tokens in sequences of this length.
+    """Time a training step on `tokens` tokens in sequences of this length.
 
-    This is the best of three.
+    Returns the best of three times, in seconds.
     """
     ids = torch.randint(0, VOCAB, (tokens // length, length))
     times = []

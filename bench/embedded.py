@@ -2,7 +2,7 @@
 
     python bench/embedded.py [MINUTES PER RUN]
 
-Classification: which of ten packages some lines come from, split by file, compared with naive Bayes
+Classification: which of ten packages a snippet comes from, split by file, compared with naive Bayes
 and the run's own baseline (NB-SVM) on the same splits. Translation: exact matches on numbers and
 dates.
 """

@@ -4,10 +4,10 @@
 
 “The animal didn't cross the street because it was too tired”, or “too wide”: 20 beings, 20 places
 and 30 reasons, with the nouns in either order. The target, predicted at the position of “it”, is
-which of the two nouns is meant: the first or the second. Both orders have the same words, so a bag
-of words can only guess. A fifth of the pairs of nouns is held out. The encoder also predicts the
-noun itself, because the target alone, an exclusive or, has no gradient at first; and a penalty on
-the output weights of each head makes it use few heads.
+which of the two nouns it refers to: the first or the second. Both orders have the same words, so a
+bag-of-words model can only guess. A fifth of the noun pairs are held out. The encoder also predicts
+the noun itself, because the target alone is an exclusive or, which has no gradient at first. A
+penalty on the output weights of each head makes the encoder use few heads.
 
 Shapes: n examples, h heads, s positions.
 """
@@ -49,7 +49,7 @@ PROPERTIES = (
     "wide deep steep icy muddy narrow flooded crowded dark long stony slippery shallow dusty foggy"
 ).split()
 FIRST, SECOND, IT = 1, 5, 7  # positions of the nouns and of “it”
-MIN_CONTRAST = 0.3  # attention to the noun that is meant minus attention to the other
+MIN_CONTRAST = 0.3  # attention to the noun that “it” refers to minus attention to the other
 DIM, DEPTH, HEADS, STEPS, LR, PENALTY = 64, 2, 8, 1500, 2e-3, 1e-2
 
 Example = tuple[list[str], int]
@@ -110,7 +110,7 @@ class Encoder(nn.Module):
 
 
 def select_nouns(ids: Tensor, targets: Tensor) -> Tensor:
-    """Return the id of the noun that is meant."""
+    """Return the id of the noun that “it” refers to."""
     return ids.gather(1, torch.where(targets == 0, FIRST, SECOND)[:, None])[:, 0]
 
 
@@ -153,8 +153,8 @@ def measure_heads(
 ) -> list[tuple[str, int, float, float]]:
     """Return the layer, index, ablation cost and attention contrast of each head.
 
-    The contrast is the attention from “it” to the noun that is meant minus the
-    attention to the other noun.
+    The contrast is the attention from “it” to the noun that it refers to minus the attention to
+    the other noun.
     """
     heads = []
     with Trace(network, "*.pattern") as trace:
@@ -182,8 +182,8 @@ def ablation_cost(
     names = {name for name, _ in ablated}
 
     def ablate(value: Tensor, name: str) -> Tensor:
-        kept = torch.tensor([(name, head) not in ablated for head in range(HEADS)])
-        return value * kept[:, None, None]
+        is_active = torch.tensor([(name, head) not in ablated for head in range(HEADS)])
+        return value * is_active[:, None, None]
 
     edits = {f"{name}.head_outputs": partial(ablate, name=name) for name in names}
     before = accuracy(network(ids), targets)
@@ -226,8 +226,8 @@ def main(file: Path | None) -> None:
         )
         print(
             f"  {clearest[0]} head {clearest[1]} attends {clearest[3]:.2f} more to the noun that "
-            f"is meant than to the other; ablating it costs {100 * clearest[2]:.0f} percentage "
-            f"points, ablating all {len(resolving)} such heads {100 * cost:.0f}"
+            f"“it” refers to than to the other; ablating it costs {100 * clearest[2]:.0f} "
+            f"percentage points, ablating all {len(resolving)} such heads {100 * cost:.0f}"
         )
         if file and seed == 0:
             plot_attention(network, clearest[0], clearest[1], file)

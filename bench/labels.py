@@ -65,7 +65,7 @@ def measure(file: Path, folder: Path, labels: int = 1000, seeds: int = 3) -> dic
         "from scratch": scratch,
         "NB-SVM": {"model": "nb_svm"},
     }
-    if seeds > 1:  # rule out the learning rate as the reason, if it is fast
+    if seeds > 1:  # check a higher learning rate too, except in the slow comparison with one seed
         methods["from scratch, 3x learning rate"] = {**scratch, "lr": 1.5e-3}
     accuracies = {}
     for name, options in methods.items():

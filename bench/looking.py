@@ -4,8 +4,8 @@
     pip install "transformer_lens<3" && python bench/looking.py
 
 Compares a forward pass without tracing, with every pattern traced and with every value traced, and
-the same for TransformerLens (`run_with_cache`) if it is installed: seconds (best of several, taken
-in turn), megabytes of traced values, and the peak memory in a separate process.
+the same for TransformerLens (`run_with_cache`) if it is installed: seconds (best of several
+alternating rounds), megabytes of traced values, and the peak memory in a separate process.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SIZES = {"dim": 768, "depth": 12, "heads": 12}
 
 def measure_peak(name: str) -> float:
     """Return the peak memory in MB of a process that runs one method once."""
-    line = [sys.executable, __file__, name]
-    return float(subprocess.run(line, capture_output=True, text=True, check=True).stdout)
+    command = [sys.executable, __file__, name]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def our_methods() -> dict[str, Callable[[], float]]:

@@ -1,4 +1,4 @@
-"""How well models predict text after equal time, next to n-gram counts and nanoGPT's recipe.
+"""How well models predict text after equal time, compared with n-grams and nanoGPT's recipe.
 
     python bench/quality.py DATA RESULTS                      # run what is missing, then report
     python bench/quality.py DATA RESULTS --report --out bench/README.md    # only write the report
@@ -6,12 +6,12 @@
 
 DATA is a folder with the texts (tinyshakespeare/input.txt, enwik8/enwik8.xz, ...); a text that is
 missing is skipped. RESULTS is a JSON-lines file: every finished run appends a line, so the script
-can be stopped at any time and continues where it was. `--nanogpt DIR` adds nanoGPT's own train.py,
-with the settings that its README recommends for a CPU, from a checkout of it.
+can be stopped at any time and continues where it left off. `--nanogpt DIR` adds nanoGPT's own
+train.py, with the settings that its README recommends for a CPU, from a checkout of it.
 
 Each text is split once: the last tenth is scored once at the end, the last hundredth of the rest
-selects the best checkpoint, and everything else is trained on. A time budget of ours covers the
-entire command; nanoGPT's covers its training steps only. Runs are ordered in blocks: each seed of
+selects the best checkpoint, and everything else is trained on. Our time budget covers the entire
+command; nanoGPT's covers its training steps only. Runs are ordered in blocks: each seed of
 every model before the next seed, so that slow phases of a machine affect all models.
 """
 
@@ -42,7 +42,7 @@ MB = 1_000_000
 
 
 def read_text(folder: Path, name: str) -> str:
-    """The text `name`, about a megabyte long."""
+    """Return the text `name`, one to two megabytes long."""
     if name == "shakespeare":
         return (folder / "tinyshakespeare/input.txt").read_text()
     if name == "enwik8":
@@ -71,7 +71,7 @@ TEXTS = {
 
 @dataclass(frozen=True)
 class Split:
-    """The files of a text: what is trained on, what selects a checkpoint, what is scored."""
+    """The files of a text: to train on, to select a checkpoint, and to score."""
 
     train: Path
     select: Path
@@ -177,7 +177,7 @@ def run_nanogpt(
         np.array([index[c] for c in text], dtype=np.uint16).tofile(data / f"{name}.bin")
     (data / "meta.pkl").unlink(missing_ok=True)
     source = (checkout / "train.py").read_text()
-    script = checkout / "train_bench.py"  # its only changes: the seed and the vocabulary
+    script = checkout / "train_bench.py"  # a copy that changes only the seed and the vocabulary
     source = source.replace("torch.manual_seed(1337", f"torch.manual_seed({1337 + seed}")
     source = source.replace("meta_vocab_size = None", f"meta_vocab_size = {len(characters)}")
     script.write_text(source)
@@ -219,7 +219,7 @@ def run_nanogpt(
 
 
 def list_jobs(short: bool, has_nanogpt: bool) -> list[Job]:
-    """All runs, in blocks of one seed."""
+    """Return all runs, in blocks of one seed."""
     contenders = [c for c in CONTENDERS if has_nanogpt or not c.is_nanogpt]
     if short:
         few = [c for c in contenders if c.is_nanogpt or c in (CONTENDERS[0], OURS, PLAIN)]
@@ -234,7 +234,7 @@ def list_jobs(short: bool, has_nanogpt: bool) -> list[Job]:
 
 
 def matmul_speed(size: int = 1024) -> float:
-    """The speed of a product of two square matrices in float32, in GFLOP/s."""
+    """Return the speed of a product of two square matrices in float32, in GFLOP/s."""
     x, best = torch.ones(size, size), math.inf
     for _ in range(10):
         start = time.perf_counter()
@@ -264,14 +264,14 @@ def append_result(file: Path, job: dict, scores: dict[str, float], gflops: float
 
 
 def report(results: list[dict], file: Path) -> None:
-    """Write a table of what has been measured."""
+    """Write a table of the results so far."""
     lines = [
         "# Prediction of text after equal time",
         "",
-        "Written by `python bench/quality.py DATA RESULTS`, which also explains the split. Mean of "
-        "the seeds, and how many there are; smaller is better. *Relative* is the ratio of bits per "
-        "byte to nanoGPT's recipe for a CPU on the same text and machine. The row *n-gram counts* "
-        "is `--model markov`, with contexts of 4 characters or bytes.",
+        "Written by `python bench/quality.py DATA RESULTS`, which also explains the split. Each "
+        "row is a mean over the number of seeds shown; lower is better. *Relative* is the ratio of "
+        "bits per byte to nanoGPT's recipe for a CPU on the same text and machine. The row *n-gram "
+        "counts* is `--model markov`, with contexts of 4 characters or bytes.",
         "",
     ]
     machines = sorted({f"{r['machine']}, torch {r['torch']}" for r in results})
@@ -293,8 +293,8 @@ def report(results: list[dict], file: Path) -> None:
     ):
         rows = groups[text, minutes, model]
         bits = mean(rows, "bits_per_byte")
-        peers = groups.get((text, minutes, "nanoGPT's recipe"))
-        relative = f"{bits / mean(peers, 'bits_per_byte'):.3f}" if peers else ""
+        nanogpt = groups.get((text, minutes, "nanoGPT's recipe"))
+        relative = f"{bits / mean(nanogpt, 'bits_per_byte'):.3f}" if nanogpt else ""
         lines.append(
             f"| {TEXTS[text]} | {minutes:g} | {model} | {bits:.3f} | "
             f"{mean(rows, 'nats_per_character'):.3f} | {relative} | {len(rows)} | "

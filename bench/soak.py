@@ -32,10 +32,10 @@ GLASS = [sys.executable, "-c", "from glassformer.cli import main; main()"]
 
 def write_large_text(path: Path, size: int) -> None:
     paragraphs = [p for topic in python_documentation() for p in topic.split("\n\n") if p]
-    generator, written = random.Random(0), 0
+    rng, written = random.Random(0), 0
     with path.open("w", encoding="utf-8") as file:
         while written < size:
-            text = f"{generator.choice(paragraphs)} {generator.randrange(10**6)}\n\n"
+            text = f"{rng.choice(paragraphs)} {rng.randrange(10**6)}\n\n"
             written += len(text.encode())
             file.write(text)
 

@@ -50,15 +50,15 @@ def make_models() -> dict[str, Any]:
     }
 
 
-def decode_ours(network: Any, prompt: torch.Tensor, new: int) -> None:
-    cache, ids = network.cache(prompt.shape[1] + new), prompt
-    for _ in range(new):
+def decode_ours(network: Any, prompt: torch.Tensor, new_tokens: int) -> None:
+    cache, ids = network.cache(prompt.shape[1] + new_tokens), prompt
+    for _ in range(new_tokens):
         ids = network(ids, cache=cache)[:, -1:].argmax(dim=-1)
 
 
-def decode_theirs(network: Any, prompt: torch.Tensor, new: int) -> None:
+def decode_theirs(network: Any, prompt: torch.Tensor, new_tokens: int) -> None:
     past, ids = None, prompt
-    for _ in range(new):
+    for _ in range(new_tokens):
         out = network(ids, past_key_values=past, use_cache=True)
         past, ids = out.past_key_values, out.logits[:, -1:].argmax(dim=-1)
 

@@ -1,10 +1,10 @@
-"""Labels of reviews and translations after equal time, next to the baselines.
+"""Classification of reviews and translation after equal time, compared with the baselines.
 
     python bench/tables.py DATA RESULTS [--only imdb multi30k-de-en] [--folds 2] [--minutes 3]
 
 DATA is a folder with imdb/train.jsonl.gz and multi30k/{train,val,test_2016_flickr}.{de,en}.gz.
 RESULTS is a JSON-lines file: every finished run appends a line, so the script can be stopped at
-any time and continues where it was. At the end it writes a table of what has been measured.
+any time and continues where it left off. At the end it writes a table of all results.
 
 IMDb: five folds of the 25,000 reviews; each is scored once by models that were trained on the other
 four, a tenth of which selects the best checkpoint (and, for a model with a prior, fits its two
@@ -54,7 +54,7 @@ class Job:
 
 
 def list_jobs() -> list[Job]:
-    """All runs, in blocks of one fold or seed."""
+    """Return all runs, in blocks of one fold or seed."""
     jobs = []
     for fold in range(FOLDS):
         jobs += [Job("imdb", minutes, fold, model) for minutes in MINUTES["imdb"]
@@ -112,27 +112,27 @@ def run_job(job: Job, data: Path, folder: Path) -> dict[str, float]:
     trained = json.loads(check_output([*command, *options]))
     seconds = time.monotonic() - start
     if kind == "imdb":
-        found = json.loads(check_output([*GLASS, "evaluate", str(run), str(files["test"]),
-                                         "--json"]))  # fmt: skip
-        scores = {"accuracy": found["accuracy"], "loss": found["loss"]}
+        metrics = json.loads(check_output([*GLASS, "evaluate", str(run), str(files["test"]),
+                                           "--json"]))  # fmt: skip
+        scores = {"accuracy": metrics["accuracy"], "loss": metrics["loss"]}
     else:
         with files["test"].open(encoding="utf-8", newline="") as handle:
             pairs = list(csv.DictReader(handle))
         translations = load(run).translate([pair["source"] for pair in pairs], beam=BEAMS)
-        found = compute_bleu(translations, [pair["target"] for pair in pairs])
-        scores = {"bleu": found["bleu"], "chrf": found["chrf"]}
+        metrics = compute_bleu(translations, [pair["target"] for pair in pairs])
+        scores = {"bleu": metrics["bleu"], "chrf": metrics["chrf"]}
     return {**scores, "steps": trained["steps"], "seconds": seconds}
 
 
 def report(results: list[dict], file: Path) -> None:
-    """Write a table of what has been measured."""
+    """Write a table of the results so far."""
     machines = sorted({f"{r['machine']}, torch {r['torch']}" for r in results})
     speeds, dates = [r["gflops"] for r in results], [r["date"] for r in results]
     lines = [
         "# Labels and translations after equal time",
         "",
-        "Written by `python bench/tables.py DATA RESULTS`, which also explains the splits. Mean of "
-        "the folds or seeds, and how many there are; larger is better.",
+        "Written by `python bench/tables.py DATA RESULTS`, which also explains the splits. Each "
+        "row is a mean over the number of folds or seeds shown; higher is better.",
         "",
         f"Machine: {'; '.join(machines)}; matrix products at {min(speeds):.0f} to "
         f"{max(speeds):.0f} GFLOP/s; {min(dates)} to {max(dates)}.",

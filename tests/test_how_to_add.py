@@ -29,7 +29,7 @@ from glassformer.registry import MODELS
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import METRICS, Metric
 from glassformer.text import TOKENIZERS
-from glassformer.training.optimizers import OPTIMIZERS, OptimizerKind, trained_parameters
+from glassformer.training.optimizers import OPTIMIZERS, OptimizerKind, group_parameters
 from glassformer.training.run import Run
 from glassformer.training.train import resume, train
 
@@ -108,7 +108,7 @@ def test_a_new_model_is_a_class_a_line_in_models_and_a_name_in_its_tasks(
 def momentum(network, settings, group):
     groups = [
         {"params": parameters, "scale": scale, "weight_decay": decay}
-        for (scale, decay), parameters in trained_parameters(network, settings, group).items()
+        for (scale, decay), parameters in group_parameters(network, settings, group).items()
     ]
     return torch.optim.SGD(groups, lr=settings.lr, momentum=0.9)
 
@@ -192,7 +192,7 @@ def test_a_new_plot_is_a_function_and_one_entry(monkeypatch, tmp_path):
     assert re.search(r"reading TEXT:(\n  .+)+\n  sizes +norms of the features\n", text)
     assert re.search(r"without a model:(\n  .+)+\n  dot +one dot\n", text)
     wrong = runner.invoke(glass, ["draw", "dot", "--head", "1"])
-    assert "dot takes no --head; attention and lines do" in wrong.output
+    assert "dot takes no --head; plots that do: attention, lines" in wrong.output
 
 
 def dot():

@@ -470,7 +470,7 @@ def test_a_recipe_sets_the_task_and_its_settings(home, tmp_path):
 
 def test_every_recipe_is_valid_and_documents_its_result():
     from glassformer.training.recipe import read_recipe
-    from glassformer.training.request import sort_options
+    from glassformer.training.request import split_options
     from glassformer.training.setup import make_config
 
     recipes = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
@@ -481,7 +481,7 @@ def test_every_recipe_is_valid_and_documents_its_result():
         task, model_settings = TASKS[request.task], dict(request.model)
         name = model_settings.pop("name")
         config = make_config(name, task, model_settings, [])
-        settings, _ = sort_options(task, request, {})
+        settings, _ = split_options(task, request, {})
         is_fitted = Trait.FITTED in MODELS[name].traits
         assert settings.steps or is_fitted, "the metric in a recipe is for a number of steps"
         assert f"#   glass train --config recipes/{recipe.name}" in text

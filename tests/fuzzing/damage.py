@@ -268,4 +268,4 @@ def update_checksums(folder: Path) -> None:
             write_manifest(manifest.parent)
     if (folder / CHECKSUMS).exists():
         with contextlib.suppress(OSError):
-            Run(folder).seal()
+            Run(folder).write_checksums()

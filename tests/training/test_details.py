@@ -29,7 +29,7 @@ from glassformer.training.evaluator import Evaluator
 from glassformer.training.memory import ContextTooLongError, peak_memory, total_memory
 from glassformer.training.optimizers import adamw, layers_after
 from glassformer.training.recipe import Recipe, read_recipe
-from glassformer.training.request import Request, max_threads, sort_options
+from glassformer.training.request import Request, max_threads, split_options
 from glassformer.training.run import Run
 from glassformer.training.settings import TrainingSettings, lr_at
 from glassformer.training.setup import (
@@ -566,10 +566,10 @@ def test_three_bad_steps_in_a_row_roll_back_and_the_second_time_raise(tmp_path, 
     trainer.save()
     for skipped in (1, 2):
         trainer.state.consecutive_skips = skipped
-        recovery.skip_step(trainer, "the loss")
+        recovery.handle_skipped_step(trainer, "the loss")
     assert trainer.state.lr_scale == 1
     trainer.state.step, trainer.state.consecutive_skips = 9, 3
-    recovery.skip_step(trainer, "the loss")
+    recovery.handle_skipped_step(trainer, "the loss")
     assert (trainer.state.lr_scale, trainer.state.consecutive_skips, trainer.state.step) == (
         0.3,
         0,
@@ -583,7 +583,7 @@ def test_three_bad_steps_in_a_row_roll_back_and_the_second_time_raise(tmp_path, 
     assert saved["lr_scale"] == 0.3
     trainer.state.consecutive_skips = 3
     with pytest.raises(GlassError, match=r"train\.lr=1\.0e-04"):
-        recovery.skip_step(trainer, "the loss")
+        recovery.handle_skipped_step(trainer, "the loss")
 
 
 def test_the_learning_rate_is_multiplied_by_the_scale_of_the_state(tmp_path, book):
@@ -962,8 +962,8 @@ def test_a_model_beats_the_baseline_in_the_direction_of_the_metric():
         assert sentence.startswith("NOT better than the baseline (")
     task = SimpleNamespace(spec=TASKS["classify"])
     assert baseline.compare_with_baseline(task, {"accuracy": 0.8}, {"accuracy": 0.9}) == (
-        "NOT better than the baseline (NB-SVM): accuracy 0.8 vs. 0.9; so far, the "
-        "baseline is enough for this data (--model nb_svm)"
+        "NOT better than the baseline (NB-SVM): accuracy 0.8 vs. 0.9; for now, use the "
+        "baseline instead (--model nb_svm)"
     )
 
 
@@ -1015,9 +1015,9 @@ def test_a_budget_replaces_one_of_lower_precedence():
     found = make_request(steps=5, settings=["train.minutes=2.0"]).training
     assert (found.steps, found.minutes) == (None, 2.0)
     recipe = Recipe("generate", train={"epochs": 3.0, "lr": 0.5})
-    found, _ = sort_options(TASKS["generate"], recipe, {"steps": 9})
+    found, _ = split_options(TASKS["generate"], recipe, {"steps": 9})
     assert (found.steps, found.epochs, found.lr) == (9, None, 0.5)
-    found, _ = sort_options(TASKS["generate"], recipe, {"steps": None})
+    found, _ = split_options(TASKS["generate"], recipe, {"steps": None})
     assert (found.steps, found.epochs) == (None, 3.0)
 
 
@@ -1183,7 +1183,7 @@ def test_an_appended_file_may_grow_but_not_shrink_or_change(tmp_path):
     for name in ("train.log", "config.toml"):
         (run.path / name).write_text("one\n")
     (run.path / "cache" / "train.ids").write_text("ids")
-    run.seal()
+    run.write_checksums()
     assert run.find_damage() == []
     (run.path / "train.log").write_text("one\ntwo\n")
     assert run.find_damage() == []
@@ -1202,13 +1202,13 @@ def test_an_appended_file_may_grow_but_not_shrink_or_change(tmp_path):
         run.verify("cache/")
 
 
-def test_sealing_again_updates_the_hash_of_a_changed_file(tmp_path):
+def test_writing_checksums_again_updates_the_hash_of_a_changed_file(tmp_path):
     run = Run.create(tmp_path / "run")
     file = run.path / "README.md"
     file.write_text("one")
-    run.seal()
+    run.write_checksums()
     file.write_text("three")
-    run.seal()
+    run.write_checksums()
     assert run.find_damage() == []
 
 
@@ -1226,7 +1226,7 @@ def test_an_overwritten_run_is_restored_if_the_new_one_is_discarded(tmp_path):
 
 def test_a_changed_environment_is_found(tmp_path):
     run = Run.create(tmp_path / "run")
-    run.describe({"task": {"name": "x"}}, None)
+    run.write_config({"task": {"name": "x"}}, None)
     assert run.compare_environment() == []
     recorded = json.loads((run.path / "env.json").read_text())
     assert recorded.keys() == {"glassformer", "torch", "python", "system", "threads"}
@@ -1247,12 +1247,12 @@ def test_a_run_is_extended_to_more_steps_or_minutes(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book, steps=5)
     trainer.state = State(step=5, setup=20.0, seconds=40.0, evals_since_best=4, evals=6)
     with pytest.raises(GlassError, match="5 steps are already done"):
-        train.extend(trainer, 5, None)
-    train.extend(trainer, 9, None)
+        train.extend_budget(trainer, 5, None)
+    train.extend_budget(trainer, 9, None)
     assert trainer.budget == StepBudget(9)
     assert (trainer.settings.steps, trainer.settings.minutes) == (9, None)
     assert trainer.state.evals_since_best == 0
-    train.extend(trainer, None, 2.0)
+    train.extend_budget(trainer, None, 2.0)
     assert (trainer.settings.steps, trainer.settings.minutes) == (None, pytest.approx(3.0))
     assert trainer.budget.remaining == pytest.approx(120, abs=10)
     saved = json.loads((trainer.run.path / "last" / "training.json").read_text())
@@ -1268,7 +1268,7 @@ def test_a_finished_run_has_a_result_plots_and_a_readme(tmp_path, book, monkeypa
     metrics = {"bits_per_byte": 2.0}
     trainer = tiny_trainer(tmp_path, book, reporter, baseline=metrics, steps=2, evaluate_every=1)
     monkeypatch.setattr(train, "peak_memory", lambda: 1.234)
-    result = train.finish(trainer, reporter)
+    result = train.train_and_report(trainer, reporter)
     size = sum(p.numel() for p in trainer.network.parameters())
     assert (result["task"], result["model"], result["parameters"]) == ("generate", "gpt2", size)
     assert (result["steps"], result["memory"], result["baseline"]) == (2, 1.23, metrics)
@@ -1325,7 +1325,7 @@ COSTS = {name: value for name, value in ROWS[0].items() if name != "name"}
 
 def test_a_table_of_models_shows_metrics_first_then_costs():
     spec = TASKS["classify"]
-    head, row = compare.table(spec, ROWS)
+    head, row = compare.format_table(spec, ROWS)
     costs = ["parameters", "steps", "texts/s", "GB", "seconds"]
     assert head == ["model", "accuracy", "f1", "loss", *costs]
     assert row == ["a", "0.5", "0.25", "1.5", "12,345", "7", "1,234", "0.5", "61"]

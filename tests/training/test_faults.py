@@ -112,7 +112,7 @@ def test_a_missing_device_is_reported_and_replaced(tmp_path, book):
     train(book, tmp_path / "run", steps=4)
     file = tmp_path / "run" / "config.toml"
     file.write_text(file.read_text().replace('device = "cpu"', 'device = "xpu"'))
-    Run(tmp_path / "run").seal()
+    Run(tmp_path / "run").write_checksums()
     reporter = RecordingReporter()
     training.resume(tmp_path / "run", reporter, steps=6)
     assert "device was xpu and is now cpu: results may differ by rounding errors" in reporter.lines
@@ -303,7 +303,7 @@ def test_a_step_that_is_not_finite_changes_no_weight_and_names_the_cause(
         moments = [v.clone() for s in optimizer.state.values() for v in s.values()]
         for _ in range(2):
             result = trainer.take_step(trainer.budget.begin(trainer.state.step))
-            recovery.skip_step(trainer, result.non_finite)
+            recovery.handle_skipped_step(trainer, result.non_finite)
         after = trainer.network.state_dict()
         assert all(torch.equal(before[n], after[n]) or "norm.weight" in n for n in before)
         now = [v for s in optimizer.state.values() for v in s.values()]
@@ -312,7 +312,7 @@ def test_a_step_that_is_not_finite_changes_no_weight_and_names_the_cause(
         raise EnoughError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "finish", take_steps)
+        patch.setattr(training, "train_and_report", take_steps)
         with pytest.raises(EnoughError):
             train(book, tmp_path / "run", reporter=reporter)
     assert skip_counts == [2]
@@ -677,7 +677,7 @@ def test_a_run_with_too_many_threads_is_resumed_with_fewer(tmp_path, book, monke
     train(book, tmp_path / "run", steps=2)
     file = tmp_path / "run" / "config.toml"
     file.write_text(file.read_text().replace("threads = 1", "threads = 3000"))
-    Run(tmp_path / "run").seal()
+    Run(tmp_path / "run").write_checksums()
     thread_counts = []
     monkeypatch.setattr(torch, "set_num_threads", thread_counts.append)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
@@ -721,7 +721,7 @@ def test_a_tampered_run_folder_is_rejected_in_one_line(tmp_path, book, name, con
     for manifest in run.rglob("manifest.json"):
         manifest.unlink()
         write_manifest(manifest.parent)
-    Run(run).seal()
+    Run(run).write_checksums()
     with pytest.raises(GlassError) as error:
         training.resume(run, NullReporter(), steps=4)
     assert "\n" not in str(error.value)

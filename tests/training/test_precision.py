@@ -123,7 +123,7 @@ def test_resuming_continues_in_float32_if_the_precision_is_unsupported(
     )  # fmt: skip
     file = tmp_path / "run" / "config.toml"  # as if it had been trained on another machine
     file.write_text(file.read_text().replace('"float32"', '"bfloat16"'))
-    Run(tmp_path / "run").seal()
+    Run(tmp_path / "run").write_checksums()
     disable_half_precision(monkeypatch)
     reporter = RecordingReporter()
     assert resume(tmp_path / "run", reporter, steps=4)["steps"] == 4

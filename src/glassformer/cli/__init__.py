@@ -1,4 +1,4 @@
-"""The command `glass`: one file per group of commands. Commands parse, call and print."""
+"""The `glass` command, one file per group. Commands parse options, call the package and print."""
 
 import contextlib
 import io
@@ -55,7 +55,7 @@ def main() -> None:
     choose_language(sys.argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # print ? if there is no Unicode
+            stream.reconfigure(errors="replace")  # print ? for unsupported characters
     try:
         run_command()
     finally:
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def choose_language(arguments: list[str]) -> None:
-    """Set the language before anything is parsed, so that help and usage errors have it too."""
+    """Set the language before anything is parsed, so that help and usage errors use it too."""
     option = re.search(r"\0--lang[=\0](\w+)", "\0".join(arguments))
     name = option[1] if option else os.environ.get("GLASSFORMER_LANG")
     language.set("zh" if name == "zh" else "en")

@@ -1,4 +1,4 @@
-"""Messages and help in the user's language: what click is about to print is translated."""
+"""Translate messages and help into the user's language before click prints them."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ def echo(message: str, *, err: bool = False) -> None:
 
 
 class LocalizedFormatter(click.HelpFormatter):
-    """Writes usage, headings, paragraphs and option descriptions through `localize`."""
+    """Localizes usage, headings, paragraphs and option descriptions before writing them."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class LocalizedContext(click.Context):
 
 
 def localize_paragraph(text: str) -> str:
-    """The translation of a paragraph; lines that click must not wrap (examples) stay."""
+    """Translate a paragraph; leave examples, which click must not wrap, unchanged."""
     return text if text.startswith("\b") else localize(" ".join(text.split()))
 
 
 def localize_option(text: str) -> str:
-    """The translation of an option's description and of its `[default: x]`."""
+    """Translate an option's description and its `[default: x]`."""
     description, _, extra = re.fullmatch(r"(.*?)(\s*(\[.*\])?)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     return f"{localize(description)}  {localize(extra)}" if extra else localize(description)

@@ -79,7 +79,7 @@ def check_plot(name: str, run: str | None, text: str | None, values: dict[str, A
     suffixes = ANIMATION_SUFFIXES if plot.is_animation else FIGURE_SUFFIXES
     file: Path = values["out"] or Path(name + suffixes[0])
     if file.suffix not in suffixes:
-        raise click.UsageError(f"{file}: this plot is saved as {' or '.join(suffixes)}")
+        raise click.UsageError(f"{file}: this plot can only be saved as {' or '.join(suffixes)}")
     options.check_output_paths(file, overwrite=values["overwrite"])
     is_diagram = plot.needs is Needs.NOTHING
     if is_diagram != (run is None) or is_diagram != (text is None):
@@ -88,8 +88,8 @@ def check_plot(name: str, run: str | None, text: str | None, values: dict[str, A
         )
     for option in OPTIONS:
         if values[option] is not None and not plot.accepts(option):
-            others = " and ".join(n for n, other in PLOTS.items() if other.accepts(option))
-            raise click.UsageError(f"{name} takes no --{option}; {others} do")
+            others = ", ".join(n for n, other in PLOTS.items() if other.accepts(option))
+            raise click.UsageError(f"{name} takes no --{option}; plots that do: {others}")
     return file
 
 

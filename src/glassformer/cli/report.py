@@ -62,13 +62,13 @@ def print_data_report(report: dict[str, Any]) -> None:
         label = "" if sample["label"] is None else f"  ->  {sample['label']}"
         text = sample["text"].replace("\t", "  ->  ").replace("\n", " ")
         echo(f"  example: {text[:120]}{'...' if len(text) > 120 else ''}{label}")
-    echo(f"{count_of(report['duplicates'], 'duplicate')}, {report['empty']:,} empty {unit}")
+    echo(f"{format_count(report['duplicates'], 'duplicate')}, {report['empty']:,} empty {unit}")
     if report.get("same_text_other_label"):
-        conflicts = count_of(report["same_text_other_label"], "duplicate")
+        conflicts = format_count(report["same_text_other_label"], "duplicate")
         echo(f"  {conflicts} with a different label")
     train, valid = (report["split"].get(name, 0) for name in ("train", "valid"))
     leaks, verb = report["leaks"], "appears" if report["leaks"] == 1 else "appear"
-    leak = f"{count_of(leaks, 'validation example')} also {verb} in train"
+    leak = f"{format_count(leaks, 'validation example')} also {verb} in train"
     note = " (data leak)" if leaks else ""
     echo(f"split: {train:,} train, {valid:,} validation; {leak}{note}")
     if report["error"]:
@@ -76,12 +76,12 @@ def print_data_report(report: dict[str, Any]) -> None:
     else:
         echo(f"`glass train {report['task']}` would train the model `{report['model']}`")
     if report["bad_rows"]:
-        echo(f"{count_of(report['bad_rows'], 'bad row')}; to skip bad rows: --skip-bad")
+        echo(f"{format_count(report['bad_rows'], 'bad row')}; to skip bad rows: --skip-bad")
         for line in report["first_bad"]:
             echo(f"  {line}")
 
 
-def count_of(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

@@ -188,12 +188,12 @@ def compare(
     from glassformer.core.reporter import Reporter
     from glassformer.tasks import TASKS
     from glassformer.training.compare import compare as compare_models
-    from glassformer.training.compare import table
-    from glassformer.training.settings import MINUTES
+    from glassformer.training.compare import format_table
+    from glassformer.training.settings import DEFAULT_MINUTES
 
     names = [name.strip() for name in models.split(",") if name.strip()]
     if not any(values[budget] for budget in ("minutes", "steps", "epochs")):
-        values["minutes"] = MINUTES
+        values["minutes"] = DEFAULT_MINUTES
     run, rows = compare_models(
         task, *data, models=names, run=run, reporter=Reporter(), **drop_unset(values)
     )
@@ -201,7 +201,7 @@ def compare(
         for row in rows:
             click.echo(json.dumps(row))
     else:
-        print_table(table(TASKS[task], rows))
+        print_table(format_table(TASKS[task], rows))
         click.echo(f"report: {run / 'README.md'}")
 
 
@@ -226,7 +226,7 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
 
 
 def print_table(lines: Sequence[Sequence[str]]) -> None:
-    """Print rows as columns: the first left-aligned, the others right-aligned."""
+    """Print a table with its first column left-aligned and the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for name, *cells in lines:
         aligned = (f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))

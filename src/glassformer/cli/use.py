@@ -279,7 +279,7 @@ def read_texts(texts: tuple[str, ...], file: Path | None, text: tuple[str, ...] 
     if file is None:
         for name in texts:
             if len(name) < 200 and Path(name).is_file():
-                echo(f"{name} is read as a text; to read the file: --file {name}", err=True)
+                echo(f"{name} is treated as text; to read the file: --file {name}", err=True)
         return list(texts) or [line.rstrip("\n") for line in sys.stdin]
     if texts:
         raise click.UsageError("give TEXTS or --file, not both")

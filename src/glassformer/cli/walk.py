@@ -201,7 +201,7 @@ def make_steps(what: str, text: str | None, values: dict[str, Any]) -> Sequence[
     if values["why"] is not None:
         for name in ("layer", "head", "weights", "blanks"):
             if values[name] not in (None, False):
-                raise click.UsageError(f"--why specifies one number in full: remove --{name}")
+                raise click.UsageError(f"--why shows only one number: remove --{name}")
         return model.why(text, values["why"], target=target).steps()
     indices = {name: values[name] or 0 for name in ("layer", "head")}
     return model.walk(text, target=target, weights=values["weights"], **indices)
@@ -232,7 +232,7 @@ def write_sheets(sheets: Sequence[Sequence[Step]], title: str, values: dict[str,
     if (tables := values["folder"]) is not None:
         for sheet, folder in zip(sheets, (tables, tables / "solution"), strict=False):
             folder.mkdir(exist_ok=True)
-            for old in folder.glob("[0-9][0-9]-*.csv"):  # from the worksheet that is overwritten
+            for old in folder.glob("[0-9][0-9]-*.csv"):  # left by the overwritten worksheet
                 old.unlink()
             click.echo(
                 f"wrote {len(export.write_tables(sheet, folder))} tables to {folder}", err=True
@@ -249,10 +249,10 @@ def print_sheets(sheets: Sequence[Sequence[Step]], title: str, *, wait: bool) ->
     for number, sheet in enumerate(sheets):
         if number:
             console.print(f"\n[bold]{tr('Solution')}[/]")
-        show_by_key(console, sheet) if wait else show(console, sheet)
+        show_interactively(console, sheet) if wait else show(console, sheet)
 
 
-def show_by_key(console: Console, steps: Sequence[Step]) -> None:
+def show_interactively(console: Console, steps: Sequence[Step]) -> None:
     """Show one step per key press, or all steps if there is no terminal."""
     from glassformer.inspection.terminal import show_step
 

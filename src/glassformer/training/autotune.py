@@ -15,7 +15,7 @@ from glassformer.models.network import Network
 from glassformer.registry import model_name
 from glassformer.tasks.task import Batches, Task
 from glassformer.training.recovery import find_micro_batch_count
-from glassformer.training.settings import MINUTES, TrainingSettings
+from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
 from glassformer.training.step import Step
 
 TRIAL_FRACTION = 0.02  # maximum fraction of a time budget for timing the precisions
@@ -44,7 +44,7 @@ class Autotune:
             steps = math.ceil(settings.epochs * self.batches.per_epoch)
             settings = replace(settings, steps=max(steps, 1), epochs=None)
         if settings.steps is None:
-            settings = replace(settings, minutes=settings.minutes or MINUTES)
+            settings = replace(settings, minutes=settings.minutes or DEFAULT_MINUTES)
         decided = None
         while decided is None:
             with catch_memory_errors():
@@ -63,7 +63,7 @@ class Autotune:
         return replace(settings, accumulate=count)
 
     def choose_precision(self, settings: TrainingSettings) -> TrainingSettings:
-        """Choose the faster precision if it is "auto".
+        """Choose the faster precision if `settings.precision` is "auto".
 
         Raises UnsupportedPrecisionError, before anything is written, if the machine
         does not support the requested one.
@@ -87,8 +87,8 @@ class Autotune:
         if rounds > 1:  # the first timing includes one-time costs
             times["float32"] = self.time_step(single, rounds=rounds)
         faster = half if times.get("bfloat16", math.inf) < 0.9 * times["float32"] else single
-        shown = ", ".join(f"{seconds:.3f} s in {name}" for name, seconds in times.items())
-        self.reporter(f"precision {faster.precision}: a step takes {shown}")
+        timings = ", ".join(f"{seconds:.3f} s in {name}" for name, seconds in times.items())
+        self.reporter(f"precision {faster.precision}: a step takes {timings}")
         return faster
 
     def time_step(self, settings: TrainingSettings, rounds: int) -> float:
@@ -114,7 +114,7 @@ class Autotune:
         return best
 
     def choose_eval_limit(self, settings: TrainingSettings) -> TrainingSettings:
-        """With a deadline, limit the size of an evaluation to about 1% of the time."""
+        """With a deadline, limit an evaluation to what takes about 1% of the time budget."""
         if settings.minutes is None or settings.eval_limit is not None:
             return settings
         full = self.task.spec.eval_limit

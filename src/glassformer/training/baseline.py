@@ -13,7 +13,7 @@ from glassformer.models.network import Network
 from glassformer.tasks.task import Task
 from glassformer.training.evaluator import metric_label
 from glassformer.training.run import BASELINE, Run
-from glassformer.training.settings import MINUTES, TrainingSettings
+from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
 
 METRICS_FILE = "metrics.json"
 MAX_SECONDS = 90.0  # time limit for fitting and evaluating a baseline
@@ -28,7 +28,7 @@ def fit(task: Task, network: Network, seconds: float | None = None) -> float:
     """Fit a model in one pass; return the fraction of the training data that was used.
 
     At most MAX_TOKENS of running text are used. With `seconds`, only as much data is
-    used as that time allows, estimated by fitting TRIAL_TOKENS first.
+    used as that time allows, estimated by fitting on TRIAL_TOKENS first.
     """
     dataset = task.dataset
     max_fraction = 1.0 if task.spec.is_table else min(MAX_TOKENS / max(dataset.size, 1), 1.0)
@@ -53,9 +53,9 @@ def fit_baseline(
 ) -> dict[str, Any]:
     """Fit the task's baseline, save it in the run and return its metrics.
 
-    The baseline is evaluated on the same tokens as a network with this context. `fitted` is the
-    baseline, and the fraction of the data that it was fitted to, if it shares the counts of a
-    prior.
+    The baseline is evaluated on the same tokens as a network with this context. If the network's
+    prior uses the same counts, `fitted` is the baseline, already fitted, and the fraction of the
+    data that it was fitted on.
     """
     start, spec = time.monotonic(), task.spec
     name = str(spec.baseline_model)
@@ -96,9 +96,9 @@ def fit_baseline(
 
 
 def limit_seconds(settings: TrainingSettings, fraction: float) -> float:
-    """This fraction of a time budget in seconds, or MAX_SECONDS if that is less."""
+    """Return a fraction of the time budget, if there is one, in seconds; at most MAX_SECONDS."""
     has_deadline = not (settings.steps or settings.epochs)
-    budget = 60 * (settings.minutes or MINUTES)
+    budget = 60 * (settings.minutes or DEFAULT_MINUTES)
     return min(fraction * budget, MAX_SECONDS) if has_deadline else MAX_SECONDS
 
 
@@ -137,6 +137,6 @@ def compare_with_baseline(task: Task, metrics: dict[str, Any], baseline: dict[st
     if beats_baseline(task, metrics, baseline):
         return f"better than the baseline ({spec.baseline_name}): {values}"
     return (
-        f"NOT better than the baseline ({spec.baseline_name}): {values}; so far, the baseline "
-        f"is enough for this data ({options})"
+        f"NOT better than the baseline ({spec.baseline_name}): {values}; for now, use the "
+        f"baseline instead ({options})"
     )

@@ -11,7 +11,7 @@ from glassformer.core.folder import read_text, wrap_read_errors, wrap_write_erro
 
 SCHEDULE_UNITS = 1000.0  # length of a deadline's learning-rate schedule, in arbitrary units
 TENTHS = 10  # evaluations and checkpoints per run, unless an interval is set
-EVAL_FRACTION = 0.075  # of the time budget, for evaluations in training, and for the final one
+EVAL_FRACTION = 0.075  # of a time budget: limit for the regular evaluations, and for the final one
 OVERHEAD_SECONDS = 3.0  # time after the last evaluation, for plots and files
 
 Clock = Callable[[], float]
@@ -19,7 +19,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a step is in its budget."""
+    """How far through the budget a step is."""
 
     position: float  # in the learning-rate schedule, from 0 to `total`
     total: float
@@ -67,10 +67,10 @@ class StepBudget:
 class Deadline:
     """A budget in seconds, counted from the start of the command.
 
-    The schedule follows the elapsed fraction of the time for training or, if that is larger, of
-    `max_steps`. Before each step this fraction, and whether an evaluation is due, is appended to a
-    log: when a killed run is resumed, the steps that were lost are repeated at the same positions
-    in the schedule, so the weights are the same.
+    The position in the learning-rate schedule is the elapsed fraction of the training time or, if
+    that is larger, the fraction of `max_steps` taken. Before each step, this fraction and whether
+    an evaluation is due are appended to a log: when a killed run is resumed, the lost steps are
+    repeated at the same positions in the schedule, so the weights are the same.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Deadline:
         self.reserve = min(OVERHEAD_SECONDS, seconds / 4)  # seconds after the last step
         self.eval_seconds = self.total_eval_seconds = 0.0  # last evaluation, all evaluations
         self.replay = read_schedule_log(log)
-        self.fraction, self.tenth = 0.0, 0  # elapsed part of the time for training
+        self.fraction, self.tenth = 0.0, 0  # elapsed part of the training time
 
     @property
     def spent(self) -> float:
@@ -151,16 +151,16 @@ class Deadline:
         self.reserve_time(seconds, final_seconds)
 
     def reserve_time(self, seconds: float, final_seconds: float) -> None:
-        """Reserve time for the two evaluations after the last step: the usual and the final one."""
+        """Reserve time for the two evaluations after the last step, regular and final."""
         self.eval_seconds = seconds
         ending = seconds + min(final_seconds, EVAL_FRACTION * self.seconds)
         self.reserve = min(ending + OVERHEAD_SECONDS, self.seconds / 4)
 
 
 def read_schedule_log(log: Path) -> list[tuple[float, bool]]:
-    """Read the elapsed fraction and whether to evaluate, for each step that was begun.
+    """Read the elapsed fraction and whether to evaluate, for each step that was started.
 
-    Removes an incomplete last line, which a kill may leave.
+    Removes an incomplete last line, which a killed process may leave.
     """
     if not log.exists():
         return []

@@ -23,7 +23,7 @@ TENSORS, STATE = "training.safetensors", "training.json"
 
 
 class Checkpointer:
-    """Writes and reads `best/` and `last/` of a run folder."""
+    """Writes and reads `best/` and `last/` in a run folder."""
 
     def __init__(self, run: Run, task: Task, adapter: Adapter | None = None) -> None:
         self.run, self.task, self.adapter = run, task, adapter
@@ -40,7 +40,7 @@ class Checkpointer:
             (folder / STATE).write_text(json.dumps(values), encoding="utf-8")
 
         self.write(LAST, step.network, write_extra=write_state)
-        self.run.seal()
+        self.run.write_checksums()
 
     def write(self, name: str, network: Network, **options: Any) -> None:
         """Write a model folder in the run; `options` are those of `checkpoint.save`."""

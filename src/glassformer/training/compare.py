@@ -1,4 +1,4 @@
-"""Compare several models on one task under an equal budget: a table, a plot and a report."""
+"""Compare several models on one task with the same budget: a table, a plot and a report."""
 
 import json
 import platform
@@ -67,7 +67,7 @@ class Contender:
 
     @property
     def settings(self) -> list[str]:
-        """All settings, as for `--set`."""
+        """All settings, in the format of `--set`."""
         prior = [s for s in self.name.split(":")[1:] if s.startswith("prior=")]
         return [f"train.{s}" for s in prior] + [f"model.{s}" for s in self.model_settings]
 
@@ -155,7 +155,7 @@ def train_contender(contender: Contender, path: Path, arguments: dict[str, Any])
     if "seconds" not in result:
         raise GlassError(f"{contender.name} was stopped; run the same command again to continue")
     write_file(path / RESULT, json.dumps(result))
-    Run(path).seal()
+    Run(path).write_checksums()
     return result
 
 
@@ -180,7 +180,7 @@ def choose_columns(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[str]:
     return [*common, "parameters", "steps", "speed", "memory", "seconds"]
 
 
-def table(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+def format_table(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     """Return the cells of a table as text; the first row is the header."""
     columns = choose_columns(spec, rows)
     units = {"speed": f"{spec.unit}/s", "memory": "GB", "bits_per_byte": "bits per byte"}
@@ -190,7 +190,7 @@ def table(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
 
 def format_report(rows: Sequence[dict[str, Any]], spec: TaskSpec, arguments: dict[str, Any]) -> str:
     """Return the README.md of a comparison."""
-    header, *body = table(spec, rows)
+    header, *body = format_table(spec, rows)
     lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *body)]
     name = next(b for b in ("minutes", "steps", "epochs") if arguments.get(b))
     budget = f"{arguments[name]} {name.removesuffix('s') if arguments[name] == 1 else name}"
@@ -202,7 +202,7 @@ def format_report(rows: Sequence[dict[str, Any]], spec: TaskSpec, arguments: dic
         f"# {spec.name}: {len(rows)} models, {budget} each\n\n"
         + "\n".join(lines)
         + f"\n\n![{spec.metric.label} against time]({PLOT})\n\n"
-        f"Data: {data}; metrics on data held out for validation; seed {arguments.get('seed', 0)}; "
+        f"Data: {data}; metrics on held-out validation data; seed {arguments.get('seed', 0)}; "
         f"torch {torch.__version__}, {machine}; {date.today()}. Speed is training speed; memory "
         "is the peak memory of the process.\n"
     )

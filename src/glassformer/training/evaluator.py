@@ -61,7 +61,7 @@ class Evaluator:
         return METRICS[name]
 
     def evaluate(self, network: Network, state: State) -> Evaluation:
-        """Fit the weights of its prior, evaluate a network, and update the best metric."""
+        """Fit the weights of the network's prior, evaluate it, and update the best metric."""
         start = time.monotonic()
         self.fit_prior_weights(network)
         was_training = network.training
@@ -90,7 +90,7 @@ class Evaluator:
     def evaluate_at_end(self, network: Network, seconds: float | None, state: State) -> Evaluation:
         """Evaluate the best weights on all of the validation data, up to the task's limit.
 
-        With `seconds`, uses as much as that time allows, but at least as much as in training.
+        With `seconds`, uses as much as that time allows, but at least as much as during training.
         """
         limit = self.task.spec.final_eval_limit
         if seconds is not None and (pace := self.seconds_per_unit(state)):
@@ -116,8 +116,8 @@ class Evaluator:
     def should_stop_early(self, state: State) -> bool:
         """Whether the metric has not improved for `patience` evaluations.
 
-        By default, never if the best weights are the initial ones: training may first have to
-        make them worse.
+        By default, always false while the initial weights are the best: the metric may get worse
+        before it improves.
         """
         patience = self.settings.patience
         if patience is None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and termination signals: the current step is finished and saved first."""
+"""Stop on Ctrl-C and termination signals, after finishing and saving the current step."""
 
 import contextlib
 import signal

@@ -16,10 +16,10 @@ ITERATIONS = 5
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
-    """Replace the singular values of each matrix (n r c) by values close to 1.
+    """Replace the singular values of each matrix (n r c) with values close to 1.
 
-    U S Vᵀ becomes about U Vᵀ, by a polynomial in the matrix instead of a decomposition. It is
-    computed in float32: on many CPUs, bfloat16 is far slower.
+    U S Vᵀ becomes approximately U Vᵀ, by iterating a polynomial of the matrix instead of computing
+    its SVD. This is done in float32: on many CPUs, bfloat16 is far slower.
     """
     is_tall = matrices.shape[1] > matrices.shape[2]
     x: Tensor = matrices.mT if is_tall else matrices
@@ -58,9 +58,9 @@ class Muon(torch.optim.Optimizer):
             directions.append(matrix.grad.lerp(momentum, MOMENTUM))  # Nesterov momentum
         rows, columns = matrices[0].shape
         # a tall matrix gets a larger update, so that its outputs change as much as a square one's
-        size = group["lr"] * max(1.0, rows / columns) ** 0.5
+        step_size = group["lr"] * max(1.0, rows / columns) ** 0.5
         for matrix, update in zip(matrices, orthogonalize(torch.stack(directions)), strict=True):
-            matrix.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-size)
+            matrix.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-step_size)
 
     def update_adamw(self, parameter: Tensor, group: dict[str, Any]) -> None:
         gradient, state, beta2 = parameter.grad, self.state[parameter], group["beta2"]
@@ -71,7 +71,7 @@ class Muon(torch.optim.Optimizer):
         step += 1
         mean.lerp_(gradient, 1 - BETA1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        size = group["lr"] / (1 - BETA1 ** float(step))
+        step_size = group["lr"] / (1 - BETA1 ** float(step))
         denominator = (square / (1 - beta2 ** float(step))).sqrt_().add_(EPS)
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
-        parameter.addcdiv_(mean, denominator, value=-size)
+        parameter.addcdiv_(mean, denominator, value=-step_size)

@@ -19,21 +19,21 @@ MUON_ADAMW_LR_RATIO = 0.25  # learning rate of vectors, heads and gates relative
 
 
 def adamw(network: Network, settings: TrainingSettings, group: str | None) -> torch.optim.AdamW:
-    """Make AdamW for the trained parameters; matrices decay, biases and scales do not."""
+    """Return AdamW for the trained parameters, without weight decay for biases and scales."""
     param_groups = [
         {"params": parameters, "scale": scale, "weight_decay": decay}
-        for (scale, decay), parameters in trained_parameters(network, settings, group).items()
+        for (scale, decay), parameters in group_parameters(network, settings, group).items()
     ] or [{"params": [], "scale": 1.0}]
     return torch.optim.AdamW(param_groups, lr=settings.lr, betas=(0.9, settings.beta2), fused=True)
 
 
 def muon(network: Network, settings: TrainingSettings, group: str | None) -> Muon:
-    """Make Muon for the matrices inside the layers; other parameters get AdamW's update."""
+    """Return Muon for the matrices inside the layers; other parameters get AdamW's update."""
     stacks = tuple(f"{stack}." for stack in network.stacks)
     tables = tuple(f"{name}." for name in network.embeddings)
     names = {id(p): name for name, p in network.named_parameters()}
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
-    for (scale, decay), parameters in trained_parameters(network, settings, group).items():
+    for (scale, decay), parameters in group_parameters(network, settings, group).items():
         for parameter in parameters:
             name = names[id(parameter)]
             is_matrix = name.startswith(stacks) and parameter.ndim == 2
@@ -60,14 +60,14 @@ class OptimizerKind:
 
     `make` takes the network, the settings and a prefix of parameter names (None for all).
     Each of the optimizer's param_groups must have a `scale`, which multiplies the learning rate. A
-    checkpoint must contain exactly `moments` and `scalars` for each parameter; a group that keeps
-    other state names it under the same keys.
+    checkpoint must contain exactly `moments` and `scalars` for each parameter; a group with
+    different state lists its own names under the same keys.
     """
 
     make: Callable[[Network, TrainingSettings, str | None], torch.optim.Optimizer]
     moments: tuple[str, ...] = ()  # names of tensors with the parameter's shape
     scalars: tuple[str, ...] = ()  # names of tensors without dimensions
-    settings: Mapping[str, Any] = field(default_factory=dict)  # replace the defaults of a task
+    settings: Mapping[str, Any] = field(default_factory=dict)  # replace the task's defaults
 
 
 OPTIMIZERS = {
@@ -88,7 +88,7 @@ def find_optimizer(name: str) -> OptimizerKind:
     return OPTIMIZERS[name]
 
 
-def trained_parameters(
+def group_parameters(
     network: Network, settings: TrainingSettings, group: str | None
 ) -> dict[tuple[float, float], list[nn.Parameter]]:
     """Return the trained parameters, grouped by learning-rate scale and weight decay.
@@ -99,7 +99,7 @@ def trained_parameters(
     selected: dict[tuple[float, float], list[nn.Parameter]] = {}
     match_counts = dict.fromkeys(settings.freeze, 0)
     for name, parameter in network.named_parameters():
-        aliases = (name, name.removeprefix("body."))  # in a classifier, in its body alone
+        aliases = (name, name.removeprefix("body."))  # patterns for a body fit its classifier
         matches = [p for p in match_counts if any(fnmatchcase(alias, p) for alias in aliases)]
         for pattern in matches:
             match_counts[pattern] += 1

@@ -13,7 +13,7 @@ from glassformer.training.step import StepResult
 def format_step(
     step: int, steps: int, result: StepResult, best: str, seconds_left: float, speed: str
 ) -> str:
-    """Format the live line; `best` and `speed` are texts with their labels and units."""
+    """Format the live line; `best` and `speed` are already formatted, with labels and units."""
     return (
         f"step {step:,}/{steps:,}  train loss {result.loss:.3f}  {best}lr {result.lr:.1e}  "
         f"grad norm {result.grad_norm:.2f}  {speed}/s  {peak_memory():.1f} GB  "
@@ -26,9 +26,9 @@ def select_evaluations(metrics: list[dict[str, Any]], metric: str) -> list[dict[
     return [m for m in metrics if m["kind"] == "validation" and metric in m]
 
 
-def mark_problems(axes: Any, trained: list[dict[str, Any]], skipped: list[int]) -> None:
+def mark_problems(axes: Any, train_metrics: list[dict[str, Any]], skipped: list[int]) -> None:
     """Mark loss spikes and skipped steps."""
-    spikes = [trained[i] for i in find_spikes([m["loss"] for m in trained])]
+    spikes = [train_metrics[i] for i in find_spikes([m["loss"] for m in train_metrics])]
     if spikes:
         steps, values = [m["step"] for m in spikes], [m["loss"] for m in spikes]
         axes.plot(steps, values, "v", color="tab:red", label="loss spike")
@@ -39,7 +39,7 @@ def mark_problems(axes: Any, trained: list[dict[str, Any]], skipped: list[int]) 
 
 def find_spikes(losses: list[float], window: int = 20) -> list[int]:
     """Return the indices of losses far above the `window` losses before them: above their median
-    by more than three times the range between their 10th and 90th percentiles."""
+    by more than three times the range between their 10th and 90th percentiles, and by 6%."""
     spikes = []
     for i in range(window, len(losses)):
         previous = sorted(losses[i - window : i])
@@ -57,13 +57,15 @@ def plot_metrics(
     Writes one PNG for each into the folder.
     """
     folder.mkdir(exist_ok=True)
-    trained = [m for m in metrics if m["kind"] == "train"]
+    train_metrics = [m for m in metrics if m["kind"] == "train"]
     for name in dict.fromkeys(("loss", "lr", best, task.spec.metric.name)):
-        chart, axes = subplots(figsize=(7, 4))
+        figure, axes = subplots(figsize=(7, 4))
         if name in ("loss", "lr"):
-            axes.plot([m["step"] for m in trained], [m[name] for m in trained], label="training")
+            steps, values = [m["step"] for m in train_metrics], [m[name] for m in train_metrics]
+            axes.plot(steps, values, label="training")
         if name == "loss":
-            mark_problems(axes, trained, [m["step"] for m in metrics if m["kind"] == "skipped"])
+            skipped = [m["step"] for m in metrics if m["kind"] == "skipped"]
+            mark_problems(axes, train_metrics, skipped)
         if name != "lr":
             evaluations = select_evaluations(metrics, name)
             steps, values = [m["step"] for m in evaluations], [m[name] for m in evaluations]
@@ -74,4 +76,4 @@ def plot_metrics(
         axes.set_xlabel("step")
         axes.set_ylabel({"lr": "learning rate"}.get(name, name.replace("_", " ")))
         axes.grid(alpha=0.3)
-        chart.savefig(folder / f"{name}.png", dpi=110)
+        figure.savefig(folder / f"{name}.png", dpi=110)

@@ -1,4 +1,4 @@
-"""Recovery from a step that fails: its gradient is not finite, or memory runs out."""
+"""Recover from a failed step: a value that is not finite, or running out of memory."""
 
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,10 @@ MAX_BAD_STEPS = 3  # consecutive steps with a non-finite loss, gradient or weigh
 LR_FACTOR = 0.3  # multiplies the learning rate after rolling back
 
 
-def skip_step(trainer: "Trainer", cause: str) -> None:
+def handle_skipped_step(trainer: "Trainer", cause: str) -> None:
     """Report a step that was skipped; after several in a row, roll back.
 
-    `cause` is the loss, gradient or weight that is not finite.
+    `cause` names the loss, gradient or weight that is not finite.
     """
     state, run = trainer.state, trainer.run
     line = f"skipped step {state.step:,}: {cause} is not finite"
@@ -32,7 +32,7 @@ def skip_step(trainer: "Trainer", cause: str) -> None:
 
 
 def roll_back(trainer: "Trainer") -> None:
-    """Return to the last checkpoint with a smaller learning rate; the second time, raise."""
+    """Return to the last checkpoint and reduce the learning rate; the second time, raise."""
     state = trainer.state
     failed, lr = state.step, trainer.settings.lr * state.lr_scale
     if state.lr_scale < 1:
@@ -55,7 +55,7 @@ def roll_back(trainer: "Trainer") -> None:
 
 
 def shrink_micro_batches(trainer: "Trainer") -> None:
-    """After memory ran out, continue from the last checkpoint with more micro-batches."""
+    """After running out of memory, continue from the last checkpoint with more micro-batches."""
     batch = trainer.batches.at(trainer.state.step)
     checkpoint = trainer.checkpointer.describe_checkpoint()
     count = find_micro_batch_count(trainer.step, trainer.task, batch, trainer.reporter, checkpoint)

@@ -43,7 +43,6 @@ class Request:
         `options` are `valid`, `extend` and any data or training setting. The default
         learning rate is smaller unless the weights are trained `from_scratch`.
         """
-        is_new = from_scratch
         files, settings, options = list(data), list(settings), dict(options)
         if config and task is not None and task not in TASKS:
             files, task = [task, *files], None
@@ -52,9 +51,7 @@ class Request:
             raise GlassError(f"{config} is a recipe for {recipe.task}, not for {task}")
         spec = find_task(recipe.task)
         valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
-        from_scratch = from_scratch or any(
-            setting.startswith("train.lora=") for setting in settings
-        )
+        has_lora = any(setting.startswith("train.lora=") for setting in settings)
         train_settings = select_settings(settings, "train.")
         if any(setting.partition("=")[0] in BUDGETS for setting in train_settings):
             options = {n: v for n, v in options.items() if n not in BUDGETS}
@@ -62,17 +59,19 @@ class Request:
             recipe = replace(recipe, train=kept)  # the budget from --set replaces all others
         name = model or recipe.model.get("name") or spec.models[0]
         model_defaults: Mapping[str, Any] = {}
-        if is_new and name in registry.MODELS:
+        if from_scratch and name in registry.MODELS:
             model_defaults = registry.MODELS[name].train_settings
         defaults = {**spec.train_settings, **model_defaults, **recipe.train, **options}
         for setting in train_settings:
             if setting.startswith("optimizer="):
                 defaults["optimizer"] = setting.partition("=")[2]
-        optimizer = find_optimizer(defaults.get("optimizer") or "adamw")  # rejects a wrong name
+        optimizer = find_optimizer(defaults.get("optimizer") or "adamw")  # rejects an unknown name
         spec = replace(
             spec, train_settings={**spec.train_settings, **model_defaults, **optimizer.settings}
         )
-        training, reading = sort_options(spec, recipe, options, from_scratch=from_scratch)
+        training, data_options = split_options(
+            spec, recipe, options, from_scratch=from_scratch or has_lora
+        )
         training = override(training, *train_settings, where="train.")
         check_batch_unit(spec, training)
         training = replace(training, device=find_device(training.device))
@@ -82,13 +81,13 @@ class Request:
                 f"{os.cpu_count()} cores, got {training.threads}"
             )
         request = DataRequest(
-            **vars(reading), files=check_paths(files), valid=check_paths(valid), extend=extend,
+            **vars(data_options), files=check_paths(files), valid=check_paths(valid), extend=extend,
             seed=training.seed,
         )  # fmt: skip
         return cls(spec, request, training, dict(recipe.model), select_settings(settings, "model."))
 
     def check(self, *, from_scratch: bool) -> None:
-        """Reject options that would have no effect."""
+        """Reject options that would have no effect or cannot be combined."""
         data, name = self.data, self.spec.name
         if data.extend and from_scratch:
             raise GlassError("--extend adds tokens to a trained model's tokenizer: add --from")
@@ -108,7 +107,7 @@ class Request:
             raise GlassError("standard input can be read only once: use files for the other data")
 
 
-def sort_options(
+def split_options(
     spec: TaskSpec, recipe: Recipe, options: dict[str, Any], *, from_scratch: bool = True
 ) -> tuple[TrainingSettings, DataOptions]:
     """Return the training settings and the data options.
@@ -122,7 +121,7 @@ def sort_options(
                 f"unknown setting {name!r}{did_you_mean(name, [*names[0], *names[1]])}"
             )
     options = {name: value for name, value in options.items() if value is not None}
-    training, reading = ({n: v for n, v in options.items() if n in fields} for fields in names)
+    training, data = ({n: v for n, v in options.items() if n in fields} for fields in names)
     defaults, lora = dict(spec.train_settings), training.get("lora") or recipe.train.get("lora")
     if not from_scratch and not lora:
         defaults["lr"] *= FINETUNE_LR_FACTOR
@@ -130,7 +129,7 @@ def sort_options(
     if any(name in training for name in BUDGETS):
         defaults = {n: v for n, v in defaults.items() if n not in BUDGETS}
     settings = from_dict(TrainingSettings, {**defaults, **training}, "train.")
-    return settings, from_dict(DataOptions, {**recipe.data, **reading}, "data.")
+    return settings, from_dict(DataOptions, {**recipe.data, **data}, "data.")
 
 
 def check_batch_unit(spec: TaskSpec, settings: TrainingSettings) -> None:
@@ -147,7 +146,7 @@ def check_batch_unit(spec: TaskSpec, settings: TrainingSettings) -> None:
 
 
 def check_paths(names: Iterable[str | Path]) -> tuple[Path, ...]:
-    """Return names as paths that exist; `-` is standard input."""
+    """Return the names as paths after checking that they exist; `-` is standard input."""
     paths = tuple(map(Path, [names] if isinstance(names, str | Path) else names))
     for path in paths:
         if str(path) != "-" and not path.exists():

@@ -62,7 +62,7 @@ class Run:
         run = cls(path)
         if path.exists() and any(path.iterdir()):
             if not overwrite:
-                raise GlassError(f"{path} already exists: choose another --run, or --overwrite it")
+                raise GlassError(f"{path} already exists: choose another --run or add --overwrite")
             if not (path / REQUEST).exists():
                 raise GlassError(f"{path} is not a run folder, so it will not be overwritten")
             with run.lock():
@@ -89,7 +89,7 @@ class Run:
                 recover_folder(self.path / name)
             yield
 
-    def describe(self, tables: dict[str, Any], tokenizer: Tokenizer | None) -> None:
+    def write_config(self, tables: dict[str, Any], tokenizer: Tokenizer | None) -> None:
         """Write the config, the tokenizer and the environment, before the first step."""
         if tokenizer is not None:
             write_file(self.path / checkpoint.TOKENIZER, tokenizer.to_json())
@@ -124,7 +124,7 @@ class Run:
             self.tensorboard.flush()
 
     def open_tensorboard(self) -> None:
-        """Also write all further metrics for TensorBoard."""
+        """From now on, also write the metrics for TensorBoard."""
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
@@ -152,11 +152,11 @@ class Run:
         """Delete the metrics of steps that will be repeated."""
         kept = [values for values in self.metrics() if values.get("step", 0) <= step]
         write_file(self.path / METRICS, "".join(json.dumps(values) + "\n" for values in kept))
-        self.seal()
+        self.write_checksums()
 
     # --- checksums --------------------------------------------------------------------------------
 
-    def seal(self) -> None:
+    def write_checksums(self) -> None:
         """Write the size and SHA-256 of every file except the weights, which have manifests."""
         entries = {}
         for file in sorted(self.path.rglob("*")):
@@ -172,7 +172,7 @@ class Run:
         write_file(self.path / CHECKSUMS, json.dumps({"files": entries}, indent=2) + "\n")
 
     def verify(self, *prefixes: str) -> None:
-        """Raise an error that lists the corrupted files among those with these prefixes."""
+        """Raise an error if files whose names have these prefixes are missing or corrupted."""
         problems = self.find_damage(prefixes)
         if problems:
             raise GlassError("; ".join(problems))
@@ -201,7 +201,7 @@ class Run:
                 case {"bytes": int(size), "sha256": str(sha256)}:
                     pass
                 case _:
-                    problems.append(f"{checksums} is corrupted at {name}")
+                    problems.append(f"{checksums} is corrupted: invalid entry for {name}")
                     continue
             if is_outside(self.path, file):
                 problems.append(f"{checksums} is corrupted: {name!r} is outside the run folder")
@@ -236,7 +236,9 @@ def find_damage(path: Path) -> list[str]:
     if not subfolders and not (path / MANIFEST).exists():
         raise GlassError(f"{path} is neither a run folder nor a model folder")
     if (path / CHECKSUMS).exists() and not (path / BEST).is_dir():
-        problems.append(f"{path / BEST} is missing: it was deleted, or nothing is evaluated yet")
+        problems.append(
+            f"{path / BEST} is missing: it was deleted, or nothing has been evaluated yet"
+        )
     if subfolders and not (path / CHECKSUMS).exists():
         problems.append(f"{path / CHECKSUMS} is missing")
     for folder in subfolders or [path]:

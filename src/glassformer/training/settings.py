@@ -7,7 +7,7 @@ from typing import Literal
 from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
 
-MINUTES = 5.0  # the budget if none is given
+DEFAULT_MINUTES = 5.0  # the budget if none is set
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class TrainingSettings:
     epochs: float | None = None
     # Budget in minutes of wall-clock time; 5 if no budget is set.
     minutes: float | None = None
-    # Passes over the training data, but at least 500 steps, after which a budget in minutes ends
-    # early; if unset, none.
+    # With a budget in minutes, training ends early after this many passes over the training data,
+    # but not before step 500; if unset, it uses the whole budget.
     max_epochs: float | None = None
     # Examples per batch, for tasks that count examples; if unset, the task decides.
     batch_size: int | None = None
@@ -61,7 +61,7 @@ class TrainingSettings:
     ema_decay: float = 0.0
     # Whether to fit the task's baseline first, to compare the model with it.
     baseline: bool = True
-    # Whether the network starts from the baseline's counts; if unset, yes where the task can.
+    # Whether the network starts from the baseline's counts; if unset, yes if the task supports it.
     prior: bool | None = None
     # Validation metric that decides which weights are saved as the best.
     best_metric: str = "loss"
@@ -74,13 +74,13 @@ class TrainingSettings:
     evaluate_every: int | None = None
     # Steps between checkpoints; if unset, as many as between evaluations.
     save_every: int | None = None
-    # Number format of the forward pass; "auto" chooses the faster of float32 and bfloat16.
+    # Floating-point type of the forward pass; "auto" chooses the faster of float32 and bfloat16.
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     # Whether to recompute activations in the backward pass, to save memory at the cost of time.
     checkpointing: bool = False
     # Whether to also write the metrics for TensorBoard.
     tensorboard: bool = False
-    # Device to train on, a torch name; "auto" uses an accelerator if there is one, else the CPU.
+    # Device to train on, such as "cuda"; "auto" uses an accelerator if there is one, else the CPU.
     device: str = "auto"
     # Number of CPU threads; if unset, torch decides.
     threads: int | None = None
@@ -103,7 +103,7 @@ class TrainingSettings:
 def lr_at(position: float, total: float, settings: TrainingSettings) -> float:
     """Return the learning rate at a position in a budget; both are in steps or any other unit.
 
-    It rises to `settings.lr` during the warmup, then falls as the schedule says.
+    It rises to `settings.lr` during the warmup, then decays according to `settings.schedule`.
     """
     warmup = round(total * settings.warmup)
     if settings.warmup:

@@ -27,12 +27,12 @@ from glassformer.training.evaluator import Evaluator
 from glassformer.training.memory import ContextTooLongError, total_memory
 from glassformer.training.request import Request
 from glassformer.training.run import SCHEDULE, Run
-from glassformer.training.settings import MINUTES, TrainingSettings
+from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
 from glassformer.training.step import State, Step
 from glassformer.training.trainer import Trainer
 from glassformer.weights import SkipInit
 
-MIN_LAST_STEP = 500  # however small the data: `max_epochs` does not end training earlier
+MIN_STEPS = 500  # before `max_epochs` may end training, however small the data
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def set_up(
         torch.set_num_threads(settings.threads)
     start = replace(start, config=add_data_sizes(start.config, task))
     if start.base is None:
-        start = suit_budget(start, task, settings, reporter)
+        start = choose_model_sizes(start, task, settings, reporter)
     if settings.parameters and start.base is None:
         config = scale_to_parameters(start.architecture, start.config, settings.parameters)
         start = replace(start, config=config)
@@ -153,18 +153,20 @@ def set_up(
     return trainer
 
 
-def suit_budget(start: Start, task: Task, settings: TrainingSettings, reporter: Reporter) -> Start:
+def choose_model_sizes(
+    start: Start, task: Task, settings: TrainingSettings, reporter: Reporter
+) -> Start:
     """Choose the sizes of the model that were not set, for the time budget and the data."""
-    minutes = settings.minutes or MINUTES
+    minutes = settings.minutes or DEFAULT_MINUTES
     sizes = registry.MODELS[start.architecture].suggest_sizes(minutes, task.dataset.size)
     explicit = start.explicit
-    if explicit & {"dim", "heads"}:  # they must match
+    if explicit & {"dim", "heads"}:  # dim must stay divisible by heads
         explicit |= {"dim", "heads"}
     sizes = {name: value for name, value in sizes.items() if name not in explicit}
     if not sizes or settings.parameters:
         return start
-    shown = ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
-    reporter(f"model settings for this budget and {task.dataset.size:,} tokens: {shown}")
+    summary = ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
+    reporter(f"model settings for this budget and {task.dataset.size:,} tokens: {summary}")
     return replace(start, config=replace(start.config, **sizes))
 
 
@@ -173,8 +175,8 @@ def fit_prior(
 ) -> tuple[Network, float] | None:
     """Attach a prior to the network and fit it; return what `TaskSpec.fit_prior` returns.
 
-    None if the run has no prior of its own: LoRA keeps the prior of the base model as it is, and
-    a network that is not a `PriorNetwork` cannot have one.
+    Returns None if the run has no prior of its own: LoRA keeps the prior of the base model as it
+    is, and a network that is not a `PriorNetwork` cannot have one.
     """
     if settings.prior is False or settings.lora or task.spec.fit_prior is None:
         return None
@@ -208,7 +210,7 @@ def make_budget(
         return StepBudget(settings.steps or 0)
     max_steps = None
     if settings.max_epochs is not None:
-        max_steps = max(math.ceil(settings.max_epochs * steps_per_epoch), MIN_LAST_STEP)
+        max_steps = max(math.ceil(settings.max_epochs * steps_per_epoch), MIN_STEPS)
     deadline = Deadline(
         60 * settings.minutes,
         run.path / SCHEDULE,
@@ -307,8 +309,8 @@ def save_setup(start: Start, trainer: Trainer) -> None:
         "model": {"name": start.architecture, **to_dict(start.config)},
         "train": to_dict(settings),
     }
-    run.describe(tables, task.artifacts.tokenizer)
-    run.seal()
+    run.write_config(tables, task.artifacts.tokenizer)
+    run.write_checksums()
     if settings.tensorboard:
         run.open_tensorboard()
     size = network.size

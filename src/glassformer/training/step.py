@@ -35,7 +35,7 @@ class State:
     setup: float = 0.0  # seconds before the first step
     seconds: float = 0.0  # seconds since the first step
     predictions: int = 0  # number of predictions in the training batches
-    consecutive_skips: int = 0  # steps skipped in a row up to now: a value was not finite
+    consecutive_skips: int = 0  # steps skipped in a row until now, for non-finite values
     lr_scale: float = 1.0  # multiplies the learning rate
     changed: dict[str, Any] = field(default_factory=dict)  # settings that changed during training
 
@@ -120,13 +120,13 @@ class Step:
     def losses(self, batch: Batch) -> Losses:
         """Yield the summed loss of a micro-batch for each group of parameters."""
         batch = {name: value.to(self.device) for name, value in batch.items()}
-        half = self.settings.precision in ("bfloat16", "float16")
-        dtype = getattr(torch, self.settings.precision) if half else None
+        is_half = self.settings.precision in ("bfloat16", "float16")
+        dtype = getattr(torch, self.settings.precision) if is_half else None
         losses = self.objective.losses(
             self.network, batch, label_smoothing=self.settings.label_smoothing
         )
         while True:
-            with torch.autocast(self.device.type, dtype=dtype, enabled=half):
+            with torch.autocast(self.device.type, dtype=dtype, enabled=is_half):
                 loss = next(losses, None)
             if loss is None:
                 return
@@ -177,7 +177,7 @@ class Step:
     def find_non_finite(self, loss: float, norm: float) -> str | None:
         """Describe the source of an infinity or NaN (a weight, the loss or a gradient).
 
-        None if there is none.
+        Returns None if the loss and the norm of the gradient are finite.
         """
         if math.isfinite(loss) and math.isfinite(norm):
             return None

@@ -87,19 +87,22 @@ def train(
     }  # fmt: skip
     for source in (*data_request.files, *data_request.valid, *([Path(base)] if base else [])):
         if source.resolve().is_relative_to(path.resolve()):
-            raise GlassError(f"{source} is inside {path}, which would overwrite it")
+            raise GlassError(
+                f"{source} is inside the run folder {path} and could be overwritten: choose "
+                "another --run"
+            )
     request.check(from_scratch=base is None)
     folder = Run.create(path, overwrite=overwrite)
     with folder.lock():
         write_file(path / REQUEST, json.dumps(arguments))
         try:
-            opened = prepare(request.spec, data_request, folder, reporter)
-            trainer = set_up(start, opened, request.training, folder, reporter, start_time)
+            opened_task = prepare(request.spec, data_request, folder, reporter)
+            trainer = set_up(start, opened_task, request.training, folder, reporter, start_time)
         except BaseException:
             folder.discard()
             raise
         shutil.rmtree(folder.backup, ignore_errors=True)
-        return finish(trainer, reporter)
+        return train_and_report(trainer, reporter)
 
 
 def make_absolute(name: str | Path) -> str:
@@ -140,12 +143,12 @@ def resume(
         with wrap_read_errors(path):
             trainer = load_trainer(run, reporter)
         if steps or minutes:
-            extend(trainer, steps, minutes)
+            extend_budget(trainer, steps, minutes)
         steps, done = trainer.settings.steps, trainer.state.step
         reporter(f"resuming after step {done:,}" + (f" of {steps:,}" if steps else ""))
         if trainer.budget.is_spent(done):
             reporter(f"all steps are done; to train longer: glass resume {path} --minutes 5")
-        return finish(trainer, reporter)
+        return train_and_report(trainer, reporter)
 
 
 def load_trainer(run: Run, reporter: Reporter) -> Trainer:
@@ -170,7 +173,7 @@ def load_trainer(run: Run, reporter: Reporter) -> Trainer:
     spec = TASKS[metadata.pop("name")]
     task = spec.open(Artifacts(metadata, tokenizer), run.cache)
     if settings.prior and task.spec.fit_prior and isinstance(network, LanguageModel):
-        # the counts of folds are not saved
+        # fit again, because the counts of each fold are not saved
         task.spec.fit_prior(task.dataset, network, lambda model: fit(task, model))
     batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
     if settings.tensorboard:
@@ -190,7 +193,7 @@ def load_trainer(run: Run, reporter: Reporter) -> Trainer:
     return Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
 
 
-def extend(trainer: Trainer, steps: int | None, minutes: float | None) -> None:
+def extend_budget(trainer: Trainer, steps: int | None, minutes: float | None) -> None:
     """Set a new budget: a total number of steps, or a number of minutes from now."""
     state = trainer.state
     if trainer.network.has(Trait.FITTED):
@@ -246,8 +249,8 @@ def read_request(path: Path) -> dict[str, Any]:
     return request
 
 
-def finish(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
-    """Train to the end, evaluate, plot and report; return the metrics and costs."""
+def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
+    """Train until the end of the budget, evaluate, plot and report; return metrics and costs."""
     task, run, baseline = trainer.task, trainer.run, trainer.baseline
     evaluation = trainer.train()
     if evaluation is None:  # training was stopped
@@ -266,7 +269,7 @@ def finish(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
         **({"baseline": baseline} if baseline else {}),
     }
     write_readme(trainer, result)
-    run.seal()
+    run.write_checksums()
     reporter(f"final: {format_metrics(evaluation.metrics)}")
     if baseline:
         reporter(compare_with_baseline(task, evaluation.metrics, baseline))
@@ -307,7 +310,7 @@ def write_readme(trainer: Trainer, result: dict[str, Any]) -> None:
     if isinstance(network, PriorNetwork) and network.prior:
         length = network.prior.max_length
         comparison += (
-            f"Its prior stores n-grams of up to {length} tokens verbatim from the "
+            f"The model's prior stores n-grams of up to {length} tokens verbatim from the "
             f"training text. To remove it: `glass convert {result['run']} OUT --strip-prior`. "
         )
     text = (

@@ -65,7 +65,7 @@ class Trainer:
                 recovery.shrink_micro_batches(self)
                 continue
             if result.non_finite:
-                recovery.skip_step(self, result.non_finite)
+                recovery.handle_skipped_step(self, result.non_finite)
                 continue
             self.report(result)
             if self.is_due(self.settings.evaluate_every, progress.should_evaluate):
@@ -117,7 +117,7 @@ class Trainer:
         return self.state.step % every == 0 if every else default
 
     def stop(self) -> bool:
-        """Stop after this step; return false if a stop was requested before."""
+        """Stop after this step; return false if a stop was already requested."""
         is_first, self.is_stopping = not self.is_stopping, True
         if is_first:
             self.reporter("stopping after this step; press Ctrl-C again to quit at once")
