@@ -18,7 +18,8 @@ test: check
 soak: .venv/dev
 	$(BIN)/python bench/soak.py
 
-bench: .venv/core  # under 15 minutes; DATA=folder with tinyshakespeare/input.txt; not comparable
+# under 15 minutes, so not comparable with bench/README.md; DATA: a folder with tinyshakespeare/input.txt
+bench: .venv/core
 	$(BIN)/python bench/quality.py $(DATA) $(or $(RESULTS),bench-short.jsonl) --short
 
 check: .venv/dev

@@ -26,7 +26,10 @@ QUERY = LETTERS + NOISE
 VOCAB = QUERY + 1
 NETWORKS = {
     "recurrent (LSTM)": ("recurrent", {"dim": 96, "depth": 1}),
-    "convolutional, sees 30 back": ("convolutional", {"dim": 64, "depth": 4, "kernel_size": 3}),
+    "convolutional, sees 30 tokens back": (
+        "convolutional",
+        {"dim": 64, "depth": 4, "kernel_size": 3},
+    ),
     "attention": ("decoder", {"dim": 64, "depth": 2, "heads": 4, "position": "none"}),
 }
 
@@ -97,8 +100,9 @@ def measure(plot: Path) -> dict[str, str]:
         )
         steps = [f"{n}: {1000 * s:.0f}" for n, s in zip(lengths, times, strict=True)]
         summaries[name] = (
-            f"{size:,} parameters; accuracy by distance, trained on short sequences first / on all "
-            f"lengths from the start: {accuracies}; ms per step by length: " + ", ".join(steps)
+            f"{size:,} parameters; accuracy by distance, trained on short texts first / on all "
+            f"lengths from the start: {accuracies}; ms per training step by text length: "
+            + ", ".join(steps)
         )
         print(f"{name}: {summaries[name]}", flush=True)
         (line,) = recall_axes.plot(

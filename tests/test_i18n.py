@@ -8,7 +8,7 @@ from pathlib import Path
 
 import glassformer
 from glassformer.core.i18n import language, load_catalog, tr
-from glassformer.inspection.heads import ATTENTION_TARGETS
+from glassformer.inspection.heads import ATTENTION_STATS
 
 PACKAGE = Path(glassformer.__file__).parent
 
@@ -20,7 +20,7 @@ def translatable_texts():
             is_tr_call = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "tr"
             if is_tr_call and isinstance(node.args[0], ast.Constant):
                 yield node.args[0].value
-    yield from (*ATTENTION_TARGETS, "cost")
+    yield from (*ATTENTION_STATS, "cost")
 
 
 def test_every_text_has_a_translation_with_the_same_placeholders():

@@ -165,7 +165,7 @@ def test_an_impossible_plot_is_rejected():
         (lambda: draw.heads(traced), "no attention layers"),
         (
             lambda: draw.lens(trace_text(CROSS, TOKENIZER, TEXT), CROSS, TOKENIZER),
-            "a lens needs a model with one stack of blocks",
+            "the logit lens needs a model with one stack of blocks",
         ),
         (lambda: draw.words(trace_text(NETWORK, TOKENIZER, "a"), NETWORK), "three different"),
     ):

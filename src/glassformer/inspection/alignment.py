@@ -48,7 +48,7 @@ def align(network: Network, tokenizer: Tokenizer, text: str, translation: str) -
         network(ids, batch["source"])
     if not trace:
         raise GlassError("this model has no cross-attention, so it cannot align a translation")
-    names = list(trace)  # one for each block, or only one
+    names = list(trace)  # one per block; some models have only one cross-attention layer
     pattern = trace[names[max(len(names) - 2, 0)]][0].mean(dim=0).float().cpu()  # t s
     return Alignment(
         [*map(tokenizer.token, batch["source"][0].tolist())],

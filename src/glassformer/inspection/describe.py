@@ -20,7 +20,7 @@ class Description:
     formula: str = ""
     text: str = ""
     weights: tuple[tuple[str, Tensor], ...] = ()  # the formula's matrices by name: r c
-    needs_more: bool = False  # whether the formula uses values that no worksheet shows
+    has_unshown_inputs: bool = False  # whether the formula uses values that no worksheet shows
 
 
 def describe_value(network: nn.Module, name: str, head: int) -> Description:
@@ -32,7 +32,7 @@ def describe_value(network: nn.Module, name: str, head: int) -> Description:
     except AttributeError:  # the name is a tap inside a module, not a module
         module = network.get_submodule(path)
     if isinstance(module, LayerNorm | RMSNorm):
-        return replace(describe_norm(module, leaf), needs_more=path.startswith("masked"))
+        return replace(describe_norm(module, leaf), has_unshown_inputs=path.startswith("masked"))
     if isinstance(module, Attention | PlainAttention):
         return describe_attention(module, leaf, head, is_cross=path.endswith("cross"))
     if isinstance(module, FeedForward | GatedFeedForward):
@@ -55,7 +55,7 @@ def describe_value(network: nn.Module, name: str, head: int) -> Description:
         return Description(tr("N-gram probabilities (context: {n} tokens)", n=n), formula, text)
     return {
         "embedded": Description(
-            tr("Input embedding"), formula, tr("The sum of the embeddings of each token.")
+            tr("Input embedding"), formula, tr("For each token, the sum of its embeddings.")
         ),
         "pooled": Description(
             tr("Pooled features"), tr(formula), tr("One vector for the whole text.")
@@ -194,7 +194,7 @@ def describe_attention(
         "scores": Description(
             tr("Attention scores"), formula,
             tr("How well each query (row) matches each key (column)."),
-            needs_more=type(module.position) is not Position
+            has_unshown_inputs=type(module.position) is not Position
             or module.score not in (scaled_dot, dot),
         ),
         "pattern": pattern,

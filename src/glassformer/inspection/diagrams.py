@@ -238,7 +238,7 @@ def draw_residual(ax: Any, x: float, y: float, half: float, side: int) -> None:
 def architecture(part: str = "attention") -> Any:
     """The Transformer of Vaswani et al. (2017) with one part highlighted."""
     if part not in BOXES:
-        raise GlassError(f"expected one of {', '.join(BOXES)}, got {part!r}")
+        raise GlassError(f"unknown part {part!r}: expected one of {', '.join(BOXES)}")
     chart, ax = subplots(figsize=(8.6, 6.5))
     for column, top in ((0, 3), (1, 4)):
         ax.add_patch(frame(GAP * column - 1.95, 1.42, 3.9, top - 0.98, "#b9c2cf", 1))

@@ -14,7 +14,7 @@ from glassformer.core.errors import GlassError
 from glassformer.core.figures import animate, subplots
 from glassformer.core.i18n import show_whitespace
 from glassformer.inspection.alignment import Alignment
-from glassformer.inspection.heads import ATTENTION_TARGETS, HeadStats
+from glassformer.inspection.heads import ATTENTION_STATS, HeadStats
 from glassformer.inspection.patch import PatchResult
 from glassformer.inspection.traced_text import TracedText, attention_patterns, find_head
 from glassformer.models.network import Network, Trait
@@ -24,10 +24,7 @@ from glassformer.trace import Trace
 CELL_SIZE, LETTER_WIDTH = 0.42, 0.11  # inches
 MAX_GRID_SIZE = 16.0  # inches
 MAX_LABELED_COLUMNS = 24  # with more columns, cells have no numbers
-FIGURE_SUFFIXES, ANIMATION_SUFFIXES = (
-    (".png", ".svg", ".pdf"),
-    (".gif",),
-)  # file types of figures and animations
+FIGURE_SUFFIXES, ANIMATION_SUFFIXES = (".png", ".svg", ".pdf"), (".gif",)
 QUERY_KEY = ("query", "key")
 
 
@@ -72,7 +69,7 @@ def heat_map(
 
 def heads_figure(report: Sequence[HeadStats]) -> Any:
     """What each head attends to, and the effect of ablating it."""
-    names, missing = ATTENTION_TARGETS[:-1], float("nan")
+    names, missing = ATTENTION_STATS[:-1], float("nan")  # all but the distance
     rows = [[head.row()[name] for name in names] for head in report]
     fractions = torch.tensor([[missing if v is None else v for v in row] for row in rows])
     size = (9, 0.22 * len(report) + 1.6)
@@ -111,8 +108,8 @@ def save(chart: Any, file: Path) -> None:
     if chart.missing:
         characters = "".join(sorted(chart.missing))[:20]
         warnings.warn(
-            f"{file}: no installed font has {characters}, drawn as code points; for Chinese, "
-            "install Noto Sans CJK",
+            f"{file}: no installed font has {characters}; drawn as code points instead. For "
+            "Chinese, install Noto Sans CJK",
             stacklevel=2,
         )
 
@@ -198,7 +195,7 @@ def norm(traced: TracedText, layer: int | str = 0) -> Any:
     names = [n for n in trace if n.endswith(("attention_norm", "feedforward_norm"))]
     blocks = list(dict.fromkeys(n.rpartition(".")[0] for n in names))
     if not blocks:
-        raise GlassError("this model has no norms next to attention to plot")
+        raise GlassError("this model has no attention or feed-forward norms to plot")
     matches = [name for name in blocks if name == layer or f".{layer}." in f".{name}."]
     if not matches:
         raise GlassError(f"there is no norm in block {layer}; available: {', '.join(blocks)}")
@@ -225,7 +222,9 @@ def lens(traced: TracedText, network: Network, tokenizer: Tokenizer) -> Any:
     (stack, *others) = network.stacks or ("",)
     blocks = [] if others else [n for n in traced.trace if n.rpartition(".")[0] == stack]
     if not blocks or traced.output.ndim != 2:
-        raise GlassError("a lens needs a model with one stack of blocks that predicts tokens")
+        raise GlassError(
+            "the logit lens needs a model with one stack of blocks that predicts tokens"
+        )
     probs, predictions = [], []
     for block in blocks:
         with Trace(network, edit={blocks[-1]: traced.trace[block]}):
@@ -250,7 +249,7 @@ def lens(traced: TracedText, network: Network, tokenizer: Tokenizer) -> Any:
 
 def words(traced: TracedText, network: Network) -> Any:
     """The embeddings of the text's tokens, in their first two principal components."""
-    has_source = bool(traced.source)  # then plot the source
+    has_source = bool(traced.source)  # if so, plot the source tokens
     modules = dict(network.named_modules())
     tables = [name for name in network.embeddings if name in modules and name.endswith("token")]
     if not tables:

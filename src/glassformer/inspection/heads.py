@@ -19,15 +19,15 @@ from glassformer.inspection.sheet import Step, Table
 from glassformer.models.network import Network, Trait
 from glassformer.trace import Trace, Zero
 
-ATTENTION_TARGETS = ("previous", "first", "self", "duplicate", "induction", "distance")
-LENGTH = 24  # number of random tokens, which are then repeated
+ATTENTION_STATS = ("previous", "first", "self", "duplicate", "induction", "distance")
+LENGTH = 24  # number of random tokens before the copy
 
 
 @dataclass(frozen=True)
 class HeadStats:
     """The mean attention weight of a head on each kind of token, and the effect of ablating it.
 
-    A value is None if there is no such token: in cross-attention, or without repetitions.
+    A value is None if there is no such token: in cross-attention, or if no token is repeated.
     """
 
     name: str  # layer name
@@ -56,7 +56,7 @@ class HeadReport(Displayable, list[HeadStats]):
 
     def steps(self) -> list[Step]:
         """One table: a row for each head, and one for a head with equal weights."""
-        columns = (*ATTENTION_TARGETS, "cost")
+        columns = (*ATTENTION_STATS, "cost")
         stats = [head.row() for head in self] + list(self.uniform.values())
         values = [[nan if (v := row.get(name)) is None else v for name in columns] for row in stats]
         uniform = [f"{tr('uniform')} {layer}".strip() for layer in self.uniform]
@@ -83,7 +83,7 @@ class HeadReport(Displayable, list[HeadStats]):
 
 
 def make_repeated_ids(vocab: int, context: int | None, seed: int = 0) -> Tensor:
-    """Random tokens, repeated once, 1 t: only induction can predict the second half."""
+    """Random tokens followed by a copy of them (1 t): only induction can predict the copy."""
     random = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, vocab, (1, min(LENGTH, (context or 2 * LENGTH) // 2)), generator=random)
     return torch.cat((ids, ids), dim=1)
@@ -136,7 +136,7 @@ def measure_heads(
         value = f"{layer}.head_outputs" if f"{layer}.head_outputs" in trace.names else layer
         for head, weights in enumerate(pattern):
             fractions = (
-                dict.fromkeys(ATTENTION_TARGETS)
+                dict.fromkeys(ATTENTION_STATS)
                 if "cross" in layer
                 else attention_fractions(weights, ids)
             )
@@ -156,7 +156,7 @@ def ablation_cost(
     *,
     is_loss: bool,
 ) -> float:
-    """The effect of setting a head to zero in the value of this name, in nats.
+    """The effect of setting a head to zero in the value with this name, in nats.
 
     For a language model, the increase in loss on the text; for others, and for a single token,
     the Kullback-Leibler divergence from the original output distribution.

@@ -32,7 +32,7 @@ PARTS = ("", ".attention", ".feedforward", ".attention.head_outputs")  # patched
 
 @dataclass(frozen=True, repr=False)
 class PatchResult(Displayable):
-    """For each part of each block, the fraction of the gap that each position recovers."""
+    """For each part of each block, the fraction of the gap that patching each position recovers."""
 
     clean: list[str]
     corrupt: list[str]
@@ -114,7 +114,7 @@ class Contrast:
     """The log-probabilities (v) for two texts, and the two outcomes that are compared.
 
     These are the most likely outcomes of the clean and of the corrupt text; if they are the same,
-    the outcomes whose probabilities are raised and lowered most by the clean text.
+    the outcomes whose probabilities the clean text raises and lowers most.
     """
 
     clean: Tensor

@@ -1,4 +1,4 @@
-"""The plots of `glass draw` by name: `PLOTS` is the only list.
+"""The plots of `glass draw`, all listed in `PLOTS` by name.
 
 A new plot is a function in `diagrams.py`, `draw.py` or its own module, and one entry here. A module
 is imported when one of its plots is drawn, so `--help` imports none.
@@ -34,8 +34,8 @@ class Plot:
     name: str  # function name
     help: str
     needs: Needs = Needs.NOTHING
-    patterns: tuple[str, ...] = ()  # names of the traced values that it needs; empty means all
-    is_animation: bool = False  # whether it is an animation
+    patterns: tuple[str, ...] = ()  # globs for the traced values that it needs; empty means all
+    is_animation: bool = False
 
     @property
     def function(self) -> Callable[..., Any]:

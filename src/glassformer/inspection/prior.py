@@ -24,8 +24,8 @@ COUNTS_COLOR, NETWORK_COLOR, BOTH_COLOR = "C1", "C0", "C2"
 
 
 @dataclass(frozen=True)
-class PriorShares:
-    """The predictions of the token after each token: by the counts, by the network, by both."""
+class PriorPredictions:
+    """The predictions of each next token: by the counts, by the network, and by both."""
 
     counts: Tensor  # t v: probabilities
     network: Tensor  # t v
@@ -33,7 +33,7 @@ class PriorShares:
     gates: Tensor  # t k: the weight of each kind of evidence
 
     @property
-    def is_counted(self) -> Tensor:
+    def counts_dominate(self) -> Tensor:
         """Whether the counts dominate (t): their prediction is closer to that of both.
 
         The distance is the Kullback-Leibler divergence.
@@ -47,14 +47,14 @@ def kl_divergence(p: Tensor, q: Tensor) -> Tensor:
     return (p * (p.clamp(min=1e-30).log() - q.clamp(min=1e-30).log())).sum(dim=-1)
 
 
-def find_shares(traced: TracedText) -> PriorShares:
+def read_predictions(traced: TracedText) -> PriorPredictions:
     if "prior.gates" not in traced.trace:
         raise GlassError("this model has no prior")
     counts, network, gates = (
         traced.trace[f"prior.{name}"][0].float()
         for name in ("count_logits", "network_logits", "gates")
     )
-    return PriorShares(
+    return PriorPredictions(
         counts.softmax(dim=-1), network.softmax(dim=-1), traced.output.softmax(dim=-1), gates
     )
 
@@ -62,15 +62,15 @@ def find_shares(traced: TracedText) -> PriorShares:
 def prior(
     traced: TracedText, network: Network, tokenizer: Tokenizer, labels: list[str] | None = None
 ) -> Any:
-    """The prediction of each token or, by a classifier, of the label of the text."""
+    """What the n-grams and the network each predict: every token or, in a classifier, the label."""
     if isinstance(network, TextClassifier) and network.prior is not None:
         return label_prior(traced, network.prior, tokenizer, labels)
     return count_prior(traced, tokenizer)
 
 
 def count_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
-    """What the counts predict, what the network adds, and how much each context length counts."""
-    shares = find_shares(traced)
+    """What the counts predict, what the network adds, and the gate of each context length."""
+    predictions = read_predictions(traced)
     if len(traced.ids) < 2:
         raise GlassError("the text needs at least two tokens")
     targets = traced.inputs["ids"][0, 1:, None].cpu()
@@ -79,9 +79,9 @@ def count_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     size = (max(0.34 * t + 2.2, 7), 7)
     chart, (top, bottom) = subplots(2, 1, figsize=size, sharex=True, height_ratios=(2, 3))
     bars = (
-        ("counts alone", shares.counts, COUNTS_COLOR),
-        ("network alone", shares.network, NETWORK_COLOR),
-        ("both", shares.both, BOTH_COLOR),
+        ("counts alone", predictions.counts, COUNTS_COLOR),
+        ("network alone", predictions.network, NETWORK_COLOR),
+        ("both", predictions.both, BOTH_COLOR),
     )
     for i, (name, probs, color) in enumerate(bars):
         heights = probs[:-1].cpu().gather(1, targets)[:, 0].tolist()
@@ -95,7 +95,7 @@ def count_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
         "closer to the counts', blue if closer to the network's",
         fontsize=9,
     )
-    grid = shares.gates[:-1].T.cpu()
+    grid = predictions.gates[:-1].T.cpu()
     limit = max(float(grid.abs().max()), 1.0)
     image = bottom.imshow(
         grid.numpy(), cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto", interpolation="none"
@@ -106,8 +106,9 @@ def count_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     bottom.set_ylabel("tokens of context, times seen")
     bottom.set_title("gate values by context length and count", fontsize=9)
     bottom.set_xticks(range(t), labels, fontsize=9)
-    for label, is_counted in zip(bottom.get_xticklabels(), shares.is_counted[:-1], strict=True):
-        label.set_color(COUNTS_COLOR if is_counted else NETWORK_COLOR)
+    flags = predictions.counts_dominate[:-1]
+    for label, counts_dominate in zip(bottom.get_xticklabels(), flags, strict=True):
+        label.set_color(COUNTS_COLOR if counts_dominate else NETWORK_COLOR)
     chart.colorbar(image, ax=(top, bottom), shrink=0.4, pad=0.02, location="right")
     return chart
 
@@ -115,7 +116,7 @@ def count_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
 def label_prior(
     traced: TracedText, prior: LabelPrior, tokenizer: Tokenizer, labels: list[str] | None = None
 ) -> Any:
-    """How much the n-grams and the network favor each label, and which n-grams do most."""
+    """How much the n-grams and the network favor each label, and which n-grams matter most."""
     parts = torch.stack([traced.trace[f"prior.{name}_logits"][0].float() for name in
                          ("network", "ngram")]).cpu()  # fmt: skip
     weighted = prior.weights.cpu()[:, None] * (parts - parts.mean(dim=1, keepdim=True))  # 2 c

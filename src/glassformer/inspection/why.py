@@ -345,7 +345,7 @@ class RecordedPass:
         """A number, plus all values that were added at its index."""
         x, dim, index, values = result.args
         at, dim = entry[1], dim % x.ndim
-        line = (*at[:dim], slice(None), *at[dim + 1 :])  # the indexes that may refer to the number
+        line = (*at[:dim], slice(None), *at[dim + 1 :])  # the indices that may refer to the number
         added = (index[line] == at[dim]).nonzero()[:, 0].tolist()
         terms = [Term(((x, at),))]
         terms += [Term(((values, (*at[:dim], i, *at[dim + 1 :])),)) for i in added]
@@ -390,12 +390,12 @@ class RecordedPass:
         for dim in range(x.ndim):
             i = None if dim in dims and not keeps_dims else next(rest)
             index.append(slice(None) if dim in dims else i)
-        entries = torch.arange(x.numel()).reshape(x.shape)[tuple(index)].flatten().tolist()
+        flat_indices = torch.arange(x.numel()).reshape(x.shape)[tuple(index)].flatten().tolist()
         row = x[tuple(index)]
         probs = row.flatten().softmax(0).tolist() if is_softmax else []
         terms = tuple(
-            Term(((x, unravel(number, x.shape)),), probs[i] if probs else None)
-            for i, number in enumerate(entries)
+            Term(((x, unravel(flat_index, x.shape)),), probs[i] if probs else None)
+            for i, flat_index in enumerate(flat_indices)
         )
         operation = REDUCTIONS[result.name]
         if is_softmax:
@@ -418,8 +418,8 @@ def entry_value(entry: Entry) -> float:
     return float(tensor.detach()[at])
 
 
-def unravel(number: int, shape: torch.Size) -> tuple[int, ...]:
-    return tuple(int(i) for i in torch.unravel_index(torch.tensor(number), shape))
+def unravel(flat_index: int, shape: torch.Size) -> tuple[int, ...]:
+    return tuple(int(i) for i in torch.unravel_index(torch.tensor(flat_index), shape))
 
 
 def broadcast_index(arg: Tensor, at: tuple[int, ...], shape: torch.Size) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ from glassformer.text.tokenizer import Tokenizer
 REDUNDANT = set(  # shown elsewhere
     "query key value out up down dropout gate dense score gate_in gate_out evidence prior".split()
 )
+# values that a reader can compute from the tables before them, so exercises may leave them blank
 COMPUTED = {"scores", "pattern", "head_outputs", "mean", "std", "normalized", "embedded", "pooled"}
 LOGITS = set(  # values with a column for each token or label
     "output votes head masked network_logits count_logits".split()
@@ -46,7 +47,7 @@ def worksheet(
     labels: list[str] | None = None,
     weights: bool = False,
 ) -> list[Step]:
-    """Return every step of a text through one block and one head of a network.
+    """Return the steps of a text's forward pass, in detail for one block and one head.
 
     `target` is the translation to condition on, `labels` are the classes of a classifier, and
     `weights` adds the weights of each step.
@@ -93,8 +94,8 @@ def describe_visit(
 
 
 def is_shown(name: str, layer: int, last: int) -> bool:
-    """Whether to show a value: those outside blocks and inside this block, the block's input, and
-    the output of the last block."""
+    """Whether to show a value: those outside blocks, those inside this block, the block's input,
+    and the output of the last block."""
     block = BLOCK.match(name)
     if block is None or int(block[2]) == layer:
         return True
@@ -134,8 +135,8 @@ def describe_output(network: Network, traced: TracedText) -> Description:
 
 def is_close(a: Tensor, b: Tensor) -> bool:
     """Whether two results are equal within the precision of the first."""
-    is_full = a.dtype in (torch.float32, torch.float64)
-    return torch.allclose(a.float(), b.float(), atol=1e-4 if is_full else 0.05)
+    is_full_precision = a.dtype in (torch.float32, torch.float64)
+    return torch.allclose(a.float(), b.float(), atol=1e-4 if is_full_precision else 0.05)
 
 
 def describe_block(block: int, layer: int) -> Description:
@@ -189,8 +190,12 @@ def make_step(
         title = tr("{title}, source", title=title)
     if "." in name and description.title:
         title = tr("{title} ({name})", title=title, name=name)
-    more = tr(" Head {head} of 0 to {last}.", head=head, last=n_heads - 1) if n_heads else ""
-    is_computed = leaf in COMPUTED and description.formula and not description.needs_more
+    more = (
+        tr(" Head {head}; heads are numbered 0 to {last}.", head=head, last=n_heads - 1)
+        if n_heads
+        else ""
+    )
+    is_computed = leaf in COMPUTED and description.formula and not description.has_unshown_inputs
     kind: Kind = "computed" if is_computed else "given"
     table = Table(name, grid, rows, columns, kind, shaded=leaf == "pattern")
     return Step(title, description.formula, description.text + more, (table,))

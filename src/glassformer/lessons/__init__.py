@@ -1,4 +1,4 @@
-"""Worked examples from tutorials: values from Glassformer's own layers, texts from files.
+"""Worked examples from tutorials: Glassformer's layers compute the values, files hold the texts.
 
 thrones: Khan's Transformer by hand (AI大模型世界, 2024). markov: B. Rohrer's Transformers from
 Scratch (e2eml.school). attention: P. Bloem's Transformers from scratch (peterbloem.nl). position

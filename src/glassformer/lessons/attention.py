@@ -93,7 +93,7 @@ def compute_two_heads(x: Tensor) -> Values:
 
 
 def compute_product_std() -> Values:
-    """The standard deviation of dot products of random vectors with k features; next to it √k."""
+    """The standard deviation of dot products of random vectors with k features, next to √k."""
     random, std = torch.Generator().manual_seed(0), []
     for k in FEATURE_COUNTS:
         std.append(torch.randn(2, 10_000, k, generator=random).prod(0).sum(1).std())

@@ -34,14 +34,14 @@ def compute_values() -> Values:
 
 
 def compare(x: Tensor, other: Tensor, order: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """The outputs of attention for two sentences, and their largest difference for a character."""
+    """The outputs of attention for two sentences, and the largest difference for any character."""
     layer, layout = PlainAttention(), SequenceLayout(len(x), len(x))
     output_1, output_2 = layer(x[None], layout)[0], layer(other[None], layout)[0]
     return output_1, output_2, (output_1[order] - output_2).abs().max()[None, None]
 
 
 def compute_adding(x: Tensor) -> Values:
-    """Concatenating a one-hot position before a linear layer, and adding a vector instead."""
+    """Concatenating a one-hot position before a linear layer, compared with adding a vector."""
     layer, random = nn.Linear(8, 4, bias=False).double(), torch.Generator().manual_seed(0)
     sample = torch.randn(4, 8, dtype=torch.float64, generator=random)
     layer.weight.copy_(sample.round(decimals=1))

@@ -19,9 +19,9 @@ from glassformer.lessons.thrones_network import (
     SOURCE,
     VOCABULARY,
     WORDS,
-    ByHand,
-    grid,
-    weights_of,
+    TutorialTransformer,
+    copy_weights,
+    to_matrix,
 )
 from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.positions import Sinusoidal
@@ -98,20 +98,20 @@ def compute_printed_formula() -> Tensor:
 
 
 def compute_encoder(printed: dict[str, Tensor]) -> Values:
-    """Every value of the encoder for the printed input and, `_corrected`, for the correct one."""
-    network = ByHand()
+    """Every value of the encoder, for the printed input and (`_corrected`) for the correct one."""
+    network = TutorialTransformer()
     with Trace(network.encoder) as trace:
         network.encode(printed["printed_input"])
     with Trace(network.encoder) as corrected:
         network.encode(printed["embedding"] + compute_position())
     return {
-        **{name: grid(trace[tap]) for name, tap in TAPS.items()},
-        **{f"{name}_corrected": grid(corrected[tap]) for name, tap in TAPS.items()},
-        "hidden": grid(corrected["feedforward.hidden"]),
-        "feedforward": grid(corrected["feedforward"]),
-        "encoded": grid(corrected["feedforward_norm"]),
-        **weights_of(network.encoder.feedforward),
-        "v_cells_correct": count_correct(printed["printed_q"], grid(trace["attention.v"]), 2),
+        **{name: to_matrix(trace[tap]) for name, tap in TAPS.items()},
+        **{f"{name}_corrected": to_matrix(corrected[tap]) for name, tap in TAPS.items()},
+        "hidden": to_matrix(corrected["feedforward.hidden"]),
+        "feedforward": to_matrix(corrected["feedforward"]),
+        "encoded": to_matrix(corrected["feedforward_norm"]),
+        **copy_weights(network.encoder.feedforward),
+        "v_cells_correct": count_correct(printed["printed_q"], to_matrix(trace["attention.v"]), 2),
     }
 
 

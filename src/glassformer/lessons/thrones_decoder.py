@@ -15,10 +15,10 @@ from glassformer.lessons.thrones_network import (
     SOURCE,
     START,
     VOCABULARY,
-    ByHand,
-    grid,
+    TutorialTransformer,
+    copy_weights,
     ids_of,
-    weights_of,
+    to_matrix,
 )
 from glassformer.trace import Trace
 
@@ -28,7 +28,7 @@ ADAM_LR, UPDATES = 0.02, 300  # for the further updates
 
 
 def compute_values() -> Values:
-    network = ByHand()
+    network = TutorialTransformer()
     return {
         "words": SOURCE,
         "features": FEATURES,
@@ -45,7 +45,7 @@ def compute_values() -> Values:
 
 
 @torch.no_grad()
-def compute_decoder(network: ByHand) -> Values:
+def compute_decoder(network: TutorialTransformer) -> Values:
     """The weights of the decoder, and its values from the input to the logits."""
     ids, decoder = ids_of(TARGET[:-1]), network.decoder
     with Trace(network) as trace:
@@ -54,17 +54,17 @@ def compute_decoder(network: ByHand) -> Values:
     return {
         "embedding": network.token(ids),
         "input": network.embed(ids),
-        **weights_of(decoder.attention, "masked_"),
-        "masked_scores": grid(trace["decoder.attention.scores"]),
-        "masked_pattern": grid(trace["decoder.attention.pattern"]),
-        "masked_output": grid(trace["decoder.attention"]),
-        "masked_norm": grid(trace["decoder.attention_norm"]),
-        **weights_of(decoder.cross, "cross_"),
-        "cross_pattern": grid(trace["decoder.cross.pattern"]),
-        "cross_output": grid(trace["decoder.cross"]),
-        "cross_norm": grid(trace["decoder.cross_norm"]),
-        **weights_of(decoder.feedforward),
-        "decoded": grid(trace["decoder"]),
+        **copy_weights(decoder.attention, "masked_"),
+        "masked_scores": to_matrix(trace["decoder.attention.scores"]),
+        "masked_pattern": to_matrix(trace["decoder.attention.pattern"]),
+        "masked_output": to_matrix(trace["decoder.attention"]),
+        "masked_norm": to_matrix(trace["decoder.attention_norm"]),
+        **copy_weights(decoder.cross, "cross_"),
+        "cross_pattern": to_matrix(trace["decoder.cross.pattern"]),
+        "cross_output": to_matrix(trace["decoder.cross"]),
+        "cross_norm": to_matrix(trace["decoder.cross_norm"]),
+        **copy_weights(decoder.feedforward),
+        "decoded": to_matrix(trace["decoder"]),
         "w": network.head.weight.T.clone(),
         "logits": logits,
         "probs_of_five": logits.softmax(dim=-1)[:, five],
@@ -79,7 +79,7 @@ def compute_printed_probs() -> Values:
 
 
 def compute_softmax_twice() -> Values:
-    """A second softmax, as in the loss, on the probabilities of a certain prediction."""
+    """A second softmax, as in the loss, applied to a prediction with probability 1."""
     certain = torch.eye(4, dtype=torch.float64)[3:]  # the last of four words
     again = certain.softmax(dim=-1)
     return {
@@ -90,22 +90,20 @@ def compute_softmax_twice() -> Values:
     }
 
 
-def compute_loss(network: ByHand) -> tuple[Tensor, Tensor]:
+def compute_loss(network: TutorialTransformer) -> tuple[Tensor, Tensor]:
     """The logits (t v) and their loss."""
     logits = network(ids_of(SOURCE), ids_of(TARGET[:-1]))
     return logits, F.cross_entropy(logits, ids_of(TARGET[1:]))
 
 
-def compute_one_update(network: ByHand) -> Values:
+def compute_one_update(network: TutorialTransformer) -> Values:
     """The loss, its gradient, and one update of every weight by gradient descent.
 
-    Gradients and weights of the head are those of the target words.
+    The gradients and the weights of the head are only those of the target words.
     """
     logits, loss = compute_loss(network)
-    weights, targets = (
-        list(network.parameters()),
-        ids_of(TARGET[1:]),
-    )  # the head's weights come last
+    weights = list(network.parameters())  # the head's weights come last
+    targets = ids_of(TARGET[1:])
     logit_gradient, *gradients = torch.autograd.grad(loss, (logits, *weights))
     before = network.head.weight.detach().clone()
     with torch.no_grad():
@@ -127,7 +125,7 @@ def compute_one_update(network: ByHand) -> Values:
     }
 
 
-def compute_many_updates(network: ByHand) -> Values:
+def compute_many_updates(network: TutorialTransformer) -> Values:
     """The text that the network generates after many updates by Adam, and its loss."""
     optimizer = torch.optim.Adam(network.parameters(), lr=ADAM_LR)
     for _ in range(UPDATES):

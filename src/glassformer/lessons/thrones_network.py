@@ -28,11 +28,11 @@ HEAD_FEATURES = [f"e{i}" for i in range(HEAD_DIM)]
 MATRICES = {"query": "q", "key": "k", "value": "v", "out": "o", "up": "1", "down": "2"}
 
 
-class ByHand(nn.Module):
+class TutorialTransformer(nn.Module):
     """One encoder block and one decoder block, built from Glassformer's layers.
 
-    The encoder's attention has the tutorial's weights; the tutorial omits the others, so they are
-    ours.
+    The encoder's attention and the source embeddings have the tutorial's values. The tutorial omits
+    the other weights, so they are ours.
     """
 
     def __init__(self) -> None:
@@ -78,8 +78,8 @@ class ByHand(nn.Module):
         return logits[0]  # t v
 
 
-def weights_of(module: nn.Module, prefix: str = "") -> dict[str, Tensor]:
-    """Copies of a module's matrices (for multiplication from the right) and biases: `w_q`, `b_1`"""
+def copy_weights(module: nn.Module, prefix: str = "") -> dict[str, Tensor]:
+    """Copies of a module's biases and matrices (transposed for x W) by name: `w_q`, `b_1`."""
     weights = {}
     for name, layer in module.named_children():
         if isinstance(layer, nn.Linear):
@@ -93,6 +93,6 @@ def ids_of(words: list[str]) -> Tensor:
     return torch.tensor([VOCABULARY.index(word) for word in words])
 
 
-def grid(value: Tensor) -> Tensor:
+def to_matrix(value: Tensor) -> Tensor:
     """The matrix of a value's only sequence and only head."""
     return value.flatten(0, -3)[0]

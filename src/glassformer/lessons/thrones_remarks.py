@@ -51,7 +51,7 @@ def compute_scaling() -> Values:
 
 
 def compute_embedding_sizes() -> Values:
-    """The embedding size by the tutorial's rule, for either logarithm, and the size it uses."""
+    """The embedding size by the tutorial's rule, with either logarithm, and the size it uses."""
     count = len({word.lower() for word in WORDS["corpus"]})
     sizes = torch.tensor([[8.33 * math.log(count), 8.33 * math.log10(count), DIM]])
     return {"word_count": count, "embedding_sizes": sizes}
