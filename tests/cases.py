@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from glassformer import MODELS
 from glassformer.laws import Subject
-from glassformer.models.network import PriorConfig, Trait
+from glassformer.models.encoder_decoder import LexicalPriorConfig
+from glassformer.models.network import ModelConfig, PriorConfig, Trait
 
 VOCAB, LENGTH = 50, 12
 
@@ -20,7 +21,7 @@ class Case:
 
     name: str
     settings: dict = field(default_factory=dict)
-    prior: PriorConfig | None = None
+    prior: ModelConfig | None = None
 
     def __post_init__(self) -> None:
         torch.manual_seed(1)
@@ -32,7 +33,13 @@ class Case:
         if self.prior is not None:
             prior = self.network.attach_prior(self.prior)
             text = torch.randint(0, 5, (600,)) * 10  # few ids, so that many n-grams occur again
-            if self.has(Trait.CLASSIFIER):
+            if self.has(Trait.SEQ2SEQ):
+                text = torch.randint(0, VOCAB, (600,))
+                text[::10] = -1
+                target = torch.where(text < 0, -1, text * 7 % VOCAB)
+                prior.fit(text[1:], target[1:], torch.arange(60) % 4)
+                prior.set_gate(1.0)
+            elif self.has(Trait.CLASSIFIER):
                 text[::10] = -1
                 prior.classifier.fit(text, torch.arange(61) % 3)
                 prior.weights = torch.tensor((0.7, 0.6))
@@ -87,6 +94,13 @@ CASES = {
     "translator": Case("translator", {**SIZES, "hidden": 64}),
     "two vocabularies": Case("translator", {**SIZES, "hidden": 64, "source_vocab": 60}),
     "speedrun_translator": Case("speedrun_translator", SIZES),
+    **{
+        f"{name} with a prior": Case(name, settings, LexicalPriorConfig(4))
+        for name, settings in (
+            ("speedrun_translator", SIZES),
+            ("translator", {**SIZES, "hidden": 64}),
+        )
+    },
     "bert": Case("bert", WITH_CONTEXT),
     "bert without next sentence": Case("bert", {**WITH_CONTEXT, "next_sentence": False}),
     "bert by distance": Case("bert", {**WITH_CONTEXT, "position": "alibi"}),

@@ -329,7 +329,7 @@ class Model:
     # --- save ---------------------------------------------------------------------------------
 
     def strip_prior(self) -> None:
-        """Remove the prior, which contains n-grams of the training text.
+        """Remove the prior, which contains n-grams of the training text, or a dictionary.
 
         Expect a higher loss: the prior no longer contributes to the predictions.
         """

@@ -24,7 +24,7 @@ from glassformer.core.folder import (
     write_manifest,
 )
 from glassformer.formats import huggingface, llama2c
-from glassformer.models.network import Network, PriorConfig, PriorNetwork, Trait
+from glassformer.models.network import Network, PriorNetwork, Trait
 from glassformer.nn.lora import add_lora, merge_lora
 from glassformer.text.tokenizer import Tokenizer
 
@@ -121,7 +121,7 @@ def build(name: str, settings: dict[str, Any], prior: Any) -> Network:
     if prior is not None:
         if not isinstance(network, PriorNetwork) or not isinstance(prior, dict):
             raise GlassError(f"{name} cannot have the prior {prior!r}")
-        network.attach_prior(config.from_dict(PriorConfig, prior, "prior."))
+        network.attach_prior(config.from_dict(network.prior_config_type, prior, "prior."))
     return network
 
 

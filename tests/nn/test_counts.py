@@ -7,13 +7,7 @@ import pytest
 import torch
 
 from glassformer import MODELS, GlassError
-from glassformer.baselines.phrase_table import (
-    DIAGONAL_STRENGTH,
-    EM_ITERATIONS,
-    align_words,
-    alignment_probs,
-    extract_phrases,
-)
+from glassformer.baselines.phrase_table import extract_phrases
 from glassformer.nn.counts import (
     Followers,
     IntTables,
@@ -268,44 +262,6 @@ def test_incidence_products_equal_dense_matrix_products():
     close(matrix.transposed_times(scores), dense.float().T @ scores)
     empty = torch.zeros(0, dtype=torch.long)
     assert sum_rows(empty, torch.zeros(4, dtype=torch.long), weights).tolist() == [[0.0] * 3] * 4
-
-
-def test_words_that_occur_together_are_aligned():
-    source = [[1, 2], [2, 3], [3, 1], [1, 3]]
-    target = [[id + 4 for id in line] for line in source]
-    flat = [torch.tensor([i for t in x for i in (*t, -1)][:-1]) for x in (source, target)]
-    assert align_words(*flat, 9) == [[(0, 0), (1, 1)]] * 4
-
-
-def test_alignment_probs_equal_those_of_ibm_model_1_with_dictionaries():
-    texts = [([1, 2, 1], [5, 6]), ([2, 3], [6, 7, 5]), ([3, 1], [7, 5])]
-    prob, vocab = defaultdict(lambda: 1.0), 9
-    for _ in range(EM_ITERATIONS):
-        counts, totals, expected = defaultdict(float), defaultdict(float), []
-        for source, target in texts:
-            for i, s in enumerate(source):
-                for j, t in enumerate(target):
-                    prior = lambda i: math.exp(
-                        -DIAGONAL_STRENGTH * abs((i + 0.5) / len(source) - (j + 0.5) / len(target))  # noqa: B023
-                    )
-                    total = sum(prob[other, t] * prior(k) for k, other in enumerate(source))
-                    expected.append(prob[s, t] * prior(i) / total)
-                    counts[s, t] += expected[-1]
-                    totals[s] += expected[-1]
-        prob = {pair: count / totals[pair[0]] for pair, count in counts.items()}
-    source_index, target_index, pairs, priors = [], [], [], []
-    source_start = target_start = 0
-    for source, target in texts:
-        for i, s in enumerate(source):
-            for j, t in enumerate(target):
-                source_index.append(source_start + i)
-                target_index.append(target_start + j)
-                pairs.append(s * vocab + t)
-                distance = abs((i + 0.5) / len(source) - (j + 0.5) / len(target))
-                priors.append(math.exp(-DIAGONAL_STRENGTH * distance))
-        source_start, target_start = source_start + len(source), target_start + len(target)
-    tensors = (torch.tensor(x) for x in (source_index, target_index, pairs, priors))
-    close(alignment_probs(*tensors, vocab), torch.tensor(expected), atol=1e-5, rtol=1e-4)
 
 
 def test_phrases_contain_all_words_that_are_aligned_with_them():

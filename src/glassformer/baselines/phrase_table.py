@@ -20,9 +20,8 @@ from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.nn.cache import Cache
 from glassformer.nn.counts import IntTables, NGramIndex, check_tables
 from glassformer.nn.layout import SequenceLayout, mark_padding
+from glassformer.nn.word_alignment import WordPairs, alignment_probs
 
-EM_ITERATIONS = 5
-DIAGONAL_STRENGTH = 4.0  # the prior of a pair is exp(-strength * distance from the diagonal)
 MIN_LINK_PROB = 0.1  # lower limit for the product of a link's probabilities in both directions
 OTHER_TOKEN_PROB = 0.05  # total probability of all tokens except the one in the table
 
@@ -62,7 +61,7 @@ class PhraseTable(Network):
         """Fit to pairs of texts: sources and targets, each concatenated with -1 between texts."""
         counts = Counter[tuple[Phrase, Phrase]]()
         texts = [split_texts(ids) for ids in (source, target)]
-        links_by_text = align_words(source, target, self.config.vocab)
+        links_by_text = align_words(source, target)
         limits = self.config.max_source_words, self.config.max_target_words
         for s, t, links in zip(*texts, links_by_text, strict=True):
             counts.update(extract_phrases(s, t, links, *limits))
@@ -171,52 +170,15 @@ def split_texts(ids: Tensor) -> list[list[int]]:
     return [ids[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
 
 
-def align_words(source: Tensor, target: Tensor, vocab: int) -> list[list[tuple[int, int]]]:
+def align_words(source: Tensor, target: Tensor) -> list[list[tuple[int, int]]]:
     """For each pair of texts, the links (source index, target index) of aligned words."""
-    n_texts = int((source < 0).sum()) + 1
-    (s, s_text), (t, t_text) = (
-        (ids[ids >= 0], (ids < 0).cumsum(0)[ids >= 0]) for ids in (source, target)
-    )
-    s_lengths, t_lengths = (text.bincount(minlength=n_texts) for text in (s_text, t_text))
-    s_starts, t_starts = (lengths.cumsum(0) - lengths for lengths in (s_lengths, t_lengths))
-
-    # all pairs of a source word and a word of its target text, as indexes into s and t
-    repeats = t_lengths[s_text]
-    s_word = torch.repeat_interleave(torch.arange(len(s)), repeats)
-    offset = torch.arange(len(s_word)) - (repeats.cumsum(0) - repeats)[s_word]
-    t_word = offset + t_starts[s_text[s_word]]
-    text = s_text[s_word]
-    i, j = s_word - s_starts[text], t_word - t_starts[text]
-    distance = ((i + 0.5) / s_lengths[text] - (j + 0.5) / t_lengths[text]).abs()
-    prior = torch.exp(-DIAGONAL_STRENGTH * distance)
-
-    forward = alignment_probs(s_word, t_word, s[s_word] * vocab + t[t_word], prior, vocab)
-    backward = alignment_probs(t_word, s_word, t[t_word] * vocab + s[s_word], prior, vocab)
-    is_link = forward * backward > MIN_LINK_PROB
-    links: list[list[tuple[int, int]]] = [[] for _ in range(n_texts)]
-    for k, a, b in torch.stack((text, i, j), dim=1)[is_link].tolist():
-        links[k].append((a, b))
+    pairs = WordPairs.from_texts(source, target)
+    is_link = alignment_probs(pairs) * alignment_probs(pairs.swap()) > MIN_LINK_PROB
+    links: list[list[tuple[int, int]]] = [[] for _ in range(int((source < 0).sum()) + 1)]
+    columns = (pairs.text, pairs.source_position, pairs.target_position)
+    for text, i, j in torch.stack(columns, dim=1)[is_link].tolist():
+        links[text].append((i, j))
     return links
-
-
-def alignment_probs(
-    source_word: Tensor, target_word: Tensor, pair: Tensor, prior: Tensor, vocab: int
-) -> Tensor:
-    """The probability that the target word of each pair is aligned with its source word.
-
-    IBM Model 1, fitted by EM. All tensors have one entry per pair: the indexes of the two words,
-    (source id) * vocab + target id, and the prior.
-    """
-    distinct, pair = torch.unique(pair, return_inverse=True)
-    translation_probs = torch.ones(len(distinct))
-    n_words = int(target_word.max()) + 1 if len(target_word) else 0
-    for _ in range(EM_ITERATIONS):
-        probs = translation_probs[pair] * prior
-        probs = probs / torch.zeros(n_words).index_add(0, target_word, probs)[target_word]
-        counts = torch.zeros(len(distinct)).index_add(0, pair, probs)
-        source_id = distinct // vocab
-        translation_probs = counts / torch.zeros(vocab).index_add(0, source_id, counts)[source_id]
-    return probs
 
 
 def extract_phrases(

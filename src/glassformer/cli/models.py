@@ -82,7 +82,7 @@ def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
 @click.option(
     "--strip-prior",
     is_flag=True,
-    help="Leave out the prior, which contains n-grams of the training text.",
+    help="Leave out the prior, which contains n-grams of the training text, or a dictionary.",
 )
 @options.overwrite(help="Replace TARGET if it exists.")
 def convert(

@@ -78,7 +78,7 @@ from glassformer.cli import options
 @click.option(
     "--no-prior",
     is_flag=True,
-    help="Train the network alone, without an n-gram prior (generate, classify).",
+    help="Train the network alone, without a prior (generate, classify, translate).",
 )
 @options.json(help="Print the result as one JSON object.")
 def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any) -> None:

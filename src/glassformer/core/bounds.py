@@ -25,6 +25,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "segments": (1, MAX_SIZE),
     "classes": (0, MAX_SIZE),
     "order": (1, 64),
+    "max_entries": (1, 4096),
     "skips": (0, 4096),
     "min_count": (0, MAX_SIZE),
     "max_source_words": (1, 64),

@@ -102,9 +102,9 @@ def split_batch(batch: dict[str, Tensor], count: int) -> list[dict[str, Tensor]]
     return [dict(zip(parts, part, strict=True)) for part in zip(*parts.values(), strict=True)]
 
 
-def concatenate_texts(store: Store, rows: NDArray[np.int64]) -> Tensor:
-    """The ids of the texts with these indices, with -1 between texts."""
-    separator = np.full(1, -1)
+def concatenate_texts(store: Store, rows: NDArray[np.int64], eos: int | None = None) -> Tensor:
+    """The ids of the texts with these indices, each ending with `eos`, with -1 between texts."""
+    separator = np.array([-1] if eos is None else [eos, -1])
     parts = [part for i in rows for part in (store[i], separator)]
     return torch.from_numpy(np.concatenate(parts)[:-1])
 

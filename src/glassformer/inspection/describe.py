@@ -74,6 +74,21 @@ def describe_value(network: nn.Module, name: str, head: int) -> Description:
             formula,
             tr("What the n-gram counts predict; added to the logits of the network."),
         ),
+        "alignment": Description(
+            tr("Alignment"),
+            formula,
+            tr("The source token (column) that is looked up for each token of the translation."),
+        ),
+        "lexical_gate": Description(
+            tr("Gate of the dictionary"),
+            formula,
+            tr("How much the dictionary contributes to each token."),
+        ),
+        "lexical_logits": Description(
+            tr("Logits of the dictionary"),
+            formula,
+            tr("What the dictionary predicts; added to the logits of the network."),
+        ),
         "ngram_logits": Description(
             tr("Logits of the n-grams"),
             formula,

@@ -73,7 +73,7 @@ PLOTS = {
     "residual": Plot("draw", "residual", "the norm of the residual stream, by block", TEXT),
     "norm": Plot("draw", "norm", "each token's features before and after a norm", TEXT),
     "lens": Plot("draw", "lens", "the prediction after each block (logit lens)", TEXT),
-    "prior": Plot("prior", "prior", "what n-grams and the network each predict",
+    "prior": Plot("prior", "prior", "what the prior and the network each predict",
         TEXT, ("prior.*",)),
     "alignment": Plot("draw", "alignment", "attention from each target token to TEXT", TRANSLATION),
     "unfolding": Plot("draw", "unfolding", "the same, token by token: an animation",

@@ -1,6 +1,6 @@
 """What a model's prior and its network each contribute to a prediction.
 
-Shapes: t tokens, k kinds of evidence, v vocabulary, c classes.
+Shapes: t tokens, s source tokens, k kinds of evidence, v vocabulary, c classes.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from glassformer.core.errors import GlassError
 from glassformer.core.figures import subplots
 from glassformer.core.i18n import show_whitespace
 from glassformer.inspection.traced_text import TracedText
+from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.network import Network, TextClassifier
 from glassformer.nn.evidence import MIN_COUNTS
 from glassformer.nn.label_prior import LabelPrior
@@ -27,10 +28,9 @@ COUNTS_COLOR, NETWORK_COLOR, BOTH_COLOR = "C1", "C0", "C2"
 class PriorPredictions:
     """The predictions of each next token: by the counts, by the network, and by both."""
 
-    counts: Tensor  # t v: probabilities
+    counts: Tensor  # t v: probabilities; in a translator, by the dictionary
     network: Tensor  # t v
     both: Tensor  # t v
-    gates: Tensor  # t k: the weight of each kind of evidence
 
     @property
     def counts_dominate(self) -> Tensor:
@@ -47,39 +47,77 @@ def kl_divergence(p: Tensor, q: Tensor) -> Tensor:
     return (p * (p.clamp(min=1e-30).log() - q.clamp(min=1e-30).log())).sum(dim=-1)
 
 
-def read_predictions(traced: TracedText) -> PriorPredictions:
-    if "prior.gates" not in traced.trace:
+def read_predictions(traced: TracedText, name: str = "count_logits") -> PriorPredictions:
+    """Read the logits of the prior, which have this name, and of the network from a trace."""
+    if f"prior.{name}" not in traced.trace:
         raise GlassError("this model has no prior")
-    counts, network, gates = (
-        traced.trace[f"prior.{name}"][0].float()
-        for name in ("count_logits", "network_logits", "gates")
+    counts, network = (
+        traced.trace[f"prior.{part}"][0].float().softmax(dim=-1)
+        for part in (name, "network_logits")
     )
-    return PriorPredictions(
-        counts.softmax(dim=-1), network.softmax(dim=-1), traced.output.softmax(dim=-1), gates
-    )
+    return PriorPredictions(counts, network, traced.output.softmax(dim=-1))
 
 
 def prior(
     traced: TracedText, network: Network, tokenizer: Tokenizer, labels: list[str] | None = None
 ) -> Any:
-    """What the n-grams and the network each predict: every token or, in a classifier, the label."""
+    """What the prior and the network each predict: every token or, in a classifier, the label."""
     if isinstance(network, TextClassifier) and network.prior is not None:
         return label_prior(traced, network.prior, tokenizer, labels)
+    if isinstance(network, EncoderDecoder):
+        return lexical_prior(traced, tokenizer)
     return count_prior(traced, tokenizer)
 
 
 def count_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     """What the counts predict, what the network adds, and the gate of each context length."""
-    predictions = read_predictions(traced)
+    chart, axes = plot_predictions(traced, tokenizer, read_predictions(traced), "counts")
+    grid = traced.trace["prior.gates"][0, :-1].float().T.cpu()
+    limit = max(float(grid.abs().max()), 1.0)
+    image = axes[1].imshow(
+        grid.numpy(), cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto", interpolation="none"
+    )
+    kinds = [f"{k // len(MIN_COUNTS) + 1}, {COUNT_LABELS[k % len(MIN_COUNTS)]}" for k in
+             range(len(grid) - 1)]  # fmt: skip
+    axes[1].set_yticks(range(len(grid)), ["0", *kinds], fontsize=7)
+    axes[1].set_ylabel("tokens of context, times seen")
+    axes[1].set_title("gate values by context length and count", fontsize=9)
+    chart.colorbar(image, ax=axes, shrink=0.4, pad=0.02, location="right")
+    return chart
+
+
+def lexical_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
+    """What the dictionary predicts, what the network adds, and which source token is looked up."""
+    predictions = read_predictions(traced, "lexical_logits")
+    chart, axes = plot_predictions(traced, tokenizer, predictions, "dictionary")
+    grid = traced.trace["prior.alignment"][0, :-1].float().T.cpu()  # s t
+    image = axes[1].imshow(
+        grid.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="none"
+    )
+    axes[1].set_yticks(range(len(grid)), map(show_whitespace, traced.source), fontsize=9)
+    axes[1].set_ylabel("source token")
+    axes[1].set_title("alignment: the source token that is looked up in the dictionary", fontsize=9)
+    chart.colorbar(image, ax=axes, shrink=0.4, pad=0.02, location="right")
+    return chart
+
+
+def plot_predictions(
+    traced: TracedText, tokenizer: Tokenizer, predictions: PriorPredictions, counts_name: str
+) -> tuple[Any, Any]:
+    """Plot the probability of each token in the upper of two axes; return the chart and the axes.
+
+    The labels of the tokens, below the lower axes, have the color of what dominates.
+    """
     if len(traced.ids) < 2:
         raise GlassError("the text needs at least two tokens")
     targets = traced.inputs["ids"][0, 1:, None].cpu()
     labels = [show_whitespace(tokenizer.token(int(i))) for i in targets]
     t = len(labels)
     size = (max(0.34 * t + 2.2, 7), 7)
-    chart, (top, bottom) = subplots(2, 1, figsize=size, sharex=True, height_ratios=(2, 3))
+    chart, axes = subplots(2, 1, figsize=size, sharex=True, height_ratios=(2, 3))
+    top, bottom = axes
     bars = (
-        ("counts alone", predictions.counts, COUNTS_COLOR),
+        (f"{counts_name} alone", predictions.counts, COUNTS_COLOR),
         ("network alone", predictions.network, NETWORK_COLOR),
         ("both", predictions.both, BOTH_COLOR),
     )
@@ -92,25 +130,14 @@ def count_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     top.legend(fontsize=8, loc="upper left", ncols=3)
     top.set_title(
         "Probability of each token given those before it. Label: orange if the prediction is "
-        "closer to the counts', blue if closer to the network's",
+        f"closer to that of the {counts_name}, blue if closer to the network's",
         fontsize=9,
     )
-    grid = predictions.gates[:-1].T.cpu()
-    limit = max(float(grid.abs().max()), 1.0)
-    image = bottom.imshow(
-        grid.numpy(), cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto", interpolation="none"
-    )
-    kinds = [f"{k // len(MIN_COUNTS) + 1}, {COUNT_LABELS[k % len(MIN_COUNTS)]}" for k in
-             range(len(grid) - 1)]  # fmt: skip
-    bottom.set_yticks(range(len(grid)), ["0", *kinds], fontsize=7)
-    bottom.set_ylabel("tokens of context, times seen")
-    bottom.set_title("gate values by context length and count", fontsize=9)
     bottom.set_xticks(range(t), labels, fontsize=9)
     flags = predictions.counts_dominate[:-1]
     for label, counts_dominate in zip(bottom.get_xticklabels(), flags, strict=True):
         label.set_color(COUNTS_COLOR if counts_dominate else NETWORK_COLOR)
-    chart.colorbar(image, ax=(top, bottom), shrink=0.4, pad=0.02, location="right")
-    return chart
+    return chart, axes
 
 
 def label_prior(

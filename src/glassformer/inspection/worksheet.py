@@ -24,12 +24,13 @@ from glassformer.registry import model_name
 from glassformer.text.tokenizer import Tokenizer
 
 REDUNDANT = set(  # shown elsewhere
-    "query key value out up down dropout gate dense score gate_in gate_out evidence prior".split()
+    "query key value out up down dropout gate dense score gate_in gate_out evidence prior "
+    "unaligned".split()
 )
 # values that a reader can compute from the tables before them, so exercises may leave them blank
 COMPUTED = {"scores", "pattern", "head_outputs", "mean", "std", "normalized", "embedded", "pooled"}
 LOGITS = set(  # values with a column for each token or label
-    "output votes head masked network_logits count_logits".split()
+    "output votes head masked network_logits count_logits lexical_logits".split()
 )
 OUTPUT_MODULES = {"head", "masked"}  # their output may be the network's output
 BLOCK = re.compile(r"((?:body\.)?(?:blocks|layers|encoder|decoder)\.)(\d+)(\.|$)")

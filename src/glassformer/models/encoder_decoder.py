@@ -3,19 +3,33 @@
 Shapes: b batch, t tokens, s source tokens, d features, v vocabulary.
 """
 
+from dataclasses import dataclass
+
+import torch
 from torch import Tensor, nn
 
-from glassformer.models.network import DECODER, Network, Trait
+from glassformer.models.network import DECODER, ModelConfig, PriorNetwork, Trait
 from glassformer.nn.cache import Cache
-from glassformer.nn.layout import SequenceLayout
+from glassformer.nn.layout import SequenceLayout, mark_padding
+from glassformer.nn.lexical_prior import LexicalPrior
 
 
-class EncoderDecoder(Network):
+@dataclass(frozen=True)
+class LexicalPriorConfig(ModelConfig):
+    """The settings of the prior of a translator."""
+
+    max_entries: int = 12  # of the dictionary, for each source token
+
+
+class EncoderDecoder(PriorNetwork[LexicalPrior]):
     """The base class of Transformers that translate.
 
-    A subclass makes the embeddings and the blocks, and defines `embed` and `unembed`.
+    A subclass makes the embeddings and the blocks, and defines `embed` and `unembed`. Optionally, a
+    prior adds the predictions of a dictionary (see nn/lexical_prior.py).
     """
 
+    prior_config_type = LexicalPriorConfig
+    prior_inputs = ("folds",)
     traits = DECODER | {Trait.SEQ2SEQ}
     embeddings = ("token", "source_token")
     stacks = ("encoder", "decoder")
@@ -39,10 +53,12 @@ class EncoderDecoder(Network):
         keep: Tensor | None = None,
         source_keep: Tensor | None = None,
         cache: Cache | None = None,
+        folds: Tensor | None = None,
     ) -> Tensor:
         """Next-token logits, given the source: b t, b s -> b t v.
 
-        With a cache, `source` and `source_keep` are passed with the first ids only.
+        With a cache, `source` and `source_keep` are passed with the first ids only. Only the prior
+        uses `folds`, the fold to exclude from the dictionary for each pair (b) in training.
         """
         source_cache = cache.source if cache else None
         if source_cache and source_cache.length:
@@ -63,7 +79,39 @@ class EncoderDecoder(Network):
             self_cache = cache.layers[i] if cache else None
             cross_cache = source_cache.layers[i] if source_cache else None
             x = block(x, layout, encoded, source_layout, self_cache, cross_cache)
-        return self.unembed(x)
+        features = self.normalize(x)
+        logits = self.unembed(features)
+        if self.prior is None:
+            return logits
+
+        keys, source = self.alignment_keys(encoded, source, source_keep, source_cache)
+        all_ids = real_ids = mark_padding(ids, keep)
+        if cache is not None:
+            past_ids = cache.extend_past_ids(real_ids, layout.keys)
+            all_ids = real_ids if past_ids is None else torch.cat((past_ids, real_ids), dim=1)
+        positions = layout.positions(layout.keys)
+        mixed: Tensor = self.prior(logits, features, keys, all_ids, positions, source, folds)
+        return mixed
+
+    def alignment_keys(
+        self,
+        encoded: Tensor | None,
+        source: Tensor | None,
+        source_keep: Tensor | None,
+        source_cache: Cache | None,
+    ) -> tuple[Tensor, Tensor]:
+        """The keys (b s e) and ids (b s, with -1 at padding) of the source, for the prior."""
+        prior_cache = source_cache.layers[-1] if source_cache else None
+        if prior_cache is not None and prior_cache.is_complete:
+            keys, ids = prior_cache.contents()
+            return keys[:, 0], ids[:, 0, :, 0]
+        assert self.prior is not None
+        assert encoded is not None
+        assert source is not None
+        keys, ids = self.prior.encode_keys(encoded), mark_padding(source, source_keep)
+        if prior_cache is not None:
+            prior_cache.extend(keys[:, None], ids[:, None, :, None])
+        return keys, ids
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
         """Hidden states of the encoder: b s -> b s d."""
@@ -83,10 +131,20 @@ class EncoderDecoder(Network):
         """The input of the first block: b t -> b t d."""
         raise NotImplementedError
 
-    def unembed(self, x: Tensor) -> Tensor:
-        """Next-token logits from the output of the last block: b t d -> b t v."""
+    def normalize(self, x: Tensor) -> Tensor:
+        """The hidden states from which the logits are computed: b t d -> b t d."""
+        return x
+
+    def unembed(self, features: Tensor) -> Tensor:
+        """The network's own next-token logits: b t d -> b t v."""
         raise NotImplementedError
 
+    def build_prior(self, config: LexicalPriorConfig) -> LexicalPrior:
+        c = self.config
+        return LexicalPrior(c.dim, c.vocab, c.source_vocab or c.vocab, config.max_entries)
+
     def cache(self, capacity: int) -> Cache:
+        """An empty cache; the source's has one more layer for the keys of a prior."""
         depth = len(self.decoder)
-        return Cache(depth, capacity, source=Cache(depth, capacity=None))
+        source_depth = depth if self.prior is None else depth + 1
+        return Cache(depth, capacity, source=Cache(source_depth, capacity=None))

@@ -201,45 +201,48 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class PriorConfig(ModelConfig):
-    """The settings of a prior."""
+    """The settings of a prior of n-grams."""
 
     order: int  # max context length; for a classifier, max n-gram length
 
 
+# looking up counts is not one graph, and a dictionary reads the source from left to right
+LOST_WITH_PRIOR = frozenset({Trait.COMPILED, Trait.SOURCE_POSITIONLESS})
 P = TypeVar("P", bound=Prior)
 
 
 class PriorNetwork(Network, Generic[P]):
-    """A network that can have a prior, which adds the predictions of n-grams to its logits."""
+    """A network that can have a prior, which adds the predictions of counts to its logits."""
 
+    prior_config_type: ClassVar[type[ModelConfig]] = PriorConfig
     prior_inputs: ClassVar[tuple[str, ...]] = ()  # further keys of a batch, used only by the prior
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self.prior: P | None = None
-        self.prior_config: PriorConfig | None = None
+        self.prior_config: ModelConfig | None = None
 
-    def build_prior(self, config: PriorConfig) -> P:
-        """A prior that is not fitted yet."""
+    def build_prior(self, config: Any) -> P:
+        """A prior with these settings, of type `prior_config_type`, that is not fitted yet."""
         raise NotImplementedError
 
-    def attach_prior(self, config: PriorConfig, prior: P | None = None) -> P:
+    def attach_prior(self, config: ModelConfig, prior: P | None = None) -> P:
         """Add a prior, by default a new one."""
         self.prior_config, self.prior = config, prior or self.build_prior(config)
-        self.traits = self.traits - {Trait.COMPILED}  # looking up n-grams is not one graph
+        self.traits = self.traits - LOST_WITH_PRIOR
         self.forward_inputs = (*type(self).forward_inputs, *self.prior_inputs)
         return self.prior
 
     def remove_prior(self) -> None:
         self.prior = self.prior_config = None
-        self.traits |= type(self).traits & {Trait.COMPILED}
+        self.traits |= type(self).traits & LOST_WITH_PRIOR
         self.forward_inputs = type(self).forward_inputs
 
     def share_prior(self, other: Network) -> None:
         """Use the prior of another network, if it has one and their sizes are the same."""
         if not isinstance(other, PriorNetwork) or other.prior is None or not other.prior_config:
             return
-        names = ("dim", "vocab", "classes")
+        names = ("dim", "vocab", "source_vocab", "classes")
         sizes = [[getattr(n.config, name, None) for name in names] for n in (self, other)]
         if sizes[0] == sizes[1]:
             self.attach_prior(other.prior_config, other.prior)

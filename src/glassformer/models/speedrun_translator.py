@@ -105,7 +105,10 @@ class SpeedrunTranslator(EncoderDecoder):
         encoded: Tensor = self.source_norm(super().encode(source, keep, cache))
         return encoded
 
-    def unembed(self, x: Tensor) -> Tensor:
-        """Next-token logits: b t d -> b t v."""
-        logits: Tensor = self.head(self.norm(x))
+    def normalize(self, x: Tensor) -> Tensor:
+        normalized: Tensor = self.norm(x)
+        return normalized
+
+    def unembed(self, features: Tensor) -> Tensor:
+        logits: Tensor = self.head(features)
         return logits

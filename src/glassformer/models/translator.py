@@ -61,6 +61,6 @@ class Translator(EncoderDecoder):
         x = tap("embedded", x + self.position(layout).to(x.dtype))
         return drop(x, self.config.dropout) if self.training else x  # b t d
 
-    def unembed(self, x: Tensor) -> Tensor:
-        """Next-token logits: b t d -> b t v. The head is tied to the embedding."""
-        return F.linear(x, self.token.weight)
+    def unembed(self, features: Tensor) -> Tensor:
+        """The network's own logits: b t d -> b t v. The head is tied to the embedding."""
+        return F.linear(features, self.token.weight)

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from glassformer.core.i18n import tr
 from glassformer.nn.counts import NGramCounts, check_tables, previous_ids
 from glassformer.nn.evidence import MIN_COUNTS, Evidence, EvidenceTable
-from glassformer.nn.prior import Prior
+from glassformer.nn.prior import Prior, describe_ngrams
 from glassformer.trace import Tap, tap
 
 GATE_HIDDEN = 64  # hidden features of the gates
@@ -29,6 +29,8 @@ SAMPLE_TOKENS, SAMPLE_ELEMENTS = 20_000, 2**24  # to choose the order; max size 
 
 class CountPrior(Prior):
     """Adds the predictions of n-gram counts to the logits of a network."""
+
+    is_cross_fitted = True
 
     def __init__(self, dim: int, vocab: int, order: int) -> None:
         super().__init__()
@@ -43,14 +45,6 @@ class CountPrior(Prior):
         return self.counts.order
 
     @property
-    def size(self) -> int:
-        return sum(map(len, self.counts.followers))
-
-    @property
-    def max_length(self) -> int:
-        return self.order + 1
-
-    @property
     def taps(self) -> dict[str, Tap]:
         return {
             "network_logits": Tap("b t v"),
@@ -58,6 +52,9 @@ class CountPrior(Prior):
             "evidence": Tap("m", tr("log(1 + count / (distinct × prob with one fewer token))")),
             "count_logits": Tap("b t v", "Σ gate × evidence"),
         }
+
+    def describe(self) -> str:
+        return describe_ngrams(sum(map(len, self.counts.followers)), self.order + 1)
 
     def forward(
         self,

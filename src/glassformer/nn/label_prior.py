@@ -15,7 +15,7 @@ from torch import Tensor
 from glassformer.core.i18n import tr
 from glassformer.nn.counts import check_tables
 from glassformer.nn.ngram_classifier import NGramClassifier
-from glassformer.nn.prior import Prior
+from glassformer.nn.prior import Prior, describe_ngrams
 from glassformer.trace import Tap, tap
 
 START = (0.0, 1.0)  # the weights of the network and of the n-gram classifier before they are fitted
@@ -33,23 +33,14 @@ class LabelPrior(Prior):
         self.register_buffer("weights", torch.tensor(START))
 
     @property
-    def order(self) -> int:
-        return self.classifier.order
-
-    @property
-    def size(self) -> int:
-        return self.classifier.size
-
-    @property
-    def max_length(self) -> int:
-        return self.order
-
-    @property
     def taps(self) -> dict[str, Tap]:
         return {
             "network_logits": Tap("b c"),
             "ngram_logits": Tap("b c", tr("Σ weights of the n-grams")),
         }
+
+    def describe(self) -> str:
+        return describe_ngrams(self.classifier.size, self.classifier.order)
 
     def forward(self, logits: Tensor, ngram_logits: Tensor) -> Tensor:
         """Mix the logits of the network and of the n-gram classifier: b c, b c -> b c."""

@@ -230,8 +230,9 @@ class TaskSpec:
     baseline_name: str = ""  # shown to users
     # Fits the prior of a network, adding a prior if it has none. Takes (dataset, network, fit),
     # where `fit` fits a model in one pass to as much data as time allows and returns the fraction.
-    # Returns the baseline with the same n-grams and the fraction of the data that was used.
-    fit_prior: Callable[[Any, Any, FitFunction], tuple[Network, float]] | None = None
+    # Returns the baseline and the fraction of the data that was used, or None if the prior is not a
+    # model of its own.
+    fit_prior: Callable[[Any, Any, FitFunction], tuple[Network, float] | None] | None = None
     # Fits the mixture weights of a prior to validation data before each evaluation during training.
     # Takes (dataset, network, limit); `limit` is as in `Dataset.eval_batches`.
     fit_prior_weights: Callable[[Any, Any, int | None], None] | None = None

@@ -29,6 +29,7 @@ from glassformer.data.store import Store
 from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import generate_until
 from glassformer.generate.sampling import GREEDY
+from glassformer.models.encoder_decoder import EncoderDecoder, LexicalPriorConfig
 from glassformer.models.network import Network
 from glassformer.tasks.generate import token_loss
 from glassformer.tasks.table_rows import (
@@ -38,11 +39,12 @@ from glassformer.tasks.table_rows import (
     summarize_examples,
     write_stores,
 )
-from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
+from glassformer.tasks.task import METRICS, Artifacts, Batch, FitFunction, Scores, TaskSpec
 from glassformer.text.tokenizer import Tokenizer
 
 BOS, EOS = "<start>", "<end>"
-MAX_TOKEN_PAIRS = 8_000_000  # (source, target) pairs to fit a phrase table on, to limit memory
+MAX_TOKEN_PAIRS = 8_000_000  # (source, target) pairs to align, to limit memory
+FOLDS = 8  # parts of the training pairs, each of which the prior predicts from the others
 MAX_TOKENS = 256  # in a source or target; longer pairs are reported as bad rows and left out
 EVAL_BATCH_TOKENS = 8192
 BEAM_SIZE, LENGTH_PENALTY = 4, 0.6  # a penalty above 0 favors longer translations
@@ -169,7 +171,8 @@ class PairBatches:
         self.per_epoch = len(self.buckets)
 
     def at(self, step: int) -> Batch:
-        return self.dataset.gather("train", self.buckets.at(step))
+        rows = self.buckets.at(step)
+        return {**self.dataset.gather("train", rows), "folds": torch.from_numpy(rows % FOLDS)}
 
 
 class TranslateDataset:
@@ -221,11 +224,30 @@ class TranslateDataset:
 
     def fit(self, network: Network, fraction: float) -> float:
         source, target = self.pairs["train"]
-        token_pairs = float((source.lengths * target.lengths).sum())
-        fraction = min(fraction, MAX_TOKEN_PAIRS / max(token_pairs, 1))
-        rows = choose_examples(len(source), max(round(len(source) * fraction), 1))
+        rows = self.choose_rows(fraction)
         network.fit(concatenate_texts(source, rows), concatenate_texts(target, rows))  # type: ignore[operator]
         return len(rows) / len(source)
+
+    def choose_rows(self, fraction: float = 1.0) -> Ids:
+        """Choose training pairs to align: a fraction of them, or fewer to limit memory."""
+        source, target = self.pairs["train"]
+        token_pairs = float((source.lengths * (target.lengths + 1)).sum())
+        fraction = min(fraction, MAX_TOKEN_PAIRS / max(token_pairs, 1))
+        return choose_examples(len(source), max(round(len(source) * fraction), 1))
+
+    def fit_prior(self, network: EncoderDecoder, fit: FitFunction) -> None:
+        """Attach a prior to a network, or refit its prior: a dictionary of the training pairs."""
+        is_new, prior = network.prior is None, network.prior
+        if prior is None:
+            prior = network.attach_prior(LexicalPriorConfig())
+        rows, (source, target) = self.choose_rows(), self.pairs["train"]
+        prior.fit(
+            concatenate_texts(source, rows),
+            concatenate_texts(target, rows, eos=self.eos),
+            torch.from_numpy(rows % FOLDS),
+        )
+        if is_new:
+            prior.set_gate(1.0)
 
 
 def find_bos_eos(tokenizer: Tokenizer) -> tuple[int, int]:
@@ -384,4 +406,5 @@ TRANSLATE = TaskSpec(
     codec=TranslateCodec,
     baseline_model="phrase_table",
     baseline_name="phrase table",
+    fit_prior=TranslateDataset.fit_prior,
 )

@@ -18,7 +18,6 @@ from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
 METRICS_FILE = "metrics.json"
 MAX_SECONDS = 90.0  # time limit for fitting and evaluating a baseline
 MAX_BUDGET_FRACTION = 0.1  # the same limit as a fraction of a time budget
-MAX_PRIOR_FRACTION = 0.2  # the limit for a prior as a fraction of a time budget
 MAX_TOKENS = 2_000_000  # tokens of running text to fit on, to limit memory
 MAX_EVAL_EXAMPLES = 5_000  # examples or tokens to evaluate a baseline on
 TRIAL_TOKENS = 100_000  # tokens to fit on first, to estimate the time for all tokens

@@ -14,17 +14,18 @@ from glassformer.core.config import did_you_mean, from_dict, override, to_dict
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import find_subfolder
 from glassformer.core.reporter import Reporter
-from glassformer.models.network import LanguageModel, Network, PriorNetwork, Trait
+from glassformer.models.network import Network, PriorNetwork, Trait
 from glassformer.nn.lora import add_lora
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Batches, Task, TaskSpec
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.training.autotune import Autotune
-from glassformer.training.baseline import MAX_PRIOR_FRACTION, fit, fit_baseline, limit_seconds
+from glassformer.training.baseline import fit, fit_baseline
 from glassformer.training.budget import Budget, Deadline, StepBudget
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluator
 from glassformer.training.memory import ContextTooLongError, total_memory
+from glassformer.training.prior import fit_prior, should_fit_prior
 from glassformer.training.request import Request
 from glassformer.training.run import SCHEDULE, Run
 from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
@@ -140,8 +141,10 @@ def set_up(
     else:
         batches = make_batches(network, task, settings, reporter)
         check_metric(network, task, settings)
-        fitted, baseline = fit_prior(start, network, task, settings, reporter), dict[str, Any]()
-        settings = replace(settings, prior=fitted is not None)
+        settings = replace(settings, prior=should_fit_prior(network, task, settings))
+        fitted, baseline = None, dict[str, Any]()
+        if settings.prior:
+            fitted = fit_prior(network, start.network, task, settings, reporter)
         if settings.baseline and task.spec.baseline_model:
             baseline = fit_baseline(task, run, settings, network.context, reporter, fitted)
         start, network, batches, settings = tune(start, network, task, batches, settings, reporter)
@@ -168,36 +171,6 @@ def choose_model_sizes(
     summary = ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
     reporter(f"model settings for this budget and {task.dataset.size:,} tokens: {summary}")
     return replace(start, config=replace(start.config, **sizes))
-
-
-def fit_prior(
-    start: Start, network: Network, task: Task, settings: TrainingSettings, reporter: Reporter
-) -> tuple[Network, float] | None:
-    """Attach a prior to the network and fit it; return what `TaskSpec.fit_prior` returns.
-
-    Returns None if the run has no prior of its own: LoRA keeps the prior of the base model as it
-    is, and a network that is not a `PriorNetwork` cannot have one.
-    """
-    if settings.prior is False or settings.lora or task.spec.fit_prior is None:
-        return None
-    if not isinstance(network, PriorNetwork):
-        if settings.prior:
-            raise GlassError(f"{start.architecture} cannot have a prior: leave out train.prior")
-        return None
-    start_time, base = time.monotonic(), start.network
-    if isinstance(network, LanguageModel) and isinstance(base, LanguageModel) and base.prior_config:
-        network.attach_prior(base.prior_config)
-    max_seconds = limit_seconds(settings, MAX_PRIOR_FRACTION)
-    fitted = task.spec.fit_prior(
-        task.dataset, network, lambda baseline: fit(task, baseline, max_seconds)
-    )
-    prior, seconds = network.prior, time.monotonic() - start_time
-    assert prior is not None
-    if base is not None:
-        prior.start_from(base.prior if isinstance(base, PriorNetwork) else None)
-    size, longest = prior.size, prior.max_length
-    reporter(f"prior: {size:,} n-grams of up to {longest} tokens, fitted in {seconds:.1f} s")
-    return fitted
 
 
 def make_budget(

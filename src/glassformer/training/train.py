@@ -18,7 +18,7 @@ from glassformer.core.folder import find_subfolder, read_json, wrap_read_errors,
 from glassformer.core.reporter import NullReporter, Reporter, format_value
 from glassformer.data.files import BadRowPolicy, save_streams
 from glassformer.data.request import DataRequest
-from glassformer.models.network import LanguageModel, PriorNetwork, Trait
+from glassformer.models.network import PriorNetwork, Trait
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import Artifacts, Task, TaskSpec
 from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
@@ -172,7 +172,8 @@ def load_trainer(run: Run, reporter: Reporter) -> Trainer:
         raise GlassError(f"{last} is corrupted: unknown task {metadata.get('name')!r}")
     spec = TASKS[metadata.pop("name")]
     task = spec.open(Artifacts(metadata, tokenizer), run.cache)
-    if settings.prior and task.spec.fit_prior and isinstance(network, LanguageModel):
+    prior = network.prior if isinstance(network, PriorNetwork) else None
+    if settings.prior and task.spec.fit_prior and prior and prior.is_cross_fitted:
         # fit again, because the counts of each fold are not saved
         task.spec.fit_prior(task.dataset, network, lambda model: fit(task, model))
     batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
@@ -308,10 +309,9 @@ def write_readme(trainer: Trainer, result: dict[str, Any]) -> None:
         comparison = f"{text[0].upper()}{text[1:]}. "
     network = trainer.network
     if isinstance(network, PriorNetwork) and network.prior:
-        length = network.prior.max_length
         comparison += (
-            f"The model's prior stores n-grams of up to {length} tokens verbatim from the "
-            f"training text. To remove it: `glass convert {result['run']} OUT --strip-prior`. "
+            f"The model's prior stores {network.prior.describe()} verbatim from the training "
+            f"data. To remove it: `glass convert {result['run']} OUT --strip-prior`. "
         )
     text = (
         f"# {result['task']} with {result['model']}\n\n| name | value |\n| --- | --- |\n{rows}\n\n"

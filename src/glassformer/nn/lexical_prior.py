@@ -1,0 +1,263 @@
+"""The prior of a translator: a dictionary whose entries are added to the logits of a network.
+
+    P_dictionary(token) = sum over source tokens of alignment * P(token | source token)
+    logits = network's logits + log P(token) + gate * log(1 + P_dictionary(token) / P(token) / ε)
+
+The dictionary is fitted to the training pairs with IBM Model 1. The alignment is a distribution
+over the source tokens: attention from the network's hidden states, plus six features that need no
+training. If the last target token translates source token 4, the next one most likely translates
+source token 5, and hardly ever one that has been translated already. So the first predictions are
+those of a dictionary that reads from left to right, and the network learns what that gets wrong.
+
+Shapes: b batch, t new target tokens, p all target tokens so far, s source tokens, d features,
+k dictionary entries per source token, c candidates: the entries of all tokens of a source,
+v vocabulary, f folds + 1: row i excludes fold i, and the last row excludes nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.core.i18n import tr
+from glassformer.nn.counts import check_tables, unique
+from glassformer.nn.prior import Prior
+from glassformer.nn.word_alignment import DIAGONAL_STRENGTH, WordPairs, alignment_probs
+from glassformer.trace import Tap, tap
+
+ALIGNMENT_DIM, GATE_HIDDEN = 64, 64
+SMOOTHING = 0.1  # ε: without any entry, a token keeps this fraction of its probability
+UNSEEN = 1e-4  # added to the sum of a token's alignments: less than one entry, it is not aligned
+# initial weights of the alignment features: the previous token is aligned with the source token to
+# the right, with this one, with the one to the left, with the one before that; the source token
+# has been translated; its distance from the diagonal
+FEATURE_WEIGHTS = (0.0, 0.5, 3.0, 1.0, -2.0, -DIAGONAL_STRENGTH)
+START_SCORE = -1.0  # of aligning a token with no source token
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The dictionary entries of all tokens of each source."""
+
+    tokens: Tensor  # b c: different tokens; unused places have no probability
+    probs: Tensor  # b s c: P(token | source token)
+
+
+class LexicalPrior(Prior):
+    """Adds the dictionary entries of the source tokens to the logits of a translator."""
+
+    entries: Tensor  # source vocab, k: the most frequent translations of each source token
+    probs: Tensor  # source vocab, k
+    unigrams: Tensor  # v: P(token)
+    length_ratio: Tensor  # source tokens per target token, a scalar
+
+    is_cross_fitted = True
+
+    def __init__(self, dim: int, vocab: int, source_vocab: int, max_entries: int) -> None:
+        super().__init__()
+        self.register_buffer("entries", torch.zeros(source_vocab, max_entries, dtype=torch.int32))
+        self.register_buffer("probs", torch.zeros(source_vocab, max_entries))
+        self.register_buffer("unigrams", torch.full((vocab,), 1 / vocab))
+        self.register_buffer("length_ratio", torch.ones(()))
+        self.query = nn.Linear(dim, ALIGNMENT_DIM, bias=False)
+        self.key = nn.Linear(dim, ALIGNMENT_DIM, bias=False)
+        self.unaligned = nn.Linear(dim, 1)  # score of aligning a token with no source token
+        self.feature_weights = nn.Parameter(torch.tensor(FEATURE_WEIGHTS))
+        self.gate_in, self.gate_out = nn.Linear(dim, GATE_HIDDEN), nn.Linear(GATE_HIDDEN, 1)
+        nn.init.zeros_(self.query.weight)
+        nn.init.zeros_(self.unaligned.weight)
+        nn.init.constant_(self.unaligned.bias, START_SCORE)
+        self.set_gate(0.0)
+        self._fold_probs: Tensor | None = None  # f, source vocab, k; not saved
+
+    @property
+    def taps(self) -> dict[str, Tap]:
+        return {
+            "network_logits": Tap("b t v"),
+            "alignment": Tap("b t s", tr("softmax(Q Kᵀ / √{dim} + features)", dim=ALIGNMENT_DIM)),
+            "lexical_gate": Tap("b t 1", tr("ReLU(X W₁ + b₁) W₂ + b₂")),
+            "lexical_logits": Tap(
+                "b t v", tr("log P + gate × log(1 + alignment × entries / P / ε)")
+            ),
+        }
+
+    def describe(self) -> str:
+        count = f"{int((self.probs > 0).sum()):,}"
+        return tr("{count} pairs of a source token and a translation of it", count=count)
+
+    def forward(
+        self,
+        logits: Tensor,
+        features: Tensor,
+        keys: Tensor,
+        ids: Tensor,
+        positions: Tensor,
+        source: Tensor,
+        folds: Tensor | None = None,
+    ) -> Tensor:
+        """The network's logits (b t v) plus those of the dictionary: b t v.
+
+        Args:
+            features: the hidden states from which the logits were computed (b t d).
+            keys: `encode_keys` of the encoder's hidden states (b s 64).
+            ids: all target ids so far (b p), the last t of them new, with -1 at padding.
+            positions: of all target ids (p or b p), not counting padding.
+            source: b s, with -1 at padding.
+            folds: for each pair (b) the fold of the training pairs to leave out, because it is in
+                it: a dictionary that has seen the pair would look too reliable.
+        """
+        with torch.autocast(features.device.type, enabled=False):
+            x = features.to(self.key.weight.dtype)
+            candidates = self.find_candidates(source, folds)
+            scores = self.query(x) @ keys.to(x.dtype).mT / ALIGNMENT_DIM**0.5  # b t s
+            inputs = self.alignment_features(ids, positions, source, candidates)[:, -x.shape[1] :]
+            scores = scores + inputs.to(x.dtype) @ self.feature_weights
+            scores = scores.masked_fill(source[:, None] < 0, -float("inf"))
+            alignment = torch.cat((scores, self.unaligned(x)), dim=2).softmax(dim=2)[..., :-1]
+            alignment = tap("alignment", alignment)
+            prob = alignment @ candidates.probs.to(x.dtype)  # b t c
+            unigrams = self.unigrams.to(x.dtype)
+            evidence = torch.log1p(prob / (SMOOTHING * unigrams[candidates.tokens])[:, None])
+            gate = tap("lexical_gate", self.gate_out(self.gate_in(x).relu()))  # b t 1
+            total = unigrams.log().expand(*logits.shape[:2], -1)
+            index = candidates.tokens[:, None].expand_as(evidence)
+            total = tap("lexical_logits", total.scatter_add(2, index, gate * evidence))
+        if not torch.is_autocast_enabled(features.device.type):
+            total = total.to(logits.dtype)  # else float32: half precision would round too much
+        return tap("network_logits", logits).to(total.dtype) + total
+
+    def encode_keys(self, encoded: Tensor) -> Tensor:
+        """The keys for the alignment, from the encoder's hidden states: b s d -> b s 64."""
+        keys: Tensor = self.key(encoded)
+        return keys
+
+    def find_candidates(self, source: Tensor, folds: Tensor | None = None) -> Candidates:
+        """Look up the entries of the tokens of each source (b s, with -1 at padding).
+
+        For the sources [[5, 6]] and the entries 5 -> 8 (0.7), 9 (0.2) and 6 -> 9 (0.6), the
+        candidates are the tokens [[8, 9]] with the probabilities [[[0.7, 0.2], [0, 0.6]]].
+        """
+        ids = source.clamp(min=0)
+        entries, probs = self.entries[ids].long(), self.find_probs(ids, folds)  # b s k
+        probs = probs * (source >= 0)[..., None]
+        flat = entries.flatten(1)
+        ordered, order = flat.sort(dim=1)
+        is_new = F.pad((ordered[:, 1:] != ordered[:, :-1]).long(), (1, 0))
+        place = torch.empty_like(flat).scatter_(1, order, is_new.cumsum(dim=1))  # in the c tokens
+        count = int(place.max()) + 1
+        tokens = flat.new_zeros(len(flat), count).scatter_(1, place, flat)
+        shape = (*source.shape, count)
+        return Candidates(
+            tokens, probs.new_zeros(shape).scatter_add_(2, place.view_as(entries), probs)
+        )
+
+    def find_probs(self, source: Tensor, folds: Tensor | None) -> Tensor:
+        """The probabilities of the entries of source ids, without a fold: b s -> b s k."""
+        if folds is None:
+            return self.probs[source]
+        if self._fold_probs is None:
+            if self.gate_out.bias.requires_grad:
+                raise ValueError("the entries of the folds are missing: call `fit` before training")
+            return self.probs[source]  # with LoRA, the prior of the base model is not trained
+        return self._fold_probs[folds[:, None], source]
+
+    def alignment_features(
+        self, ids: Tensor, positions: Tensor, source: Tensor, candidates: Candidates
+    ) -> Tensor:
+        """What earlier target tokens tell about the source token of the next one: b p s 6.
+
+        `past[t, j]` is the probability that target token t translates source token j: large if the
+        dictionary says so, and if j is close to the diagonal.
+        """
+        is_real = source >= 0
+        j = (is_real.cumsum(dim=1) - 1)[:, None]  # b 1 s: positions in the source
+        length = is_real.sum(dim=1)[:, None, None]
+        i = (positions * self.length_ratio).expand_as(ids)[..., None]  # b p 1: of the next token
+        distance = (j - i).abs() / length  # b p s
+        past_distance = (j - i + self.length_ratio).abs() / length
+
+        is_candidate = ids[..., None] == candidates.tokens[:, None]  # b p c
+        past = is_candidate.to(candidates.probs.dtype) @ candidates.probs.mT  # b p s
+        past = past * torch.exp(-DIAGONAL_STRENGTH * past_distance) * is_real[:, None]
+        past = past / (past.sum(dim=2, keepdim=True) + UNSEEN)
+        is_first = (positions == 0).expand_as(ids)[..., None] & (j == 0)  # after <start>
+        moves = [shift(past, n) for n in (-1, 0, 1, 2)]
+        moves[2] = moves[2].masked_fill(is_first, 1.0)
+        translated = past.cumsum(dim=1).clamp(max=1.0)
+        return torch.stack((*moves, translated, distance), dim=3)
+
+    @torch.no_grad()
+    def fit(self, source: Tensor, target: Tensor, folds: Tensor) -> None:
+        """Fit the dictionary to pairs of texts: both are concatenated with -1 between texts.
+
+        `folds` has the number of the fold of each text.
+        """
+        pairs = WordPairs.from_texts(source, target)
+        n_folds, vocab = int(folds.max()) + 1, len(self.unigrams)
+        keys, row, _ = unique(pairs.source_id * vocab + pairs.target_id)
+        cells = row * n_folds + folds[pairs.text]
+        counts = torch.zeros(len(keys) * n_folds).index_add(0, cells, alignment_probs(pairs))
+        counts = counts.view(-1, n_folds)
+        total = counts.sum(dim=1, keepdim=True)
+        counts = torch.cat(((total - counts).clamp(min=0), total), dim=1)  # m f
+        source_id, target_id = keys // vocab, keys % vocab
+        source_total = torch.zeros(len(self.entries), n_folds + 1).index_add(0, source_id, counts)
+        probs = counts / (source_total[source_id] + 1)  # an entry seen once is not certain
+
+        order = torch.argsort(total[:, 0], descending=True, stable=True)
+        order = order[torch.argsort(source_id[order], stable=True)]
+        source_id, target_id, probs = source_id[order], target_id[order], probs[order]
+        start = torch.searchsorted(source_id, torch.arange(len(self.entries)))
+        rank = torch.arange(len(source_id)) - start[source_id]
+        is_kept = rank < self.entries.shape[1]
+        cell = source_id[is_kept], rank[is_kept]
+        entries = torch.zeros_like(self.entries, device="cpu")
+        entries[cell] = target_id[is_kept].int()
+        fold_probs = torch.zeros(n_folds + 1, *entries.shape)
+        fold_probs[:, *cell] = probs[is_kept].T
+        frequency = torch.bincount(target[target >= 0], minlength=vocab) + 1.0
+        ratio = (source >= 0).sum() / (target >= 0).sum().clamp(min=1)
+        self.entries.copy_(entries)
+        self.probs.copy_(fold_probs[-1])
+        self.unigrams.copy_(frequency / frequency.sum())
+        self.length_ratio.copy_(ratio)
+        self._fold_probs = fold_probs.to(self.probs.device)
+
+    @torch.no_grad()
+    def set_gate(self, value: float) -> None:
+        """Start with this gate, whatever the features: 1 to use the dictionary, 0 to ignore it."""
+        nn.init.zeros_(self.gate_out.weight)
+        nn.init.constant_(self.gate_out.bias, value)
+
+    def start_from(self, base: Prior | None) -> None:
+        """Copy the trained parameters of a prior with the same shapes; else close the gate."""
+        state = dict(base.named_parameters()) if isinstance(base, LexicalPrior) else {}
+        parameters = dict(self.named_parameters())
+        if any(name not in state or state[name].shape != p.shape for name, p in parameters.items()):
+            self.set_gate(0.0)
+            return
+        self.load_state_dict({n: p.detach() for n, p in state.items()}, strict=False)
+
+    def check(self) -> None:
+        """Raise an error for a loaded dictionary that `fit` could not have produced."""
+        is_valid = bool((self.entries >= 0).all() and (self.entries < len(self.unigrams)).all())
+        check_tables(is_valid, "an entry of the dictionary is not in the vocabulary")
+        is_valid = bool((self.probs >= 0).all() and (self.probs <= 1).all())
+        is_valid = is_valid and bool((self.unigrams > 0).all() and (self.unigrams <= 1).all())
+        check_tables(is_valid, "a value is not a probability")
+        check_tables(bool(self.length_ratio > 0), "the ratio of lengths is not positive")
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        if self._fold_probs is not None:  # keep it if the dictionary is the same
+            loaded = state.get(f"{prefix}probs")
+            is_same = loaded is not None and torch.equal(loaded.to(self.probs.device), self.probs)
+            self._fold_probs = self._fold_probs if is_same else None
+        super()._load_from_state_dict(state, prefix, *rest)
+
+
+def shift(x: Tensor, count: int) -> Tensor:
+    """Move the last axis to the right by `count`, to the left if it is negative, filling with 0."""
+    size = x.shape[-1]
+    return F.pad(x, (count, 0))[..., :size] if count > 0 else F.pad(x, (0, -count))[..., -size:]

@@ -1,0 +1,231 @@
+"""The lexical prior compared with its definition, and what a translator with it must satisfy."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from cases import CASES
+from glassformer import MODELS, GlassError, Trace
+from glassformer.models.encoder_decoder import LexicalPriorConfig
+from glassformer.nn.lexical_prior import (
+    FEATURE_WEIGHTS,
+    SMOOTHING,
+    START_SCORE,
+    UNSEEN,
+    LexicalPrior,
+    shift,
+)
+from glassformer.nn.word_alignment import DIAGONAL_STRENGTH, WordPairs, alignment_probs
+
+close = torch.testing.assert_close
+VOCAB, FOLDS = 20, 4
+GAP = torch.tensor([-1])
+
+
+def make_texts(count=40):
+    """Sources of 3 to 6 ids; each id + 10 is its translation, and 9 ends a text."""
+    generator = torch.Generator().manual_seed(5)
+    sizes = torch.randint(3, 7, (count,), generator=generator).tolist()
+    sources = [torch.randint(0, 9, (size,), generator=generator) for size in sizes]
+    return sources, [torch.cat((source + 10, torch.tensor([9]))) for source in sources]
+
+
+def join(texts):
+    return torch.cat([part for text in texts for part in (text, GAP)][:-1])
+
+
+def fit_prior(max_entries=3, count=40):
+    torch.manual_seed(0)
+    prior = LexicalPrior(8, VOCAB, VOCAB, max_entries)
+    sources, targets = make_texts(count)
+    prior.fit(join(sources), join(targets), torch.arange(count) % FOLDS)
+    prior.set_gate(1.0)
+    return prior
+
+
+def call(prior, ids, source, *, features=None, folds=None):
+    """The logits that a prior adds to those of an untrained network."""
+    batch, length = ids.shape
+    features = torch.zeros(batch, length, 8) if features is None else features
+    keys = prior.encode_keys(torch.ones(batch, source.shape[1], 8))
+    zeros = torch.zeros(batch, length, VOCAB)
+    return prior(zeros, features, keys, ids, torch.arange(length), source, folds)
+
+
+def expected_logits(prior, ids, source):
+    """The definition, for one pair and features of zero: one loop for each sum."""
+    s, ratio, entries = len(source), float(prior.length_ratio), []
+    for word in source:
+        row = zip(prior.entries[word].tolist(), prior.probs[word].tolist(), strict=True)
+        entries.append({token: prob for token, prob in row if prob})
+    translated, rows = [0.0] * s, []
+    for t, token in enumerate(ids):
+        past = [
+            entries[j].get(token, 0.0)
+            * math.exp(-DIAGONAL_STRENGTH * abs(j - (t * ratio - ratio)) / s)
+            for j in range(s)
+        ]
+        past = [p / (sum(past) + UNSEEN) for p in past]
+        translated = [min(a + b, 1.0) for a, b in zip(translated, past, strict=True)]
+        scores = []
+        for j in range(s):
+            moves = [past[j - n] if 0 <= j - n < s else 0.0 for n in (-1, 0, 1, 2)]
+            if t == 0 and j == 0:
+                moves[2] = 1.0
+            features = [*moves, translated[j], abs(j - t * ratio) / s]
+            scores.append(sum(w * x for w, x in zip(FEATURE_WEIGHTS, features, strict=True)))
+        total = sum(map(math.exp, scores)) + math.exp(START_SCORE)
+        row = []
+        for v in range(VOCAB):
+            prob = sum(
+                math.exp(a) / total * e.get(v, 0.0) for a, e in zip(scores, entries, strict=True)
+            )
+            unigram = float(prior.unigrams[v])
+            row.append(math.log(unigram) + math.log(1 + prob / unigram / SMOOTHING))
+        rows.append(row)
+    return torch.tensor(rows)
+
+
+def test_the_logits_equal_the_definition():
+    prior = fit_prior()
+    ids, source = [9, 12, 13, 11, 14], [2, 3, 1, 2, 4, 8]
+    logits = call(prior, torch.tensor([ids]), torch.tensor([source]))[0]
+    close(logits, expected_logits(prior, ids, source), atol=1e-4, rtol=1e-4)
+
+
+def test_a_new_prior_translates_word_by_word_from_left_to_right():
+    prior = fit_prior()
+    source, ids = torch.tensor([[4, 2, 7, 5]]), torch.tensor([[9]])
+    for _ in range(4):
+        token = call(prior, ids, source)[:, -1].argmax(dim=-1)
+        ids = torch.cat((ids, token[:, None]), dim=1)
+    assert ids[0].tolist() == [9, 14, 12, 17, 15]
+
+
+def test_the_entries_are_the_most_probable_translations():
+    prior = fit_prior(max_entries=2)
+    assert prior.entries[:9, 0].tolist() == list(range(10, 19))
+    assert (prior.probs[:, 0] >= prior.probs[:, 1]).all()
+    assert (prior.probs[9:] == 0).all()  # not in any source
+    close(prior.unigrams.sum(), torch.tensor(1.0))
+    sources, targets = make_texts()
+    ratio = sum(map(len, sources)) / sum(map(len, targets))
+    assert float(prior.length_ratio) == pytest.approx(ratio)
+
+
+def test_an_entry_is_its_share_of_the_alignments_of_its_source_token():
+    prior, (sources, targets) = fit_prior(max_entries=VOCAB), make_texts()
+    pairs = WordPairs.from_texts(join(sources), join(targets))
+    probs = alignment_probs(pairs)
+    of_source = pairs.source_id == 3
+    of_pair = of_source & (pairs.target_id == 13)
+    assert of_pair.any()
+    column = prior.entries[3].tolist().index(13)
+    close(prior.probs[3, column], probs[of_pair].sum() / (probs[of_source].sum() + 1))
+
+
+def test_a_fold_is_left_out_of_the_dictionary():
+    """Counts of the other folds, with the alignments of all: the model itself is fitted once."""
+    prior, (sources, targets), fold = fit_prior(max_entries=VOCAB), make_texts(), 2
+    pairs = WordPairs.from_texts(join(sources), join(targets))
+    probs = alignment_probs(pairs) * (pairs.text % FOLDS != fold)
+    source = torch.tensor([[3, 5]])
+    found = prior.find_candidates(source, torch.tensor([fold]))
+    for j, word in enumerate((3, 5)):
+        of_source = pairs.source_id == word
+        of_pair = of_source & (pairs.target_id == word + 10)
+        place = found.tokens[0].tolist().index(word + 10)
+        expected = probs[of_pair].sum() / (probs[of_source].sum() + 1)
+        close(found.probs[0, j, place], expected)
+        assert found.probs[0, j, place] != prior.find_candidates(source).probs[0, j, place]
+
+
+def test_the_docstring_example_of_candidates():
+    prior = LexicalPrior(8, VOCAB, VOCAB, 2)
+    prior.entries[5], prior.probs[5] = torch.tensor([8, 9]).int(), torch.tensor([0.7, 0.2])
+    prior.entries[6], prior.probs[6] = torch.tensor([9, 0]).int(), torch.tensor([0.6, 0.0])
+    found = prior.find_candidates(torch.tensor([[5, 6]]))
+    probs = {int(token): found.probs[0, :, i].tolist() for i, token in enumerate(found.tokens[0])}
+    assert probs.pop(0) == [0.0, 0.0]
+    assert probs == {8: pytest.approx([0.7, 0.0]), 9: pytest.approx([0.2, 0.6])}
+
+
+def test_training_without_the_entries_of_the_folds_is_an_error():
+    prior, ids = LexicalPrior(8, VOCAB, VOCAB, 2), torch.zeros(1, 2, dtype=torch.long)
+    with pytest.raises(ValueError, match="folds are missing"):
+        call(prior, ids, ids, folds=torch.tensor([0]))
+
+
+def test_a_closed_gate_leaves_the_unigrams():
+    prior = fit_prior()
+    prior.set_gate(0.0)
+    logits = call(prior, torch.tensor([[9, 12]]), torch.tensor([[2, 3]]))
+    close(logits, prior.unigrams.log().expand(1, 2, -1))
+
+
+def test_the_parts_are_tapped():
+    network = CASES["speedrun_translator with a prior"].network
+    source = torch.tensor([[10, 20, 30]])
+    names = [
+        f"prior.{name}"
+        for name in ("alignment", "lexical_gate", "lexical_logits", "network_logits")
+    ]
+    with Trace(network, *names) as trace:
+        logits = network(torch.tensor([[1, 10, 20]]), source)
+    close(trace["prior.lexical_logits"] + trace["prior.network_logits"], logits)
+    alignment = trace["prior.alignment"]
+    assert alignment.shape == (1, 3, 3)
+    assert ((alignment.sum(dim=2) > 0) & (alignment.sum(dim=2) < 1)).all()
+
+
+def test_loading_the_same_dictionary_keeps_the_folds_and_another_drops_them():
+    prior = fit_prior()
+    prior.load_state_dict(copy.deepcopy(prior.state_dict()))
+    assert prior.find_probs(torch.tensor([[1]]), torch.tensor([0])).shape == (1, 1, 3)
+    prior.load_state_dict(fit_prior(count=30).state_dict())
+    with pytest.raises(ValueError, match="folds are missing"):
+        prior.find_probs(torch.tensor([[1]]), torch.tensor([0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("entries", VOCAB), ("entries", -1), ("probs", 1.5), ("unigrams", 0.0), ("length_ratio", 0.0)],
+)
+def test_a_damaged_dictionary_is_rejected(name, value):
+    prior = fit_prior()
+    prior.check()
+    getattr(prior, name).view(-1)[0] = value
+    with pytest.raises(GlassError, match="corrupted"):
+        prior.check()
+
+
+def test_a_fine_tuned_prior_starts_with_the_trained_parameters_or_a_closed_gate():
+    base, new = fit_prior(), fit_prior(count=30)
+    with torch.no_grad():
+        base.query.weight.add_(1.0)
+    entries = new.entries.clone()
+    new.start_from(base)
+    close(new.query.weight, base.query.weight)
+    assert torch.equal(new.entries, entries)
+    new.start_from(None)
+    assert new.gate_out.bias.tolist() == [0.0]
+
+
+def test_source_and_target_may_have_different_vocabularies():
+    config = MODELS["translator"].Config(vocab=12, source_vocab=VOCAB, dim=8, depth=1, heads=2)
+    network = MODELS["translator"](config).eval()
+    prior = network.attach_prior(LexicalPriorConfig(max_entries=3))
+    source, target = torch.tensor([15, 16, -1, 17, 15]), torch.tensor([5, 6, 2, -1, 7, 5, 2])
+    prior.fit(source, target, torch.tensor([0, 1]))
+    assert set(prior.entries[15, :2].tolist()) & {5}
+    assert network(torch.tensor([[1, 5]]), torch.tensor([[15, 17]])).shape == (1, 2, 12)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+def test_shift_moves_and_fills(size):
+    x = torch.arange(1.0, size + 1)
+    for count in (-1, 0, 1, 2):
+        expected = [x[i - count] if 0 <= i - count < size else 0.0 for i in range(size)]
+        close(shift(x, count), torch.tensor([float(value) for value in expected]))
