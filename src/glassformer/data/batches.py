@@ -105,8 +105,9 @@ def split_batch(batch: dict[str, Tensor], count: int) -> list[dict[str, Tensor]]
 def concatenate_texts(store: Store, rows: NDArray[np.int64], eos: int | None = None) -> Tensor:
     """The ids of the texts with these indices, each ending with `eos`, with -1 between texts."""
     separator = np.array([-1] if eos is None else [eos, -1])
-    parts = [part for i in rows for part in (store[i], separator)]
-    return torch.from_numpy(np.concatenate(parts)[:-1])
+    ids, starts = np.asarray(store.flat), store.starts.tolist()  # one file opened, not one per text
+    parts = [part for i in rows for part in (ids[starts[i] : starts[i + 1]], separator)]
+    return torch.from_numpy(np.concatenate(parts, dtype=np.int64)[:-1])
 
 
 def pad_rows(rows: list[NDArray[np.int64]], fill: int = 0) -> tuple[Tensor, Tensor]:

@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.core.i18n import tr
-from glassformer.nn.counts import check_tables, unique
+from glassformer.nn.counts import check_tables
 from glassformer.nn.prior import Prior
-from glassformer.nn.word_alignment import DIAGONAL_STRENGTH, WordPairs, alignment_probs
+from glassformer.nn.word_alignment import DIAGONAL_STRENGTH, WordPairs, fit_alignment
 from glassformer.trace import Tap, tap
 
 ALIGNMENT_DIM, GATE_HIDDEN = 64, 64
@@ -195,14 +195,13 @@ class LexicalPrior(Prior):
         `folds` has the number of the fold of each text.
         """
         pairs = WordPairs.from_texts(source, target)
-        n_folds, vocab = int(folds.max()) + 1, len(self.unigrams)
-        keys, row, _ = unique(pairs.source_id * vocab + pairs.target_id)
-        cells = row * n_folds + folds[pairs.text]
-        counts = torch.zeros(len(keys) * n_folds).index_add(0, cells, alignment_probs(pairs))
+        aligned, n_folds = fit_alignment(pairs), int(folds.max()) + 1
+        source_id, target_id = aligned.source_id, aligned.target_id
+        cells = aligned.row * n_folds + folds[pairs.text]
+        counts = torch.zeros(len(source_id) * n_folds).index_add(0, cells, aligned.probs)
         counts = counts.view(-1, n_folds)
         total = counts.sum(dim=1, keepdim=True)
         counts = torch.cat(((total - counts).clamp(min=0), total), dim=1)  # m f
-        source_id, target_id = keys // vocab, keys % vocab
         source_total = torch.zeros(len(self.entries), n_folds + 1).index_add(0, source_id, counts)
         probs = counts / (source_total[source_id] + 1)  # an entry seen once is not certain
 
@@ -217,7 +216,7 @@ class LexicalPrior(Prior):
         entries[cell] = target_id[is_kept].int()
         fold_probs = torch.zeros(n_folds + 1, *entries.shape)
         fold_probs[:, *cell] = probs[is_kept].T
-        frequency = torch.bincount(target[target >= 0], minlength=vocab) + 1.0
+        frequency = torch.bincount(target[target >= 0], minlength=len(self.unigrams)) + 1.0
         ratio = (source >= 0).sum() / (target >= 0).sum().clamp(min=1)
         self.entries.copy_(entries)
         self.probs.copy_(fold_probs[-1])

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from glassformer.nn.counts import unique
+
 EM_ITERATIONS = 5
 DIAGONAL_STRENGTH = 4.0  # the prior of a pair is exp(-strength * distance from the diagonal)
 
@@ -63,21 +65,36 @@ class WordPairs:
 
 
 def alignment_probs(pairs: WordPairs) -> Tensor:
-    """The probability that the target word of each pair comes from its source word (m).
+    """The probability that the target word of each pair comes from its source word (m)."""
+    return fit_alignment(pairs).probs
 
-    They add up to 1 for each target word. IBM Model 1 is fitted by expectation maximization.
+
+@dataclass(frozen=True)
+class AlignedPairs:
+    """The probabilities of alignments, and which pairs have the same two ids."""
+
+    probs: Tensor  # m: that the target word comes from the source word
+    row: Tensor  # m: index into the ids below
+    source_id: Tensor  # of each distinct pair of ids, sorted by source and target
+    target_id: Tensor
+
+
+def fit_alignment(pairs: WordPairs) -> AlignedPairs:
+    """Fit IBM Model 1 by expectation maximization; the probabilities add up to 1 for each target.
+
+    Repeatedly, the probability of each alignment is computed from the probability that its target
+    id translates its source id, and the other way around.
     """
     n_ids = max((int(ids.max()) + 1 for ids in (pairs.source_id, pairs.target_id) if len(ids)),
-                default=0)  # fmt: skip
+                default=1)  # fmt: skip
     n_words = int(pairs.target_word.max()) + 1 if len(pairs.target_word) else 0
-    distinct, pair = torch.unique(pairs.source_id * n_ids + pairs.target_id, return_inverse=True)
-    source_id = torch.div(distinct, max(n_ids, 1), rounding_mode="floor")
-    translation_probs = torch.ones(len(distinct))
+    keys, row, _ = unique(pairs.source_id * n_ids + pairs.target_id)
+    source_id, target_id = keys // n_ids, keys % n_ids
+    translation_probs = torch.ones(len(keys))
     for _ in range(EM_ITERATIONS):
-        probs = translation_probs[pair] * pairs.diagonal_prior
-        probs = (
-            probs / torch.zeros(n_words).index_add(0, pairs.target_word, probs)[pairs.target_word]
-        )
-        counts = torch.zeros(len(distinct)).index_add(0, pair, probs)
+        probs = translation_probs[row] * pairs.diagonal_prior
+        totals = torch.zeros(n_words).index_add(0, pairs.target_word, probs)
+        probs = probs / totals[pairs.target_word]
+        counts = torch.zeros(len(keys)).index_add(0, row, probs)
         translation_probs = counts / torch.zeros(n_ids).index_add(0, source_id, counts)[source_id]
-    return probs
+    return AlignedPairs(probs, row, source_id, target_id)
