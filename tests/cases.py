@@ -38,7 +38,7 @@ class Case:
                 text[::10] = -1
                 target = torch.where(text < 0, -1, text * 7 % VOCAB)
                 prior.fit(text[1:], target[1:], torch.arange(60) % 4)
-                prior.set_gate(1.0)
+                prior.set_gates(1.0)
             elif self.has(Trait.CLASSIFIER):
                 text[::10] = -1
                 prior.classifier.fit(text, torch.arange(61) % 3)

@@ -41,7 +41,7 @@ def fit_prior(max_entries=3, count=40):
     prior = LexicalPrior(8, VOCAB, VOCAB, max_entries)
     sources, targets = make_texts(count)
     prior.fit(join(sources), join(targets), torch.arange(count) % FOLDS)
-    prior.set_gate(1.0)
+    prior.set_gates(1.0)
     return prior
 
 
@@ -158,11 +158,10 @@ def test_training_without_the_entries_of_the_folds_is_an_error():
         call(prior, ids, ids, folds=torch.tensor([0]))
 
 
-def test_a_closed_gate_leaves_the_unigrams():
+def test_closed_gates_add_nothing():
     prior = fit_prior()
-    prior.set_gate(0.0)
-    logits = call(prior, torch.tensor([[9, 12]]), torch.tensor([[2, 3]]))
-    close(logits, prior.unigrams.log().expand(1, 2, -1))
+    prior.set_gates(0.0)
+    assert not call(prior, torch.tensor([[9, 12]]), torch.tensor([[2, 3]])).any()
 
 
 def test_the_parts_are_tapped():
@@ -170,7 +169,7 @@ def test_the_parts_are_tapped():
     source = torch.tensor([[10, 20, 30]])
     names = [
         f"prior.{name}"
-        for name in ("alignment", "lexical_gate", "lexical_logits", "network_logits")
+        for name in ("alignment", "lexical_gates", "lexical_logits", "network_logits")
     ]
     with Trace(network, *names) as trace:
         logits = network(torch.tensor([[1, 10, 20]]), source)
@@ -201,7 +200,7 @@ def test_a_damaged_dictionary_is_rejected(name, value):
         prior.check()
 
 
-def test_a_fine_tuned_prior_starts_with_the_trained_parameters_or_a_closed_gate():
+def test_a_fine_tuned_prior_starts_with_the_trained_parameters_or_closed_gates():
     base, new = fit_prior(), fit_prior(count=30)
     with torch.no_grad():
         base.query.weight.add_(1.0)
@@ -210,7 +209,7 @@ def test_a_fine_tuned_prior_starts_with_the_trained_parameters_or_a_closed_gate(
     close(new.query.weight, base.query.weight)
     assert torch.equal(new.entries, entries)
     new.start_from(None)
-    assert new.gate_out.bias.tolist() == [0.0]
+    assert new.gate_out.bias.tolist() == [0.0, 0.0]
 
 
 def test_source_and_target_may_have_different_vocabularies():

@@ -79,10 +79,10 @@ def describe_value(network: nn.Module, name: str, head: int) -> Description:
             formula,
             tr("The source token (column) that is looked up for each token of the translation."),
         ),
-        "lexical_gate": Description(
-            tr("Gate of the dictionary"),
+        "lexical_gates": Description(
+            tr("Gates of the dictionary"),
             formula,
-            tr("How much the dictionary contributes to each token."),
+            tr("How much frequency and dictionary (columns) contribute to each token."),
         ),
         "lexical_logits": Description(
             tr("Logits of the dictionary"),

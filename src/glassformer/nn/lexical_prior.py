@@ -1,9 +1,10 @@
 """The prior of a translator: a dictionary whose entries are added to the logits of a network.
 
     P_dictionary(token) = sum over source tokens of alignment * P(token | source token)
-    logits = network's logits + log P(token) + gate * log(1 + P_dictionary(token) / P(token) / ε)
+    logits = network's logits + gate₁ * log P(token)
+             + gate₂ * log(1 + P_dictionary(token) / P(token) / ε)
 
-The dictionary is fitted to the training pairs with IBM Model 1. The alignment is a distribution
+The gates are computed from the network's hidden states. The dictionary is fitted to the training pairs with IBM Model 1. The alignment is a distribution
 over the source tokens: attention from the network's hidden states, plus six features that need no
 training. If the last target token translates source token 4, the next one most likely translates
 source token 5, and hardly ever one that has been translated already. So the first predictions are
@@ -65,11 +66,11 @@ class LexicalPrior(Prior):
         self.key = nn.Linear(dim, ALIGNMENT_DIM, bias=False)
         self.unaligned = nn.Linear(dim, 1)  # score of aligning a token with no source token
         self.feature_weights = nn.Parameter(torch.tensor(FEATURE_WEIGHTS))
-        self.gate_in, self.gate_out = nn.Linear(dim, GATE_HIDDEN), nn.Linear(GATE_HIDDEN, 1)
+        self.gate_in, self.gate_out = nn.Linear(dim, GATE_HIDDEN), nn.Linear(GATE_HIDDEN, 2)
         nn.init.zeros_(self.query.weight)
         nn.init.zeros_(self.unaligned.weight)
         nn.init.constant_(self.unaligned.bias, START_SCORE)
-        self.set_gate(0.0)
+        self.set_gates(0.0)
         self._fold_probs: Tensor | None = None  # f, source vocab, k; not saved
 
     @property
@@ -77,9 +78,9 @@ class LexicalPrior(Prior):
         return {
             "network_logits": Tap("b t v"),
             "alignment": Tap("b t s", tr("softmax(Q Kᵀ / √{dim} + features)", dim=ALIGNMENT_DIM)),
-            "lexical_gate": Tap("b t 1", tr("ReLU(X W₁ + b₁) W₂ + b₂")),
+            "lexical_gates": Tap("b t 2", tr("ReLU(X W₁ + b₁) W₂ + b₂")),
             "lexical_logits": Tap(
-                "b t v", tr("log P + gate × log(1 + alignment × entries / P / ε)")
+                "b t v", tr("gate₁ × log P + gate₂ × log(1 + alignment × entries / P / ε)")
             ),
         }
 
@@ -120,10 +121,10 @@ class LexicalPrior(Prior):
             prob = alignment @ candidates.probs.to(x.dtype)  # b t c
             unigrams = self.unigrams.to(x.dtype)
             evidence = torch.log1p(prob / (SMOOTHING * unigrams[candidates.tokens])[:, None])
-            gate = tap("lexical_gate", self.gate_out(self.gate_in(x).relu()))  # b t 1
-            total = unigrams.log().expand(*logits.shape[:2], -1)
+            gates = tap("lexical_gates", self.gate_out(self.gate_in(x).relu()))  # b t 2
+            total = gates[..., :1] * unigrams.log()  # b t v
             index = candidates.tokens[:, None].expand_as(evidence)
-            total = tap("lexical_logits", total.scatter_add(2, index, gate * evidence))
+            total = tap("lexical_logits", total.scatter_add_(2, index, gates[..., 1:] * evidence))
         if not torch.is_autocast_enabled(features.device.type):
             total = total.to(logits.dtype)  # else float32: half precision would round too much
         return tap("network_logits", logits).to(total.dtype) + total
@@ -225,17 +226,17 @@ class LexicalPrior(Prior):
         self._fold_probs = fold_probs.to(self.probs.device)
 
     @torch.no_grad()
-    def set_gate(self, value: float) -> None:
-        """Start with this gate, whatever the features: 1 to use the dictionary, 0 to ignore it."""
+    def set_gates(self, value: float) -> None:
+        """Start with these gates for all features: 1 to use the dictionary, 0 to ignore it."""
         nn.init.zeros_(self.gate_out.weight)
         nn.init.constant_(self.gate_out.bias, value)
 
     def start_from(self, base: Prior | None) -> None:
-        """Copy the trained parameters of a prior with the same shapes; else close the gate."""
+        """Copy the trained parameters of a prior with the same shapes; else close the gates."""
         state = dict(base.named_parameters()) if isinstance(base, LexicalPrior) else {}
         parameters = dict(self.named_parameters())
         if any(name not in state or state[name].shape != p.shape for name, p in parameters.items()):
-            self.set_gate(0.0)
+            self.set_gates(0.0)
             return
         self.load_state_dict({n: p.detach() for n, p in state.items()}, strict=False)
 

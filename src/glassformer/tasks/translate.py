@@ -247,7 +247,7 @@ class TranslateDataset:
             torch.from_numpy(rows % FOLDS),
         )
         if is_new:
-            prior.set_gate(1.0)
+            prior.set_gates(1.0)
 
 
 def find_bos_eos(tokenizer: Tokenizer) -> tuple[int, int]:
