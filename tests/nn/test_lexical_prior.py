@@ -15,6 +15,7 @@ from glassformer.nn.lexical_prior import (
     START_SCORE,
     UNSEEN,
     LexicalPrior,
+    end_texts,
     shift,
 )
 from glassformer.nn.word_alignment import DIAGONAL_STRENGTH, WordPairs, alignment_probs
@@ -56,6 +57,7 @@ def call(prior, ids, source, *, features=None, folds=None):
 
 def expected_logits(prior, ids, source):
     """The definition, for one pair and features of zero: one loop for each sum."""
+    source = [*source, VOCAB]  # the end
     s, ratio, entries = len(source), float(prior.length_ratio), []
     for word in source:
         row = zip(prior.entries[word].tolist(), prior.probs[word].tolist(), strict=True)
@@ -98,26 +100,27 @@ def test_the_logits_equal_the_definition():
 def test_a_new_prior_translates_word_by_word_from_left_to_right():
     prior = fit_prior()
     source, ids = torch.tensor([[4, 2, 7, 5]]), torch.tensor([[9]])
-    for _ in range(4):
+    for _ in range(5):
         token = call(prior, ids, source)[:, -1].argmax(dim=-1)
         ids = torch.cat((ids, token[:, None]), dim=1)
-    assert ids[0].tolist() == [9, 14, 12, 17, 15]
+    assert ids[0].tolist() == [9, 14, 12, 17, 15, 9]
 
 
 def test_the_entries_are_the_most_probable_translations():
     prior = fit_prior(max_entries=2)
     assert prior.entries[:9, 0].tolist() == list(range(10, 19))
     assert (prior.probs[:, 0] >= prior.probs[:, 1]).all()
-    assert (prior.probs[9:] == 0).all()  # not in any source
+    assert (prior.probs[9:VOCAB] == 0).all()  # not in any source
+    assert prior.entries[VOCAB, 0] == 9  # the end
     close(prior.unigrams.sum(), torch.tensor(1.0))
     sources, targets = make_texts()
-    ratio = sum(map(len, sources)) / sum(map(len, targets))
+    ratio = sum(len(source) + 1 for source in sources) / sum(map(len, targets))
     assert float(prior.length_ratio) == pytest.approx(ratio)
 
 
 def test_an_entry_is_its_share_of_the_alignments_of_its_source_token():
     prior, (sources, targets) = fit_prior(max_entries=VOCAB), make_texts()
-    pairs = WordPairs.from_texts(join(sources), join(targets))
+    pairs = WordPairs.from_texts(end_texts(join(sources), VOCAB), join(targets))
     probs = alignment_probs(pairs)
     of_source = pairs.source_id == 3
     of_pair = of_source & (pairs.target_id == 13)
@@ -129,7 +132,7 @@ def test_an_entry_is_its_share_of_the_alignments_of_its_source_token():
 def test_a_fold_is_left_out_of_the_dictionary():
     """Counts of the other folds, with the alignments of all: the model itself is fitted once."""
     prior, (sources, targets), fold = fit_prior(max_entries=VOCAB), make_texts(), 2
-    pairs = WordPairs.from_texts(join(sources), join(targets))
+    pairs = WordPairs.from_texts(end_texts(join(sources), VOCAB), join(targets))
     probs = alignment_probs(pairs) * (pairs.text % FOLDS != fold)
     source = torch.tensor([[3, 5]])
     found = prior.find_candidates(source, torch.tensor([fold]))
@@ -175,7 +178,7 @@ def test_the_parts_are_tapped():
         logits = network(torch.tensor([[1, 10, 20]]), source)
     close(trace["prior.lexical_logits"] + trace["prior.network_logits"], logits)
     alignment = trace["prior.alignment"]
-    assert alignment.shape == (1, 3, 3)
+    assert alignment.shape == (1, 3, 4)
     assert ((alignment.sum(dim=2) > 0) & (alignment.sum(dim=2) < 1)).all()
 
 
@@ -220,6 +223,21 @@ def test_source_and_target_may_have_different_vocabularies():
     prior.fit(source, target, torch.tensor([0, 1]))
     assert set(prior.entries[15, :2].tolist()) & {5}
     assert network(torch.tensor([[1, 5]]), torch.tensor([[15, 17]])).shape == (1, 2, 12)
+
+
+def test_every_text_gets_an_end():
+    texts = torch.tensor([4, 5, -1, -1, 6])
+    assert end_texts(texts, 9).tolist() == [4, 5, 9, -1, 9, -1, 6, 9]
+
+
+def test_the_end_comes_after_the_last_token_of_each_source():
+    prior = LexicalPrior(8, VOCAB, VOCAB, 2)
+    with torch.no_grad():
+        prior.end_key.fill_(7.0)
+    source = torch.tensor([[3, 4, -1], [3, 4, 5], [-1, 3, 4]])
+    ids, keys = prior.append_end(source, torch.ones(3, 3, 64))
+    assert ids.tolist() == [[3, 4, VOCAB, -1], [3, 4, 5, VOCAB], [-1, 3, 4, VOCAB]]
+    assert keys[..., 0].tolist() == [[1, 1, 7, 0], [1, 1, 1, 7], [1, 1, 1, 7]]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 6])

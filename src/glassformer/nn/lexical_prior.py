@@ -1,14 +1,16 @@
-"""The prior of a translator: a dictionary whose entries are added to the logits of a network.
+"""The prior of a translator: a dictionary whose predictions are added to the logits of a network.
 
     P_dictionary(token) = sum over source tokens of alignment * P(token | source token)
     logits = network's logits + gate₁ * log P(token)
              + gate₂ * log(1 + P_dictionary(token) / P(token) / ε)
 
-The gates are computed from the network's hidden states. The dictionary is fitted to the training pairs with IBM Model 1. The alignment is a distribution
+The dictionary is fitted to the training pairs with IBM Model 1. The alignment is a distribution
 over the source tokens: attention from the network's hidden states, plus six features that need no
 training. If the last target token translates source token 4, the next one most likely translates
-source token 5, and hardly ever one that has been translated already. So the first predictions are
-those of a dictionary that reads from left to right, and the network learns what that gets wrong.
+source token 5, and hardly ever one that is already translated. So the first predictions are those
+of a dictionary that is read from left to right, and the network learns what they get wrong. The
+end of the source is a token of its own, whose translation is the end token. The gates are computed
+from the hidden states and start at 1.
 
 Shapes: b batch, t new target tokens, p all target tokens so far, s source tokens, d features,
 k dictionary entries per source token, c candidates: the entries of all tokens of a source,
@@ -30,27 +32,28 @@ from glassformer.trace import Tap, tap
 
 ALIGNMENT_DIM, GATE_HIDDEN = 64, 64
 SMOOTHING = 0.1  # ε: without any entry, a token keeps this fraction of its probability
-UNSEEN = 1e-4  # added to the sum of a token's alignments: less than one entry, it is not aligned
-# initial weights of the alignment features: the previous token is aligned with the source token to
-# the right, with this one, with the one to the left, with the one before that; the source token
-# has been translated; its distance from the diagonal
+UNSEEN = 1e-4  # a target token whose entries have less probability than this is hardly aligned
+# Initial weights of the features of source token j for the next target token: the previous target
+# token translates j + 1, j, j - 1, j - 2; j has been translated; j's distance from the diagonal
 FEATURE_WEIGHTS = (0.0, 0.5, 3.0, 1.0, -2.0, -DIAGONAL_STRENGTH)
-START_SCORE = -1.0  # of aligning a token with no source token
+START_SCORE = -1.0  # of aligning a target token with no source token
 
 
 @dataclass(frozen=True)
 class Candidates:
     """The dictionary entries of all tokens of each source."""
 
-    tokens: Tensor  # b c: different tokens; unused places have no probability
+    tokens: Tensor  # b c: distinct tokens; padded with tokens that have no probability
     probs: Tensor  # b s c: P(token | source token)
 
 
 class LexicalPrior(Prior):
     """Adds the dictionary entries of the source tokens to the logits of a translator."""
 
-    entries: Tensor  # source vocab, k: the most frequent translations of each source token
-    probs: Tensor  # source vocab, k
+    entries: (
+        Tensor  # source vocab + 1, k: the most frequent translations; the last row is the end's
+    )
+    probs: Tensor  # source vocab + 1, k
     unigrams: Tensor  # v: P(token)
     length_ratio: Tensor  # source tokens per target token, a scalar
 
@@ -58,13 +61,15 @@ class LexicalPrior(Prior):
 
     def __init__(self, dim: int, vocab: int, source_vocab: int, max_entries: int) -> None:
         super().__init__()
-        self.register_buffer("entries", torch.zeros(source_vocab, max_entries, dtype=torch.int32))
-        self.register_buffer("probs", torch.zeros(source_vocab, max_entries))
+        shape = source_vocab + 1, max_entries
+        self.register_buffer("entries", torch.zeros(shape, dtype=torch.int32))
+        self.register_buffer("probs", torch.zeros(shape))
         self.register_buffer("unigrams", torch.full((vocab,), 1 / vocab))
         self.register_buffer("length_ratio", torch.ones(()))
         self.query = nn.Linear(dim, ALIGNMENT_DIM, bias=False)
         self.key = nn.Linear(dim, ALIGNMENT_DIM, bias=False)
-        self.unaligned = nn.Linear(dim, 1)  # score of aligning a token with no source token
+        self.end_key = nn.Parameter(torch.zeros(ALIGNMENT_DIM))
+        self.unaligned = nn.Linear(dim, 1)  # the score of no source token
         self.feature_weights = nn.Parameter(torch.tensor(FEATURE_WEIGHTS))
         self.gate_in, self.gate_out = nn.Linear(dim, GATE_HIDDEN), nn.Linear(GATE_HIDDEN, 2)
         nn.init.zeros_(self.query.weight)
@@ -106,18 +111,19 @@ class LexicalPrior(Prior):
             ids: all target ids so far (b p), the last t of them new, with -1 at padding.
             positions: of all target ids (p or b p), not counting padding.
             source: b s, with -1 at padding.
-            folds: for each pair (b) the fold of the training pairs to leave out, because it is in
-                it: a dictionary that has seen the pair would look too reliable.
+            folds: for each pair (b) the fold of the training pairs to leave out, the one that it
+                is in: a dictionary that includes the pair itself would look too reliable.
         """
         with torch.autocast(features.device.type, enabled=False):
             x = features.to(self.key.weight.dtype)
+            source, keys = self.append_end(source, keys.to(x.dtype))
             candidates = self.find_candidates(source, folds)
-            scores = self.query(x) @ keys.to(x.dtype).mT / ALIGNMENT_DIM**0.5  # b t s
+            scores = self.query(x) @ keys.mT / ALIGNMENT_DIM**0.5  # b t s+1
             inputs = self.alignment_features(ids, positions, source, candidates)[:, -x.shape[1] :]
             scores = scores + inputs.to(x.dtype) @ self.feature_weights
             scores = scores.masked_fill(source[:, None] < 0, -float("inf"))
             alignment = torch.cat((scores, self.unaligned(x)), dim=2).softmax(dim=2)[..., :-1]
-            alignment = tap("alignment", alignment)
+            alignment = tap("alignment", alignment)  # b t s+1
             prob = alignment @ candidates.probs.to(x.dtype)  # b t c
             unigrams = self.unigrams.to(x.dtype)
             evidence = torch.log1p(prob / (SMOOTHING * unigrams[candidates.tokens])[:, None])
@@ -133,6 +139,13 @@ class LexicalPrior(Prior):
         """The keys for the alignment, from the encoder's hidden states: b s d -> b s 64."""
         keys: Tensor = self.key(encoded)
         return keys
+
+    def append_end(self, source: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Append a token for the end to the ids and keys of each source: b s, b s e -> s + 1."""
+        is_real = F.pad(source, (1, 0), value=-1) >= 0
+        is_end = is_real & (F.pad(source, (0, 1), value=-1) < 0)  # the first place after the text
+        ids = F.pad(source, (0, 1), value=-1).masked_fill(is_end, len(self.entries) - 1)
+        return ids, torch.where(is_end[..., None], self.end_key, F.pad(keys, (0, 0, 0, 1)))
 
     def find_candidates(self, source: Tensor, folds: Tensor | None = None) -> Candidates:
         """Look up the entries of the tokens of each source (b s, with -1 at padding).
@@ -167,10 +180,10 @@ class LexicalPrior(Prior):
     def alignment_features(
         self, ids: Tensor, positions: Tensor, source: Tensor, candidates: Candidates
     ) -> Tensor:
-        """What earlier target tokens tell about the source token of the next one: b p s 6.
+        """What the target tokens so far imply for the source token of the next one: b p s 6.
 
-        `past[t, j]` is the probability that target token t translates source token j: large if the
-        dictionary says so, and if j is close to the diagonal.
+        `past` (b p s) is the probability that a target token translates a source token. It is high
+        if the dictionary has this entry, and if the source token is close to the diagonal.
         """
         is_real = source >= 0
         j = (is_real.cumsum(dim=1) - 1)[:, None]  # b 1 s: positions in the source
@@ -193,8 +206,10 @@ class LexicalPrior(Prior):
     def fit(self, source: Tensor, target: Tensor, folds: Tensor) -> None:
         """Fit the dictionary to pairs of texts: both are concatenated with -1 between texts.
 
-        `folds` has the number of the fold of each text.
+        Each target ends with the end token. `folds` has the fold of each text.
         """
+        source = end_texts(source, len(self.entries) - 1)
+        ratio = (source >= 0).sum() / (target >= 0).sum().clamp(min=1)
         pairs = WordPairs.from_texts(source, target)
         aligned, n_folds = fit_alignment(pairs), int(folds.max()) + 1
         source_id, target_id = aligned.source_id, aligned.target_id
@@ -218,7 +233,6 @@ class LexicalPrior(Prior):
         fold_probs = torch.zeros(n_folds + 1, *entries.shape)
         fold_probs[:, *cell] = probs[is_kept].T
         frequency = torch.bincount(target[target >= 0], minlength=len(self.unigrams)) + 1.0
-        ratio = (source >= 0).sum() / (target >= 0).sum().clamp(min=1)
         self.entries.copy_(entries)
         self.probs.copy_(fold_probs[-1])
         self.unigrams.copy_(frequency / frequency.sum())
@@ -252,9 +266,18 @@ class LexicalPrior(Prior):
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         if self._fold_probs is not None:  # keep it if the dictionary is the same
             loaded = state.get(f"{prefix}probs")
-            is_same = loaded is not None and torch.equal(loaded.to(self.probs.device), self.probs)
+            is_same = loaded is None or torch.equal(loaded.to(self.probs.device), self.probs)
             self._fold_probs = self._fold_probs if is_same else None
         super()._load_from_state_dict(state, prefix, *rest)
+
+
+def end_texts(ids: Tensor, end: int) -> Tensor:
+    """Append a token to each text of a tensor with -1 between texts."""
+    ends = torch.cat(((ids < 0).nonzero()[:, 0], torch.tensor([len(ids)])))
+    result = ids.new_full((len(ids) + len(ends),), end)
+    is_old = torch.ones(len(result), dtype=torch.bool)
+    is_old[ends + torch.arange(len(ends))] = False
+    return result.masked_scatter(is_old, ids)
 
 
 def shift(x: Tensor, count: int) -> Tensor:

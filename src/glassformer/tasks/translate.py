@@ -231,7 +231,7 @@ class TranslateDataset:
     def choose_rows(self, fraction: float = 1.0) -> Ids:
         """Choose training pairs to align: a fraction of them, or fewer to limit memory."""
         source, target = self.pairs["train"]
-        token_pairs = float((source.lengths * (target.lengths + 1)).sum())
+        token_pairs = float(((source.lengths + 1) * (target.lengths + 1)).sum())  # with end tokens
         fraction = min(fraction, MAX_TOKEN_PAIRS / max(token_pairs, 1))
         return choose_examples(len(source), max(round(len(source) * fraction), 1))
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,9 @@ class Start:
         if "dropout" in spec.model_settings:
             values["dropout"] = spec.model_settings["dropout"]
         values = {name: value for name, value in (values | table).items() if name in fields}
-        config = make_config(architecture, spec, values, settings)
+        config = make_config(
+            architecture, spec, values, settings, network.config.__dataclass_fields__
+        )
         return cls(architecture, config, path, network, tokenizer, metadata)
 
     def build(self, task: Task, settings: TrainingSettings, reporter: Reporter) -> Network:
@@ -364,11 +367,16 @@ def check_memory(architecture: str, config: Any, settings: TrainingSettings) -> 
 
 
 def make_config(
-    architecture: str, spec: TaskSpec, table: dict[str, Any], settings: list[str]
+    architecture: str,
+    spec: TaskSpec,
+    table: dict[str, Any],
+    settings: list[str],
+    base_fields: Collection[str] = (),
 ) -> Any:
     """Return an architecture's config.
 
-    `settings` (NAME=VALUE) override `table`, which overrides the task's defaults.
+    `settings` (NAME=VALUE) override `table`, which overrides the task's defaults. The defaults do
+    not apply to the fields of a base model, which may be None and therefore not in the table.
     """
     if architecture not in spec.models:
         tasks = [task.name for task in TASKS.values() if architecture in task.models]
@@ -381,6 +389,7 @@ def make_config(
         hint = did_you_mean(architecture, spec.models) or f"; {available}"
         raise GlassError(f"unknown model {architecture!r}{hint}")
     kind = registry.MODELS[architecture].Config
-    defaults = {k: v for k, v in spec.model_settings.items() if k in kind.__dataclass_fields__}
+    names = kind.__dataclass_fields__.keys() - set(base_fields)
+    defaults = {k: v for k, v in spec.model_settings.items() if k in names}
     config = from_dict(kind, {**defaults, **table}, "model.")
     return override(config, *settings, where="model.")
