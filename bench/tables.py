@@ -2,14 +2,16 @@
 
     python bench/tables.py DATA RESULTS [--only imdb multi30k-de-en] [--folds 2] [--minutes 3]
 
-DATA is a folder with imdb/train.jsonl.gz and multi30k/{train,val,test_2016_flickr}.{de,en}.gz.
+DATA is a folder with imdb/train.jsonl.gz, multi30k/{train,val,test_2016_flickr}.{de,en}.gz and
+cmn-eng/train.tsv.gz.
 RESULTS is a JSON-lines file: every finished run appends a line, so the script can be stopped at
 any time and continues where it left off. At the end it writes a table of what has been measured.
 
 IMDb: five folds of the 25,000 reviews; each is scored once by models that were trained on the other
 four, a tenth of which selects the best checkpoint (and, for a model with a prior, fits its two
 weights). Multi30k: `val` selects the checkpoint, `test_2016_flickr` is translated once, with beam
-search (5 beams); BLEU is sacreBLEU's, cased. A time budget covers the entire `glass train` command.
+search (5 beams); BLEU is sacreBLEU's, cased. Chinese-English: the split of bench/chinese.py,
+translated in the same way. A time budget covers the entire `glass train` command.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import chinese
 import numpy as np
 from quality import GLASS, append_result, check_output, matmul_speed, mean, read_results
 
@@ -35,10 +38,16 @@ CONTENDERS = {
         "default without prior": ("--no-prior",),
         "classifier": ("--model", "classifier"),
     },
-    "multi30k": {"default": (), "phrase table": ("--model", "phrase_table"),
-                 "translator": ("--model", "translator")},
+    "translate": {"default": (), "phrase table": ("--model", "phrase_table"),
+                  "default without prior": ("--no-prior",),
+                  "translator": ("--model", "translator")},
 }  # fmt: skip
-MINUTES = {"imdb": (10.0,), "multi30k-de-en": (3.0, 30.0), "multi30k-en-de": (30.0,)}
+MINUTES = {
+    "imdb": (10.0,),
+    "multi30k-de-en": (3.0, 30.0),
+    "multi30k-en-de": (30.0,),
+    "cmn-en": (30.0,),
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +71,7 @@ def list_jobs() -> list[Job]:
         if fold < 3:
             jobs += [Job(name, minutes, fold, model) for name, budgets in MINUTES.items()
                      if name != "imdb" for minutes in budgets
-                     for model in CONTENDERS["multi30k"]]  # fmt: skip
+                     for model in CONTENDERS["translate"]]  # fmt: skip
     return jobs
 
 
@@ -96,15 +105,28 @@ def write_pairs(data: Path, folder: Path, source: str, target: str) -> dict[str,
     return files
 
 
+def write_chinese_pairs(data: Path, folder: Path) -> dict[str, Path]:
+    chinese.split(data / "cmn-eng/train.tsv.gz", folder)
+    files = {}
+    for name in ("train", "valid", "test"):
+        lines = (folder / f"{name}.tsv").read_text(encoding="utf-8").splitlines()
+        rows = [line.split("\t") for line in lines[1:]]
+        files[name] = write_table(folder / f"{name}.csv", [["source", "target"], *rows])
+    return files
+
+
 def run_job(job: Job, data: Path, folder: Path) -> dict[str, float]:
     """Train and score a model on one fold of the reviews, or on one direction of the pairs."""
     kind, _, languages = job.data.partition("-")
-    options, run = CONTENDERS[kind][job.model], folder / "run"
+    contenders = CONTENDERS["imdb" if kind == "imdb" else "translate"]
+    options, run = contenders[job.model], folder / "run"
     if kind == "imdb":
         files = write_reviews(data, folder, job.fold)
         command = [*GLASS, "train", "classify", str(files["train"])]
     else:
-        files = write_pairs(data, folder, *languages.split("-"))
+        is_chinese = kind == "cmn"
+        files = (write_chinese_pairs(data, folder) if is_chinese
+                 else write_pairs(data, folder, *languages.split("-")))  # fmt: skip
         command = [*GLASS, "train", "translate", str(files["train"]), "--valid"]
         command += [str(files["valid"]), "--text", "source", "--text", "target"]
     command += ["--minutes", str(job.minutes), "--seed", str(job.fold), "--run", str(run), "--json"]
