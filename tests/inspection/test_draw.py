@@ -7,9 +7,11 @@ from matplotlib.text import Text
 from cases import CASES
 from glassformer import GlassError, Model
 from glassformer.core import figures
+from glassformer.core.i18n import show_whitespace
 from glassformer.inspection import diagrams, draw
 from glassformer.inspection.alignment import Alignment, align
 from glassformer.inspection.plots import Needs, plots_needing
+from glassformer.inspection.prior import lexical_prior
 from glassformer.inspection.traced_text import trace_text
 from glassformer.nn.positions import sinusoid
 from inspection.test_worksheet import TEXT, TOKENIZER
@@ -238,3 +240,18 @@ def test_the_prior_of_a_classifier_shows_labels_and_ngrams():
             for i, t in enumerate(left.get_yticklabels())}  # fmt: skip
     found = torch.tensor([both[name] for name in texts["labels"]])
     torch.testing.assert_close(found, (logits - logits.mean()).detach())
+
+
+def test_the_prior_of_a_translator_shows_probabilities_and_the_alignment():
+    network = CASES["speedrun_translator with a prior"].network
+    traced = trace_text(network, TOKENIZER, TEXT, "prior.*", target="the cat")
+    chart = lexical_prior(traced, TOKENIZER)
+    top, bottom, _ = chart.get_axes()
+    source = [show_whitespace(token) for token in traced.source]
+    assert [label.get_text() for label in bottom.get_yticklabels()] == [*source, "<end>"]
+    drawn = torch.from_numpy(bottom.images[0].get_array().data)
+    torch.testing.assert_close(drawn, traced.trace["prior.alignment"][0, :-1].T.float())
+    probs = traced.output.softmax(dim=-1)[:-1].gather(1, traced.inputs["ids"][0, 1:, None])[:, 0]
+    heights = [float(bar.get_height()) for bar in top.containers[2]]
+    torch.testing.assert_close(torch.tensor(heights), probs)
+    assert len(heights) > 1

@@ -94,7 +94,8 @@ def lexical_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     image = axes[1].imshow(
         grid.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="none"
     )
-    axes[1].set_yticks(range(len(grid)), map(show_whitespace, traced.source), fontsize=9)
+    labels = [show_whitespace(token) for token in traced.aligned_tokens]
+    axes[1].set_yticks(range(len(grid)), labels, fontsize=9)
     axes[1].set_ylabel("source token")
     axes[1].set_title("alignment: the source token that is looked up in the dictionary", fontsize=9)
     chart.colorbar(image, ax=axes, shrink=0.4, pad=0.02, location="right")
@@ -129,7 +130,7 @@ def plot_predictions(
     top.grid(axis="y", alpha=0.3)
     top.legend(fontsize=8, loc="upper left", ncols=3)
     top.set_title(
-        "Probability of each token given those before it. Label: orange if the prediction is "
+        "Probability of each token given those before it\nlabel: orange if the prediction is "
         f"closer to that of the {counts_name}, blue if closer to the network's",
         fontsize=9,
     )

@@ -31,6 +31,12 @@ class TracedText:
         return self.source if self.source and is_source_value(name) else self.tokens
 
     @property
+    def aligned_tokens(self) -> list[str]:
+        """The tokens with which the prior of a translator aligns the target: the source's, and its
+        end."""
+        return [*self.source, "<end>"]
+
+    @property
     def ids(self) -> list[int]:
         ids: list[int] = self.inputs["ids"][0].tolist()
         return ids

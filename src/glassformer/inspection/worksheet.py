@@ -198,7 +198,7 @@ def make_step(
     )
     is_computed = leaf in COMPUTED and description.formula and not description.has_unshown_inputs
     kind: Kind = "computed" if is_computed else "given"
-    table = Table(name, grid, rows, columns, kind, shaded=leaf == "pattern")
+    table = Table(name, grid, rows, columns, kind, shaded=leaf in ("pattern", "alignment"))
     return Step(title, description.formula, description.text + more, (table,))
 
 
@@ -222,6 +222,8 @@ def axis_labels(
     keys = traced.source if is_source or (is_cross and traced.source) else traced.tokens
     queries = traced.source if is_source else traced.tokens
     rows = queries if len(queries) == len(grid) else []
+    if leaf == "alignment":
+        return list(rows), traced.aligned_tokens
     has_keys = leaf in ("scores", "pattern") and len(keys) == grid.shape[1]
     return list(rows), list(keys) if has_keys else []
 

@@ -82,7 +82,7 @@ class LexicalPrior(Prior):
     def taps(self) -> dict[str, Tap]:
         return {
             "network_logits": Tap("b t v"),
-            "alignment": Tap("b t s", tr("softmax(Q Kᵀ / √{dim} + features)", dim=ALIGNMENT_DIM)),
+            "alignment": Tap("b t s+1", tr("softmax(Q Kᵀ / √{dim} + features)", dim=ALIGNMENT_DIM)),
             "lexical_gates": Tap("b t 2", tr("ReLU(X W₁ + b₁) W₂ + b₂")),
             "lexical_logits": Tap(
                 "b t v", tr("gate₁ × log P + gate₂ × log(1 + alignment × entries / P / ε)")
