@@ -10,7 +10,7 @@ from glassformer.models.network import PriorConfig
 from glassformer.nn.label_prior import LabelPrior, fit_mixture
 from glassformer.nn.layout import mark_padding
 from glassformer.nn.ngram_classifier import NGramClassifier
-from glassformer.nn.prior import Prior
+from glassformer.nn.prior import Prior, describe_ngrams
 
 close = torch.testing.assert_close
 
@@ -41,11 +41,17 @@ def test_padding_is_marked_with_minus_one():
 
 
 def test_every_prior_says_what_it_stores():
-    for name, length in (("text_cnn with a prior", 3), ("speedrun with a prior", 4)):
-        prior = CASES[name].network.prior
-        assert isinstance(prior, Prior)
-        assert (prior.order, prior.max_length) == (3, length)
-        assert prior.size > 20
+    labels, counts, dictionary = (
+        CASES[f"{name} with a prior"].network.prior
+        for name in ("text_cnn", "speedrun", "speedrun_translator")
+    )
+    assert all(isinstance(prior, Prior) for prior in (labels, counts, dictionary))
+    assert labels.describe() == describe_ngrams(labels.classifier.size, 3)
+    size = sum(map(len, counts.counts.followers))
+    assert size > 20
+    assert counts.describe() == describe_ngrams(size, 4) == f"{size} n-grams of up to 4 tokens"
+    assert dictionary.describe().startswith(str(int((dictionary.probs > 0).sum())))
+    assert [prior.is_cross_fitted for prior in (labels, counts, dictionary)] == [False, True, True]
 
 
 def test_a_new_prior_is_the_ngram_classifier_alone():

@@ -765,7 +765,7 @@ def test_a_phrase_table_is_fitted_on_a_limited_number_of_token_pairs(tmp_path, m
         joined += [*source[i].tolist(), -1]
     assert network.data[0].tolist() == joined[1:-1]
     assert int((network.data[1] == -1).sum()) == len(target) - 1
-    token_pairs = sum(len(source[i]) * len(target[i]) for i in range(len(source)))
+    token_pairs = sum((len(source[i]) + 1) * (len(target[i]) + 1) for i in range(len(source)))
     monkeypatch.setattr("glassformer.tasks.translate.MAX_TOKEN_PAIRS", token_pairs / 4)
     assert data.fit(network, 1.0) == pytest.approx(0.25, abs=0.02)
     assert data.fit(network, 0.1) == pytest.approx(0.1, abs=0.02)

@@ -70,7 +70,7 @@ def test_every_classifier_can_have_a_prior(tmp_path, reviews, model):
     )
     network = load(tmp_path / "run").network
     assert isinstance(network, TextClassifier)
-    assert network.prior.size > 50
+    assert network.prior.classifier.size > 50
     accuracy = validation_rows(tmp_path / "run")[0]["accuracy"]
     assert accuracy == pytest.approx(result["baseline"]["accuracy"], abs=0.05)
 
