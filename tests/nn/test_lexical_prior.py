@@ -14,6 +14,7 @@ from glassformer.nn.lexical_prior import (
     SMOOTHING,
     START_SCORE,
     UNSEEN,
+    Candidates,
     LexicalPrior,
     end_texts,
     shift,
@@ -223,6 +224,21 @@ def test_source_and_target_may_have_different_vocabularies():
     prior.fit(source, target, torch.tensor([0, 1]))
     assert set(prior.entries[15, :2].tolist()) & {5}
     assert network(torch.tensor([[1, 5]]), torch.tensor([[15, 17]])).shape == (1, 2, 12)
+
+
+def test_the_features_follow_the_last_translated_token():
+    """Source tokens 0 to 3 translate to 10 to 13; the target so far is <start> 10 11."""
+    prior, source = LexicalPrior(8, VOCAB, VOCAB, 1), torch.tensor([[0, 1, 2, 3]])
+    candidates = Candidates(torch.tensor([[10, 11, 12, 13]]), torch.eye(4)[None])
+    ids = torch.tensor([[9, 10, 11]])
+    features = prior.alignment_features(ids, torch.arange(3), source, candidates)[0]
+    back, stay, forward, skip, translated, distance = features.round(decimals=2).unbind(dim=2)
+    assert forward.tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
+    assert stay.tolist() == [[0, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]]
+    assert back.tolist() == [[0, 0, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]]
+    assert skip.tolist() == [[0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    assert translated.tolist() == [[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0]]
+    assert distance[2].tolist() == [0.5, 0.25, 0, 0.25]
 
 
 def test_every_text_gets_an_end():

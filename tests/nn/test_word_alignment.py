@@ -9,8 +9,10 @@ from glassformer.baselines.phrase_table import align_words
 from glassformer.nn.word_alignment import (
     DIAGONAL_STRENGTH,
     EM_ITERATIONS,
+    AlignedPairs,
     WordPairs,
     alignment_probs,
+    fit_alignment,
 )
 
 close = torch.testing.assert_close
@@ -71,6 +73,18 @@ def test_alignment_probs_equal_those_of_ibm_model_1_with_dictionaries():
         prob = {pair: count / totals[pair[0]] for pair, count in counts.items()}
     pairs = WordPairs.from_texts(*(join(texts) for texts in zip(*TEXTS, strict=True)))
     close(alignment_probs(pairs), torch.tensor(expected), atol=1e-5, rtol=1e-4)
+
+
+def test_aligned_pairs_are_sorted_and_their_probabilities_add_up_to_one():
+    pairs = WordPairs.from_texts(*(join(texts) for texts in zip(*TEXTS, strict=True)))
+    aligned = fit_alignment(pairs)
+    assert isinstance(aligned, AlignedPairs)
+    assert torch.equal(aligned.source_id[aligned.row], pairs.source_id)
+    assert torch.equal(aligned.target_id[aligned.row], pairs.target_id)
+    keys = (aligned.source_id * 100 + aligned.target_id).tolist()
+    assert keys == sorted(set(keys))
+    totals = torch.zeros(7).index_add(0, pairs.target_word, aligned.probs)
+    close(totals, torch.ones(7))
 
 
 def test_swapped_pairs_align_the_source_with_the_target():
