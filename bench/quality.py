@@ -26,6 +26,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -218,9 +219,14 @@ def run_nanogpt(
 # --- runs and report ------------------------------------------------------------------------------
 
 
-def list_jobs(short: bool, has_nanogpt: bool) -> list[Job]:
-    """All runs, in blocks of one seed."""
+def list_jobs(
+    short: bool = False, has_nanogpt: bool = False, minutes: Sequence[float] = ()
+) -> list[Job]:
+    """All runs, in blocks of one seed; with `minutes`, all models with these budgets instead."""
     contenders = [c for c in CONTENDERS if has_nanogpt or not c.is_nanogpt]
+    if minutes:
+        return [Job(text, budget, seed, c) for seed in range(SEEDS) for budget in minutes
+                for text in TEXTS for c in contenders]  # fmt: skip
     if short:
         few = [c for c in contenders if c.is_nanogpt or c in (CONTENDERS[0], OURS, PLAIN)]
         return [Job("shakespeare", 0.5, 0, contender) for contender in few]
@@ -317,17 +323,17 @@ def main() -> None:
     names = [c.name for c in CONTENDERS]
     parser.add_argument("--models", nargs="+", default=names, help="only these models")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="only the first seeds")
-    parser.add_argument("--minutes", type=float, help="only runs with this budget")
+    parser.add_argument("--minutes", nargs="+", type=float, default=(), help="other budgets")
     parser.add_argument("--short", action="store_true", help="a few short runs, not comparable")
     parser.add_argument("--report", action="store_true", help="only write the report")
     parser.add_argument("--out", type=Path, help="the report; by default RESULTS with suffix .md")
     args = parser.parse_args()
     results = read_results(args.results)
     done = {(r["text"], r["minutes"], r["seed"], r["model"]) for r in results}
-    jobs = [] if args.report else list_jobs(args.short, args.nanogpt is not None)
+    jobs = [] if args.report else list_jobs(args.short, args.nanogpt is not None, args.minutes)
     for job in jobs:
         is_wanted = job.text in args.texts and job.contender.name in args.models
-        is_wanted = is_wanted and job.seed < args.seeds and args.minutes in (None, job.minutes)
+        is_wanted = is_wanted and job.seed < args.seeds
         if job.key in done or not is_wanted:
             continue
         try:

@@ -118,8 +118,7 @@ def write_classifiers(runs: Path, data: Path) -> str:
 def write_translators(runs: Path, data: Path) -> str:
     models = [f"recurrent_translator:attention={kind}" for kind in ("none", "dot", "additive")]
     models.append("translator")
-    options = {"minutes": 2, "prior": False}
-    return compare_models(runs, "translators", "translate", models=models, **options)
+    return compare_models(runs, "translators", "translate", models=models, minutes=2, prior=False)
 
 
 def write_scores(runs: Path, data: Path) -> str:

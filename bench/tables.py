@@ -20,6 +20,7 @@ import gzip
 import json
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from quality import GLASS, append_result, check_output, matmul_speed, mean, read
 from glassformer import load
 from glassformer.tasks.translate import compute_bleu
 
-FOLDS, BEAMS = 5, 5
+FOLDS, SEEDS, BEAMS = 5, 3, 5
 CONTENDERS = {
     "imdb": {
         "default": (),
@@ -62,16 +63,15 @@ class Job:
         return self.data, self.minutes, self.fold, self.model
 
 
-def list_jobs() -> list[Job]:
-    """All runs, in blocks of one fold or seed."""
+def list_jobs(minutes: Sequence[float] = ()) -> list[Job]:
+    """All runs, in blocks of one fold or seed; with `minutes`, with these budgets instead."""
     jobs = []
     for fold in range(FOLDS):
-        jobs += [Job("imdb", minutes, fold, model) for minutes in MINUTES["imdb"]
-                 for model in CONTENDERS["imdb"]]  # fmt: skip
-        if fold < 3:
-            jobs += [Job(name, minutes, fold, model) for name, budgets in MINUTES.items()
-                     if name != "imdb" for minutes in budgets
-                     for model in CONTENDERS["translate"]]  # fmt: skip
+        for name, budgets in MINUTES.items():
+            if name == "imdb" or fold < SEEDS:
+                contenders = CONTENDERS["imdb" if name == "imdb" else "translate"]
+                jobs += [Job(name, budget, fold, model) for budget in minutes or budgets
+                         for model in contenders]  # fmt: skip
     return jobs
 
 
@@ -181,14 +181,13 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[*MINUTES], help="only these data sets")
     parser.add_argument("--models", nargs="+", help="only these models")
     parser.add_argument("--folds", type=int, default=FOLDS, help="only the first folds or seeds")
-    parser.add_argument("--minutes", type=float, help="only runs with this budget")
+    parser.add_argument("--minutes", nargs="+", type=float, default=(), help="other budgets")
     parser.add_argument("--out", type=Path, help="the report; by default RESULTS with suffix .md")
     args = parser.parse_args()
     results = read_results(args.results)
     done = {(r["data"], r["minutes"], r["fold"], r["model"]) for r in results}
-    for job in list_jobs():
+    for job in list_jobs(args.minutes):
         is_wanted = job.data in args.only and job.fold < args.folds
-        is_wanted = is_wanted and args.minutes in (None, job.minutes)
         is_wanted = is_wanted and (args.models is None or job.model in args.models)
         if job.key in done or not is_wanted:
             continue

@@ -63,3 +63,38 @@ def test_folds_of_the_reviews_are_disjoint_and_complete(tmp_path):
         assert len(rows["train"]) + len(rows["test"]) == 23
         tested += rows["test"]
     assert len(set(tested)) == len(tested) == 23
+
+
+def test_benchmarks_list_every_model_for_the_given_budgets():
+    import quality
+    import tables
+
+    jobs = tables.list_jobs()
+    assert {job.data for job in jobs} == set(tables.MINUTES)
+    assert {job.fold for job in jobs if job.data == "imdb"} == set(range(tables.FOLDS))
+    assert {job.fold for job in jobs if job.data == "cmn-en"} == set(range(tables.SEEDS))
+    short = tables.list_jobs([0.5, 1.0])
+    assert {job.minutes for job in short} == {0.5, 1.0}
+    assert {job.model for job in short if job.data == "cmn-en"} == set(
+        tables.CONTENDERS["translate"]
+    )
+    jobs = quality.list_jobs(minutes=[0.5])
+    assert {(job.text, job.minutes) for job in jobs} == {(text, 0.5) for text in quality.TEXTS}
+    assert not any(job.contender.is_nanogpt for job in jobs)
+    assert len({job.key for job in jobs}) == len(jobs)
+
+
+def test_chinese_pairs_are_split_into_three_tables(tmp_path):
+    import tables
+
+    (tmp_path / "cmn-eng").mkdir()
+    lines = [f"sentence {i}\t句子{i}\tnobody" for i in range(300)]
+    with gzip.open(tmp_path / "cmn-eng/train.tsv.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    files = tables.write_chinese_pairs(tmp_path, tmp_path)
+    rows = {name: file.read_text(encoding="utf-8").splitlines() for name, file in files.items()}
+    assert all(part[0] == "source,target" for part in rows.values())
+    assert sorted(row for part in rows.values() for row in part[1:]) == sorted(
+        f"句子{i},sentence {i}" for i in range(300)
+    )
+    assert min(len(part) for part in rows.values()) > 1
