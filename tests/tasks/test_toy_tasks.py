@@ -50,7 +50,7 @@ class ShapesNetwork(Network):
     """A convolution, max-pooled over positions, and a linear classifier: b 1 y x -> b c."""
 
     Config = ShapesConfig
-    traits = frozenset({Trait.COMPILED})
+    traits = frozenset({Trait.COMPILABLE})
     forward_inputs = ("pixels",)
 
     def __init__(self, config):

@@ -30,7 +30,7 @@ class Config(ModelConfig):
 
 class ConvolutionalClassifier(TextClassifier):
     Config: TypeAlias = Config
-    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED, Trait.COMPILED})
+    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDING_INVARIANT, Trait.COMPILABLE})
     embeddings = ("token",)
     stacks = ("layers",)
     taps: ClassVar[dict[str, Tap]] = POOLED

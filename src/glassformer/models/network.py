@@ -32,14 +32,14 @@ class Trait(StrEnum):
     FITTED = "fitted"  # Fitted: fitted in one pass by counting, not by gradients
     CACHED = "cached"  # Cached: decoding in chunks equals one pass
 
-    PADDED = "padded"  # padding on either side does not change the output
+    PADDING_INVARIANT = "padding_invariant"  # padding on either side does not change the output
     CAUSAL = "causal"  # the output does not depend on later tokens
     ATTENTION = "attention"  # every layer has attention
-    POSITIONLESS = "positionless"  # without its position embedding, token order does not matter
-    SOURCE_POSITIONLESS = "source_positionless"  # the same, for the order of the source
+    ORDER_FREE = "order_free"  # without its position embedding, token order does not matter
+    SOURCE_ORDER_FREE = "source_order_free"  # the same, for the order of the source
     FIRST_TOKEN = "first_token"  # the output is computed from the first token
     SEGMENTED = "segmented"  # takes segment ids, which distinguish the texts of a pair
-    COMPILED = "compiled"  # torch.compile compiles it to one graph
+    COMPILABLE = "compilable"  # torch.compile compiles it to one graph
 
 
 @runtime_checkable
@@ -127,8 +127,8 @@ PROTOCOLS: dict[Trait, type] = {
     Trait.FITTED: Fitted,
     Trait.CACHED: Cached,
 }
-TRANSFORMER = frozenset({Trait.PADDED, Trait.ATTENTION, Trait.ENCODER, Trait.COMPILED})
-AUTOREGRESSIVE = frozenset({Trait.PADDED, Trait.CAUSAL, Trait.CACHED, Trait.ENCODER})
+TRANSFORMER = frozenset({Trait.PADDING_INVARIANT, Trait.ATTENTION, Trait.ENCODER, Trait.COMPILABLE})
+AUTOREGRESSIVE = frozenset({Trait.PADDING_INVARIANT, Trait.CAUSAL, Trait.CACHED, Trait.ENCODER})
 DECODER = TRANSFORMER | AUTOREGRESSIVE
 
 
@@ -207,7 +207,7 @@ class PriorConfig(ModelConfig):
 
 
 # looking up counts is not one graph, and a dictionary reads the source from left to right
-LOST_WITH_PRIOR = frozenset({Trait.COMPILED, Trait.SOURCE_POSITIONLESS})
+LOST_WITH_PRIOR = frozenset({Trait.COMPILABLE, Trait.SOURCE_ORDER_FREE})
 P = TypeVar("P", bound=Prior)
 
 

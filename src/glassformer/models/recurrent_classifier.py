@@ -30,7 +30,7 @@ class Config(ModelConfig):
 
 class RecurrentClassifier(TextClassifier):
     Config: TypeAlias = Config
-    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED})
+    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDING_INVARIANT})
     embeddings = ("token",)
     stacks = ("forth", "back")
     taps: ClassVar[dict[str, Tap]] = {"features": Tap("b t d", "forth + back"), **POOLED}

@@ -36,7 +36,7 @@ class Config(ModelConfig):
 
 class TextCNN(TextClassifier):
     Config: TypeAlias = Config
-    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED, Trait.COMPILED})
+    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDING_INVARIANT, Trait.COMPILABLE})
     embeddings = ("token",)
     taps: ClassVar[dict[str, Tap]] = {
         "features": Tap("b t d", "ReLU([…, X₋₁, X₀, X₊₁, …] W + b)"),
