@@ -121,7 +121,7 @@ class BertNetwork(Network):
 class Bert(BertNetwork):
     Config: TypeAlias = Config
     traits = TRAITS | {Trait.MASKED_LM}
-    heads = ("masked", "pooler", "head")
+    output_heads = ("masked", "pooler", "head")
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

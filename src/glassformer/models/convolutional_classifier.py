@@ -34,7 +34,7 @@ class ConvolutionalClassifier(TextClassifier):
     embeddings = ("token",)
     stacks = ("layers",)
     taps: ClassVar[dict[str, Tap]] = POOLED
-    heads = ("head",)
+    output_heads = ("head",)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

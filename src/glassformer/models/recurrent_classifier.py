@@ -34,7 +34,7 @@ class RecurrentClassifier(TextClassifier):
     embeddings = ("token",)
     stacks = ("forth", "back")
     taps: ClassVar[dict[str, Tap]] = {"features": Tap("b t d", "forth + back"), **POOLED}
-    heads = ("head",)
+    output_heads = ("head",)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

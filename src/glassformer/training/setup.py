@@ -91,7 +91,7 @@ class Start:
         if self.network is None:
             return network
         has_same_labels = self.metadata.get("labels") == task.artifacts.metadata.get("labels")
-        head = () if has_same_labels else network.heads
+        head = () if has_same_labels else network.output_heads
         new = checkpoint.load_matching(network, self.network.state_dict(), exclude=head)
         reporter(
             f"starting from {self.base}" + (f"; re-initialized: {', '.join(new)}" if new else "")
