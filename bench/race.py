@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from glassformer import MODELS
-from glassformer.tasks.generate import NextToken
+from glassformer.tasks.generate import GenerateObjective
 from glassformer.tasks.task import Artifacts
 from glassformer.training.settings import TrainingSettings
 from glassformer.training.step import Step
@@ -36,7 +36,7 @@ def make_ours(depth: int, heads: int, dim: int, context: int, compiled: bool) ->
                                dropout=0.0))  # fmt: skip
     settings = TrainingSettings(lr=LR, weight_decay=0.1, device="cpu", precision="float32",
                                 accumulate=1)  # fmt: skip
-    step = Step(network.train(), NextToken(Artifacts()), settings)
+    step = Step(network.train(), GenerateObjective(Artifacts()), settings)
     if compiled:
         network.compile()
     return lambda ids, targets: step({"ids": ids, "targets": targets}, LR, 0)

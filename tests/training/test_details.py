@@ -1393,7 +1393,7 @@ def test_the_trainer_of_a_fitted_model_takes_no_steps(tmp_path, book):
         network, task, TrainingSettings(device="cpu"), Checkpointer(run, task), NullReporter()
     )
     assert trainer.is_over()
-    assert trainer.state.predictions == task.dataset.predictions
+    assert trainer.state.predictions == task.dataset.n_targets
     assert trainer.settings.precision == "float32"
     assert np.isfinite(trainer.speed())
 

@@ -52,7 +52,7 @@ SEPARATOR = "<sep>"  # between the two texts of a pair
 CLS, SEP = "[CLS]", "[SEP]"  # BERT's special tokens: before the first text, and after each text
 EVAL_BATCH_TOKENS = 16_384
 UNLIMITED = 10**9  # tokens; stands for a context of None
-DEFAULT_VOCAB, DEFAULT_WORDS = 20_000, 40_000
+DEFAULT_SUBWORD_VOCAB, DEFAULT_WORD_VOCAB = 20_000, 40_000
 
 Ids = NDArray[np.int64]
 
@@ -141,7 +141,9 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
     is_bert = request.model == "bert_classifier"
     kind = request.tokenizer or ("wordpiece" if is_bert else "words")
     special_tokens = () if kind == "wordpiece" else (CLS, SEP) if is_bert else (SEPARATOR,)
-    default = {"characters": None, "bytes": None, "words": DEFAULT_WORDS}.get(kind, DEFAULT_VOCAB)
+    default = {"characters": None, "bytes": None, "words": DEFAULT_WORD_VOCAB}.get(
+        kind, DEFAULT_SUBWORD_VOCAB
+    )
     vocab = None if default is None else request.vocab or default
     return train_tokenizer(kind, sample, vocab=vocab, special_tokens=special_tokens)
 
@@ -150,7 +152,7 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
 
 
 def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
-    """Return the ids of one or two texts: [CLS] one [SEP] two [SEP], or one <sep> two."""
+    """Return the ids of one or two texts: [CLS] A [SEP] B [SEP], or A <sep> B."""
     special, (first, *second) = tokenizer.special_tokens, map(tokenizer.encode, texts)
     if CLS in special:
         if SEP not in special:
@@ -184,10 +186,10 @@ def truncate(ids: Ids, limit: int, separator: int) -> Ids:
 
 
 def collate(tokenizer: Tokenizer, rows: Sequence[Ids], context: int | None) -> Batch:
-    """Truncate rows of ids to the context and pad them to one batch; an empty text becomes id 0.
+    """Truncate rows of ids to the context and pad them into a batch; an empty text becomes id 0.
 
     If the tokenizer has [SEP], segments are 0 up to the first one and 1 after it. If a row was
-    truncated, `untruncated_ids` are the rows before that, with -1 at padding.
+    truncated, `untruncated_ids` are the rows before truncation, padded with -1.
     """
     separator, empty = find_separator(tokenizer), np.zeros(1, dtype=np.int64)
     truncated = [truncate(row, context or UNLIMITED, separator) for row in rows]
@@ -228,7 +230,7 @@ class ClassifyDataset:
         self.texts = {split: Store(folder / f"{split}.ids", vocab) for split in ("train", "valid")}
         self.targets = {split: self.read_targets(folder, split) for split in self.texts}
         self.eval_size = len(self.texts["valid"])
-        self.size, self.predictions = self.texts["train"].size, len(self.texts["train"])
+        self.size, self.n_targets = self.texts["train"].size, len(self.texts["train"])
 
     def read_targets(self, folder: Path, split: str) -> Ids:
         """Return the label indices of one split."""
@@ -253,7 +255,7 @@ class ClassifyDataset:
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
-        context = network.context  # an override applies only to running text
+        context = network.context  # `context` only applies to running text; ignored here
         chosen = choose_examples(len(self.texts["valid"]), limit)
         lengths = np.minimum(self.texts["valid"].lengths[chosen], context or UNLIMITED).clip(min=1)
         for rows in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, EVAL_BATCH_TOKENS):
@@ -277,7 +279,7 @@ class ClassifyDataset:
 
     @torch.no_grad()
     def fit_prior_weights(self, network: Network, limit: int | None) -> None:
-        """Fit the mixture weights of the network and its prior to part of the validation split."""
+        """On part of the validation split, fit the weights that mix the network with its prior."""
         if not isinstance(network, TextClassifier) or network.prior is None:
             return
         parts, targets = list[tuple[Tensor, Tensor]](), list[Tensor]()
@@ -293,8 +295,8 @@ class ClassifyDataset:
 # --- losses and metrics ---------------------------------------------------------------------------
 
 
-class TextLabel:
-    """The objective: predict one label for each text."""
+class ClassifyObjective:
+    """Predict one label for each text."""
 
     groups = (None,)
 
@@ -421,7 +423,7 @@ CLASSIFY = TaskSpec(
     prepare=prepare,
     examples=read_examples,
     dataset=ClassifyDataset,
-    objective=TextLabel,
+    objective=ClassifyObjective,
     codec=ClassifyCodec,
     baseline_model="nb_svm",
     baseline_name="NB-SVM",

@@ -28,7 +28,7 @@ class RunningText:
         self.artifacts, tokenizer = artifacts, artifacts.text_tokenizer
         self.train = Store(folder / "train.ids", tokenizer.vocab)
         self.valid = Store(folder / "valid.ids", tokenizer.vocab)
-        self.size = self.predictions = self.train.size
+        self.size = self.n_targets = self.train.size
         self.eval_size = self.valid.size
 
     def sizes(self) -> dict[str, int]:

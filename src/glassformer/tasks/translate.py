@@ -189,7 +189,7 @@ class TranslateDataset:
         source, target = self.pairs["train"]
         self.size = source.size + target.size
         self.eval_size = len(self.pairs["valid"][0])
-        self.predictions = target.size + len(target)  # including the end token of each target
+        self.n_targets = target.size + len(target)  # including the end token of each target
 
     def sizes(self) -> dict[str, int]:
         return {"vocab": self.artifacts.text_tokenizer.vocab, "eos": self.eos}
@@ -266,8 +266,8 @@ def max_target_lengths(source_keep: Tensor) -> list[int]:
 # --- losses and metrics ---------------------------------------------------------------------------
 
 
-class NextTargetToken:
-    """Predicts each token of a translation from the source and the tokens before it."""
+class TranslateObjective:
+    """Predict each token of a translation from the source and the tokens before it."""
 
     groups = (None,)
 
@@ -402,7 +402,7 @@ TRANSLATE = TaskSpec(
     prepare=prepare,
     examples=read_examples,
     dataset=TranslateDataset,
-    objective=NextTargetToken,
+    objective=TranslateObjective,
     codec=TranslateCodec,
     baseline_model="phrase_table",
     baseline_name="phrase table",

@@ -239,7 +239,7 @@ def make_fitted_trainer(
     step = Step(network, task.objective, settings)
     trainer = Trainer(step, task, batches, StepBudget(0), checkpointer, reporter)
     trainer.state.seconds = time.monotonic() - start_time
-    trainer.state.predictions = round(task.dataset.predictions * fraction)
+    trainer.state.predictions = round(task.dataset.n_targets * fraction)
     return trainer
 
 
