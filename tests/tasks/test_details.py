@@ -427,7 +427,7 @@ def test_the_separator_is_a_special_token_of_the_tokenizer():
     assert find_separator(Bytes(("<|endoftext|>",))) == 256
     assert find_separator(Bytes(("<|endoftext|>", "<sep>", "[SEP]"))) == 258
     assert find_separator(Bytes()) == -1
-    with pytest.raises(GlassError, match="no special token to separate two texts"):
+    with pytest.raises(GlassError, match=r"separate two texts; it needs one of .*<\|endoftext\|>"):
         encode_pair(Bytes(), ("a", "b"))
     assert encode_pair(Bytes(), ("a",)) == [97]
 
@@ -469,7 +469,7 @@ def test_labels_and_columns_are_recorded_in_the_metadata(tmp_path):
     assert task.metadata == {
         "name": "classify", "text": ["text"], "label": "label", "labels": ["neg", "pos"]
     }  # fmt: skip
-    assert reporter.lines[0] == "text: text; label: label"
+    assert reporter.lines[0] == 'columns: text = "text", label = "label"'
     assert reporter.lines[1] == "2 labels (pos 40, neg 20)"
 
 
@@ -840,7 +840,11 @@ def test_two_columns_are_a_source_and_a_target(tmp_path, text, first):
     assert found[0].texts == first
     assert found[0].key == first[0]
     wanted = text or ("en", "zh")
-    assert reporter.lines == [f"source: {wanted[0]}; target: {wanted[1]}"]
+    line = f'columns: source = "{wanted[0]}", target = "{wanted[1]}"'
+    assert reporter.lines == [line]
+    both, reporter = DataRequest(files=(file,), valid=(file,), text=text), RecordingReporter()
+    assert len(list(TASKS["translate"].examples(both, BadRowPolicy(), reporter))) == 2 * len(rows)
+    assert reporter.lines == [line]
 
 
 def test_two_aligned_files_are_pairs_and_an_empty_side_is_a_bad_row(tmp_path):

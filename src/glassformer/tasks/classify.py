@@ -50,6 +50,7 @@ from glassformer.text.tokenizer import Tokenizer
 
 SEPARATOR = "<sep>"  # between the two texts of a pair
 CLS, SEP = "[CLS]", "[SEP]"  # BERT's special tokens: before the first text, and after each text
+SEPARATORS = (SEP, SEPARATOR, "<|endoftext|>")  # in order of preference
 EVAL_BATCH_TOKENS = 16_384
 UNLIMITED = 10**9  # tokens; stands for a context of None
 DEFAULT_SUBWORD_VOCAB, DEFAULT_WORD_VOCAB = 20_000, 40_000
@@ -99,7 +100,8 @@ def make_reader(request: DataRequest, reporter: Reporter) -> tuple[ExampleReader
     columns = guess_columns(
         peek_rows(request.files, request.separator), request.text, request.label
     )
-    reporter(f"text: {' and '.join(columns.text)}; label: {columns.label}")
+    texts = " and ".join(f'"{name}"' for name in columns.text)
+    reporter(f'columns: text = {texts}, label = "{columns.label}"')
 
     def read(on_bad_row: BadRowPolicy) -> Iterator[Example]:
         needed = (*columns.text, columns.label, *([request.group] if request.group else []))
@@ -161,8 +163,9 @@ def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
         return ids + [i for rest in second for i in (*rest, special[SEP])]
     separator = find_separator(tokenizer)
     if second and separator < 0:
+        names = ", ".join(SEPARATORS)
         raise GlassError(
-            f"the tokenizer has no special token to separate two texts ({SEP} or {SEPARATOR})"
+            f"the tokenizer has no special token to separate two texts; it needs one of {names}"
         )
     return first + [i for rest in second for i in (separator, *rest)]
 
@@ -170,7 +173,7 @@ def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
 def find_separator(tokenizer: Tokenizer) -> int:
     """Return the id of the special token that separates two texts, or -1."""
     special = tokenizer.special_tokens
-    return next((special[t] for t in (SEP, SEPARATOR, "<|endoftext|>") if t in special), -1)
+    return next((special[t] for t in SEPARATORS if t in special), -1)
 
 
 def truncate(ids: Ids, limit: int, separator: int) -> Ids:

@@ -82,7 +82,7 @@ def make_reader(request: DataRequest, reporter: Reporter) -> TextReader:
         return lambda _files, _bad: python_documentation()
     column = request.text[0] if request.text else corpus.guess_column(request.files)
     if column is not None:
-        reporter(f"text: {column}")
+        reporter(f'column: text = "{column}"')
     return lambda files, on_bad_row: corpus.read_texts(files, on_bad_row, column)
 
 
