@@ -534,11 +534,14 @@ def test_a_preview_shows_the_predicted_and_the_true_label():
 
     class Fixed(Uniform):
         def forward(self, ids, keep=None):
-            return torch.tensor([[0.25, 0.75]]).log()
+            return torch.tensor([[0.25, 0.75], [0.25, 0.75]]).log()
 
-    batch = {"ids": torch.tensor([list(b"abcdefghijklmnop")]), "targets": torch.tensor([0])}
-    expected = f"{'yes (75%)':<24} true: {'no':<16} abcdefghijkl ..."
-    assert codec.preview(Fixed(9), batch) == expected
+    batch = codec.encode(["abcdefghijklmnop", "abc"]) | {"targets": torch.tensor([0, 1])}
+    assert batch["keep"].sum(dim=1).tolist() == [16, 3]
+    assert codec.preview(Fixed(9), batch).splitlines() == [
+        f"{'yes (75%)':<24} true: {'no':<16} abcdefghijkl ...",
+        f"{'yes (75%)':<24} true: {'yes':<16} abc",
+    ]
 
 
 # --- masks ----------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ CLS, SEP = "[CLS]", "[SEP]"  # BERT's special tokens: before the first text, and
 SEPARATORS = (SEP, SEPARATOR, "<|endoftext|>")  # in order of preference
 EVAL_BATCH_TOKENS = 16_384
 UNLIMITED = 10**9  # tokens; stands for a context of None
+PREVIEW_TOKENS = 12  # of each text in a preview
 DEFAULT_SUBWORD_VOCAB, DEFAULT_WORD_VOCAB = 20_000, 40_000
 
 Ids = NDArray[np.int64]
@@ -399,11 +400,13 @@ class ClassifyCodec:
     def preview(self, network: Network, batch: Batch) -> str:
         lines = []
         predictions = self.decode(self.run(network, batch))
-        for ids, probs, target in zip(batch["ids"], predictions, batch["targets"], strict=True):
+        rows = [ids[keep] for ids, keep in zip(batch["ids"], batch["keep"], strict=True)]
+        for ids, probs, target in zip(rows, predictions, batch["targets"], strict=True):
             best, prob = next(iter(probs.items()))
-            text = self.tokenizer.decode(ids[:12].tolist())
+            text = self.tokenizer.decode(ids[:PREVIEW_TOKENS].tolist())
+            ellipsis = " ..." if len(ids) > PREVIEW_TOKENS else ""
             prediction = f"{best} ({prob:.0%})"
-            lines.append(f"{prediction:<24} true: {self.labels[int(target)]:<16} {text} ...")
+            lines.append(f"{prediction:<24} true: {self.labels[int(target)]:<16} {text}{ellipsis}")
         return "\n".join(lines)
 
 
