@@ -53,7 +53,7 @@ def test_the_columns_of_evaluate_are_aligned(run, monkeypatch):
 def test_why_is_shown_in_the_terminal_and_written_as_html_and_csv(run, tmp_path):
     args = (run, "a cat", "--why", "output[0,-1,5]")
     output = command("walk", *args)
-    assert output.startswith("model reads 'a cat': output[0,-1,5]\n\noutput[0,4,5] = ")
+    assert output.startswith("model on 'a cat': output[0,-1,5]\n\noutput[0,4,5] = ")
     assert "row × column" in output
     assert "factor 1" in output
     command("walk", *args, "--html", tmp_path / "why.html", "--csv", tmp_path / "why")

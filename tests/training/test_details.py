@@ -727,10 +727,10 @@ def test_an_evaluation_is_logged_and_reported(tmp_path, book):
     assert (trainer.state.evaluated_at, trainer.state.evals) == (1, 1)
     assert 0 < trainer.state.eval_seconds < 60
     assert reporter.lines[-1].startswith("step 1: valid loss ")
-    assert reporter.lines[-1].endswith("  (best)")
+    assert reporter.lines[-1].endswith("  (best so far)")
     assert (trainer.run.path / "best" / "model.safetensors").exists()
     trainer.evaluate()
-    assert not reporter.lines[-1].endswith("(best)")
+    assert not reporter.lines[-1].endswith("(best so far)")
     assert len(trainer.run.metrics()) == 2
 
 

@@ -142,7 +142,7 @@ def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_jso
 def patch(
     run: str, clean: str, corrupt: str, plot: Path | None, overwrite: bool, as_json: bool
 ) -> None:
-    """Find the values in RUN that carry the difference between two texts.
+    """Find the activations in RUN that account for the difference between two texts.
 
     Activation patching: the model reads the text CORRUPT with one value at a time replaced by its
     value for the text CLEAN. Prints the fraction of the difference in the output that each value
