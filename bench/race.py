@@ -24,8 +24,8 @@ from glassformer.training.step import Step
 
 VOCAB, LR, BLOCK, ROUNDS = 65, 1e-3, 2, 7
 SIZES = {  # layers, heads, dim, context, batch size
-    "nanoGPT's recipe for a CPU": (4, 4, 128, 64, 12),
-    "nanoGPT's recipe for a GPU, smaller batch": (6, 6, 384, 256, 16),
+    "nanoGPT's CPU recipe": (4, 4, 128, 64, 12),
+    "nanoGPT's GPU recipe, smaller batch": (6, 6, 384, 256, 16),
 }
 Batch = tuple[torch.Tensor, torch.Tensor]
 
