@@ -17,15 +17,15 @@ from typing import Any
 import torch
 
 from glassformer import MODELS
-from glassformer.tasks.generate import NextToken
+from glassformer.tasks.generate import GenerateObjective
 from glassformer.tasks.task import Artifacts
 from glassformer.training.settings import TrainingSettings
 from glassformer.training.step import Step
 
 VOCAB, LR, BLOCK, ROUNDS = 65, 1e-3, 2, 7
 SIZES = {  # layers, heads, dim, context, batch size
-    "nanoGPT's recipe for a CPU": (4, 4, 128, 64, 12),
-    "nanoGPT's recipe for a GPU, smaller batch": (6, 6, 384, 256, 16),
+    "nanoGPT's CPU recipe": (4, 4, 128, 64, 12),
+    "nanoGPT's GPU recipe, smaller batch": (6, 6, 384, 256, 16),
 }
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -36,7 +36,7 @@ def make_ours(depth: int, heads: int, dim: int, context: int, compiled: bool) ->
                                dropout=0.0))  # fmt: skip
     settings = TrainingSettings(lr=LR, weight_decay=0.1, device="cpu", precision="float32",
                                 accumulate=1)  # fmt: skip
-    step = Step(network.train(), NextToken(Artifacts()), settings)
+    step = Step(network.train(), GenerateObjective(Artifacts()), settings)
     if compiled:
         network.compile()
     return lambda ids, targets: step({"ids": ids, "targets": targets}, LR, 0)

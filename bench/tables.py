@@ -10,7 +10,7 @@ any time and continues where it left off. At the end it writes a table of what h
 IMDb: five folds of the 25,000 reviews; each is scored once by models that were trained on the other
 four, a tenth of which selects the best checkpoint (and, for a model with a prior, fits its two
 weights). Multi30k: `val` selects the checkpoint, `test_2016_flickr` is translated once, with beam
-search (5 beams); BLEU is sacreBLEU's, cased. Chinese-English: the split of bench/chinese.py,
+search (beam size 5); BLEU is sacreBLEU's, cased. Chinese-English: the split of bench/chinese.py,
 translated in the same way. A time budget covers the entire `glass train` command.
 """
 

@@ -58,7 +58,9 @@ class Toy(Network):
     """Predicts the next token from the last one only."""
 
     Config: TypeAlias = ToyConfig
-    traits = frozenset({Trait.CAUSAL_LM, Trait.CAUSAL, Trait.CACHED, Trait.ENCODER, Trait.PADDED})
+    traits = frozenset(
+        {Trait.CAUSAL_LM, Trait.CAUSAL, Trait.CACHED, Trait.ENCODER, Trait.PADDING_INVARIANT}
+    )
     embeddings = ("token",)
 
     def __init__(self, config: ToyConfig) -> None:

@@ -281,7 +281,7 @@ def test_a_trait_implies_its_protocol(name):
     if network.has(Trait.SEGMENTED):
         assert "segments" in network.forward_inputs
     assert network.has(Trait.FITTED) != bool(network.embeddings)
-    for path in (*network.stacks, *network.embeddings, *network.heads):
+    for path in (*network.stacks, *network.embeddings, *network.output_heads):
         parent, _, name = path.rpartition(".")
         assert hasattr(network.get_submodule(parent), name), path
 

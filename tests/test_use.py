@@ -422,7 +422,9 @@ def test_check_data_reports_what_training_would_read(home, tmp_path):
     output = command("check-data", "classify", file, code=None)
     assert "would fail: every text has the label 'same'" in output
     assert "example: text 0  ->  same" in output
-    assert "text: text; label: label" in command("check-data", "classify", home / "reviews.csv")
+    assert 'columns: text = "text", label = "label"' in command(
+        "check-data", "classify", home / "reviews.csv"
+    )
     assert "6,000 examples" in command("check-data", "translate")
 
 

@@ -267,12 +267,12 @@ class Model:
         return measure_heads(self.network, {"ids": ids.to(self.network.device)}, reporter)
 
     def patch(self, clean: str, corrupt: str, *, reporter: Reporter | None = None) -> PatchResult:
-        """Find which values carry the difference between two texts (activation patching).
+        """Find which activations account for the difference between two texts.
 
-        The model reads `corrupt` with one value at a time replaced by its value for `clean`. The
-        result has the fraction of the difference that each value restores: per token in
-        `positions`, per head in `heads`. Both texts must have the same number of tokens.
-        `reporter` shows progress.
+        Activation patching: the model reads `corrupt` with one value at a time replaced by its
+        value for `clean`. The result has the fraction of the difference that each value restores:
+        per token in `positions`, per head in `heads`. Both texts must have the same number of
+        tokens. `reporter` shows progress.
 
         >>> result = load("runs/generate-1").patch("the cat", "the dog")
         >>> list(result.positions)[:2]

@@ -242,7 +242,7 @@ def load_matching(
     the mean of the old ones.
     """
     skipped = []
-    tables = tuple(f"{name}." for name in (*network.embeddings, *network.heads))
+    tables = tuple(f"{name}." for name in (*network.embeddings, *network.output_heads))
     for name, value in network.state_dict().items():
         old = state.get(name, state.get(name.removeprefix("body.")))
         if name.startswith(tuple(f"{module}." for module in exclude)):

@@ -39,10 +39,21 @@ def command(*args, code=0):
     return output
 
 
+def test_the_columns_of_evaluate_are_aligned(run, monkeypatch):
+    model = {"model": "speedrun_translator", "loss": 0.5, "bleu_signature": "tok:13a|" * 5}
+    baseline = {"model": "phrase_table", "loss": 0.25, "bleu_signature": "tok:13a|" * 5}
+    monkeypatch.setattr(
+        "glassformer.training.evaluate.evaluate", lambda *_, **__: model | {"baseline": baseline}
+    )
+    lines = command("evaluate", run).splitlines()
+    assert lines[0].index("baseline") == lines[1].index("phrase_table") == lines[2].index("0.25")
+    assert lines[3].split() == ["BLEU", "signature", "tok:13a|" * 5]
+
+
 def test_why_is_shown_in_the_terminal_and_written_as_html_and_csv(run, tmp_path):
     args = (run, "a cat", "--why", "output[0,-1,5]")
     output = command("walk", *args)
-    assert output.startswith("model reads 'a cat': output[0,-1,5]\n\noutput[0,4,5] = ")
+    assert output.startswith("model on 'a cat': output[0,-1,5]\n\noutput[0,4,5] = ")
     assert "row × column" in output
     assert "factor 1" in output
     command("walk", *args, "--html", tmp_path / "why.html", "--csv", tmp_path / "why")

@@ -75,11 +75,12 @@ def test_the_whitespace_of_a_token_is_visible(token, seen):
 def test_a_table_fits_into_the_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     named = Table("named", torch.ones(2, 20), ["a", "b"], [f"column {i}" for i in range(20)])
-    bare = Table("bare", torch.ones(40, 50))
+    bare, one_more = Table("bare", torch.ones(40, 50)), Table("one more", torch.ones(33, 2))
     lines = terminal.render_text([Step("s", tables=(named, bare))]).splitlines()
     assert max(map(len, lines)) <= 60
     assert all(f"column {i}" in " ".join(lines) for i in range(20))
     assert lines[-1].strip().startswith("… 8 more rows, ")
+    assert "… 1 more row" in terminal.render_text([Step("s", tables=(one_more,))]).splitlines()[-1]
     table = Table(
         "all", torch.ones(40, 2), [f"row {i}" for i in range(40)], ["a", "b"], show_all=True
     )

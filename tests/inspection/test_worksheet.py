@@ -176,6 +176,7 @@ def test_a_worksheet_traces_only_the_values_that_it_shows(recwarn):
 def test_unknown_tokens_are_counted():
     text = lambda text: worksheet(CASES["gpt2"].network, TOKENIZER, text)[0].text
     assert "2 of the tokens are not in the vocabulary" in text("a 😀 cat 你")
+    assert "1 of the tokens is not in the vocabulary" in text("a 😀 cat")
     assert "vocabulary" not in text("a cat")
 
 

@@ -21,13 +21,13 @@ from glassformer.tasks import TASKS, check, find_task
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.classify import (
     ClassifyCodec,
-    TextLabel,
+    ClassifyObjective,
     collate,
     encode_pair,
     find_separator,
     macro_f1,
 )
-from glassformer.tasks.fill_mask import FillMaskCodec, MaskedTokens, Masker
+from glassformer.tasks.fill_mask import FillMaskCodec, FillMaskObjective, Masker
 from glassformer.tasks.generate import GenerateCodec, text_metrics
 from glassformer.tasks.task import Artifacts, Metric, Scores
 from glassformer.tasks.translate import TranslateCodec, compute_bleu
@@ -212,7 +212,7 @@ def test_an_epoch_reads_as_many_tokens_as_the_text_has(tmp_path):
             name, DataRequest(files=(write_book(tmp_path),), vocab=vocab), tmp_path / name
         )
         size = task.dataset.train.size
-        assert task.dataset.predictions == task.dataset.size == size
+        assert task.dataset.n_targets == task.dataset.size == size
         assert task.dataset.eval_size == task.dataset.valid.size
         assert task.dataset.train_batches(4, 16, 0).per_epoch == size // 64
         assert task.dataset.train_batches(4000, 16, 0).per_epoch == 1
@@ -388,7 +388,7 @@ def test_every_validation_text_is_evaluated_once_with_its_own_label(tmp_path):
     assert sum(some) == 7
     assert data.preview_batch(100)["ids"].shape[0] == 3
     assert data.sizes() == {"vocab": task.artifacts.tokenizer.vocab, "classes": 2}
-    assert data.predictions == len(data.texts["train"]) == 300 - data.eval_size
+    assert data.n_targets == len(data.texts["train"]) == 300 - data.eval_size
 
 
 def test_a_fraction_of_the_texts_is_fitted_with_their_own_labels(tmp_path):
@@ -399,11 +399,10 @@ def test_a_fraction_of_the_texts_is_fitted_with_their_own_labels(tmp_path):
     rows = [[int(i) for i in row.split()] for row in " ".join(map(str, ids.tolist())).split("-1")]
     assert fraction == len(rows) / len(data.texts["train"]) == pytest.approx(0.5, abs=0.02)
     expected = {
-        tuple(data.texts["train"][i]): int(data.targets["train"][i])
-        for i in range(data.predictions)
+        tuple(data.texts["train"][i]): int(data.targets["train"][i]) for i in range(data.n_targets)
     }
     assert [expected[tuple(row)] for row in rows] == labels.tolist()
-    assert data.fit(network, 0.0) == 1 / data.predictions
+    assert data.fit(network, 0.0) == 1 / data.n_targets
 
 
 def test_an_empty_text_becomes_one_unknown_token():
@@ -428,7 +427,7 @@ def test_the_separator_is_a_special_token_of_the_tokenizer():
     assert find_separator(Bytes(("<|endoftext|>",))) == 256
     assert find_separator(Bytes(("<|endoftext|>", "<sep>", "[SEP]"))) == 258
     assert find_separator(Bytes()) == -1
-    with pytest.raises(GlassError, match="no special token to separate two texts"):
+    with pytest.raises(GlassError, match=r"separate two texts; it needs one of .*<\|endoftext\|>"):
         encode_pair(Bytes(), ("a", "b"))
     assert encode_pair(Bytes(), ("a",)) == [97]
 
@@ -470,7 +469,7 @@ def test_labels_and_columns_are_recorded_in_the_metadata(tmp_path):
     assert task.metadata == {
         "name": "classify", "text": ["text"], "label": "label", "labels": ["neg", "pos"]
     }  # fmt: skip
-    assert reporter.lines[0] == "text: text; label: label"
+    assert reporter.lines[0] == 'columns: text = "text", label = "label"'
     assert reporter.lines[1] == "2 labels (pos 40, neg 20)"
 
 
@@ -502,7 +501,7 @@ def test_rows_without_text_or_label_are_bad(tmp_path, row, reason):
 
 
 def test_the_confusion_matrix_is_indexed_by_true_then_predicted_label():
-    objective = TextLabel(Artifacts({"labels": ["x", "y", "z"]}))
+    objective = ClassifyObjective(Artifacts({"labels": ["x", "y", "z"]}))
     logits = torch.tensor([[0.0, 5.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.0, 5.0]])
 
     class Fixed(Uniform):
@@ -535,11 +534,14 @@ def test_a_preview_shows_the_predicted_and_the_true_label():
 
     class Fixed(Uniform):
         def forward(self, ids, keep=None):
-            return torch.tensor([[0.25, 0.75]]).log()
+            return torch.tensor([[0.25, 0.75], [0.25, 0.75]]).log()
 
-    batch = {"ids": torch.tensor([list(b"abcdefghijklmnop")]), "targets": torch.tensor([0])}
-    expected = f"{'yes (75%)':<24} true: {'no':<16} abcdefghijkl ..."
-    assert codec.preview(Fixed(9), batch) == expected
+    batch = codec.encode(["abcdefghijklmnop", "abc"]) | {"targets": torch.tensor([0, 1])}
+    assert batch["keep"].sum(dim=1).tolist() == [16, 3]
+    assert codec.preview(Fixed(9), batch).splitlines() == [
+        f"{'yes (75%)':<24} true: {'no':<16} abcdefghijkl ...",
+        f"{'yes (75%)':<24} true: {'yes':<16} abc",
+    ]
 
 
 # --- masks ----------------------------------------------------------------------------------------
@@ -635,7 +637,7 @@ def test_masking_needs_enough_context_and_text(tmp_path):
 
 
 def test_next_sentence_prediction_weighs_as_much_as_the_masked_tokens():
-    objective = MaskedTokens(Artifacts())
+    objective = FillMaskObjective(Artifacts())
     network = CASES["bert"].network
     ids = torch.randint(5, 50, (2, 13))
     targets = torch.full_like(ids, -100)
@@ -652,7 +654,7 @@ def test_next_sentence_prediction_weighs_as_much_as_the_masked_tokens():
 
 
 def test_fill_mask_metrics_are_means():
-    objective = MaskedTokens(Artifacts())
+    objective = FillMaskObjective(Artifacts())
     sums = {"nats": 6.0, "tokens": 4, "correct": 3, "is_next": 1, "pairs": 2}
     assert objective.metrics(Scores(sums)) == {
         "loss": 1.5, "tokens": 4, "accuracy": 0.75, "next_accuracy": 0.5
@@ -703,7 +705,7 @@ def test_pair_sizes_include_both_sides_and_the_special_tokens(tmp_path):
     data = task.dataset
     source, target = data.pairs["train"]
     assert data.size == source.size + target.size
-    assert data.predictions == target.size + len(target)
+    assert data.n_targets == target.size + len(target)
     assert data.eval_size == len(data.pairs["valid"][0])
     assert data.eval_size + len(target) == 60
     sizes = [len(source[i]) + len(target[i]) + 2 for i in range(len(target))]
@@ -841,7 +843,11 @@ def test_two_columns_are_a_source_and_a_target(tmp_path, text, first):
     assert found[0].texts == first
     assert found[0].key == first[0]
     wanted = text or ("en", "zh")
-    assert reporter.lines == [f"source: {wanted[0]}; target: {wanted[1]}"]
+    line = f'columns: source = "{wanted[0]}", target = "{wanted[1]}"'
+    assert reporter.lines == [line]
+    both, reporter = DataRequest(files=(file,), valid=(file,), text=text), RecordingReporter()
+    assert len(list(TASKS["translate"].examples(both, BadRowPolicy(), reporter))) == 2 * len(rows)
+    assert reporter.lines == [line]
 
 
 def test_two_aligned_files_are_pairs_and_an_empty_side_is_a_bad_row(tmp_path):

@@ -50,7 +50,7 @@ class ShapesNetwork(Network):
     """A convolution, max-pooled over positions, and a linear classifier: b 1 y x -> b c."""
 
     Config = ShapesConfig
-    traits = frozenset({Trait.COMPILED})
+    traits = frozenset({Trait.COMPILABLE})
     forward_inputs = ("pixels",)
 
     def __init__(self, config):
@@ -93,7 +93,7 @@ class ShapesDataset:
         self.artifacts = artifacts
         self.parts = {part: dict(np.load(folder / f"{part}.npz")) for part in ("train", "valid")}
         self.size = self.parts["train"]["images"].size
-        self.predictions = len(self.parts["train"]["labels"])
+        self.n_targets = len(self.parts["train"]["labels"])
         self.eval_size = len(self.parts["valid"]["labels"])
 
     def sizes(self):
@@ -246,7 +246,7 @@ class PointBatches:
 
 
 class PointsDataset:
-    size = predictions = 1000
+    size = n_targets = 1000
     eval_size = 100
 
     def __init__(self, artifacts, folder):

@@ -727,10 +727,10 @@ def test_an_evaluation_is_logged_and_reported(tmp_path, book):
     assert (trainer.state.evaluated_at, trainer.state.evals) == (1, 1)
     assert 0 < trainer.state.eval_seconds < 60
     assert reporter.lines[-1].startswith("step 1: valid loss ")
-    assert reporter.lines[-1].endswith("  (best)")
+    assert reporter.lines[-1].endswith("  (best so far)")
     assert (trainer.run.path / "best" / "model.safetensors").exists()
     trainer.evaluate()
-    assert not reporter.lines[-1].endswith("(best)")
+    assert not reporter.lines[-1].endswith("(best so far)")
     assert len(trainer.run.metrics()) == 2
 
 
@@ -1393,7 +1393,7 @@ def test_the_trainer_of_a_fitted_model_takes_no_steps(tmp_path, book):
         network, task, TrainingSettings(device="cpu"), Checkpointer(run, task), NullReporter()
     )
     assert trainer.is_over()
-    assert trainer.state.predictions == task.dataset.predictions
+    assert trainer.state.predictions == task.dataset.n_targets
     assert trainer.settings.precision == "float32"
     assert np.isfinite(trainer.speed())
 

@@ -26,7 +26,7 @@ from glassformer.core.errors import is_memory_error
 from glassformer.core.folder import write_manifest
 from glassformer.core.reporter import NullReporter
 from glassformer.tasks.check import RecordingReporter
-from glassformer.tasks.generate import NextToken, Windows
+from glassformer.tasks.generate import GenerateObjective, Windows
 from glassformer.training import recovery, setup
 from glassformer.training import train as training
 from glassformer.training.run import Run, find_damage
@@ -322,7 +322,7 @@ def test_a_step_that_is_not_finite_changes_no_weight_and_names_the_cause(
 def test_three_bad_steps_roll_back_with_a_smaller_learning_rate_and_then_stop(
     tmp_path, book, monkeypatch
 ):
-    losses, bad_steps = NextToken.losses, set(range(5, 8))
+    losses, bad_steps = GenerateObjective.losses, set(range(5, 8))
     reporter, current_step = RecordingReporter(), [0]
 
     def nan_at_bad_steps(self, network, batch, **options):
@@ -342,7 +342,7 @@ def test_three_bad_steps_roll_back_with_a_smaller_learning_rate_and_then_stop(
 
     recovers = True
     monkeypatch.setattr(Windows, "at", record_step)
-    monkeypatch.setattr(NextToken, "losses", nan_at_bad_steps)
+    monkeypatch.setattr(GenerateObjective, "losses", nan_at_bad_steps)
     monkeypatch.setattr(Run, "log_metrics", log_and_recover)
     train(book, tmp_path / "recovered", reporter=reporter)
     assert any("back to step 3, with a learning rate of" in line for line in reporter.lines)
@@ -376,14 +376,14 @@ def test_a_weight_that_is_not_finite_is_not_saved(tmp_path, book, monkeypatch):
 
 def limit_memory(monkeypatch, tokens):
     """Simulate memory for at most `tokens` tokens at once."""
-    losses = NextToken.losses
+    losses = GenerateObjective.losses
 
     def limited_losses(self, network, batch, **options):
         if batch["ids"].numel() > tokens:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
         yield from losses(self, network, batch, **options)
 
-    monkeypatch.setattr(NextToken, "losses", limited_losses)
+    monkeypatch.setattr(GenerateObjective, "losses", limited_losses)
 
 
 def test_a_batch_that_does_not_fit_in_memory_is_split(tmp_path, book, monkeypatch):
@@ -537,7 +537,7 @@ class Activations:
 
 def count_leaked_passes(monkeypatch, is_too_large):
     """Let passes run out of memory; list how many earlier ones are alive when each one begins."""
-    losses, alive, leak_counts = NextToken.losses, weakref.WeakSet(), []
+    losses, alive, leak_counts = GenerateObjective.losses, weakref.WeakSet(), []
 
     def limited_losses(self, network, batch, **options):
         leak_counts.append(len(alive))
@@ -547,7 +547,7 @@ def count_leaked_passes(monkeypatch, is_too_large):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
         yield from losses(self, network, batch, **options)
 
-    monkeypatch.setattr(NextToken, "losses", limited_losses)
+    monkeypatch.setattr(GenerateObjective, "losses", limited_losses)
     return leak_counts
 
 

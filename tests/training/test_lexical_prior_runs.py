@@ -62,8 +62,8 @@ def test_an_untrained_translator_translates_with_the_dictionary(tmp_path, pairs)
     first = validation_rows(tmp_path / "run")[0]
     assert first["step"] == 0
     assert first["exact"] > 0.5
-    assert any("pairs of a source token and a translation" in line for line in reporter.lines)
-    assert "pairs of a source token" in (tmp_path / "run/README.md").read_text()
+    assert any("source-target token pairs" in line for line in reporter.lines)
+    assert "source-target token pairs" in (tmp_path / "run/README.md").read_text()
 
 
 def test_without_a_prior_the_network_starts_from_nothing(tmp_path, pairs):

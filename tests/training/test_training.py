@@ -24,7 +24,7 @@ from glassformer.models.network import Network
 from glassformer.nn.block import enable_checkpointing
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
-from glassformer.tasks.generate import NextToken, token_nats
+from glassformer.tasks.generate import GenerateObjective, token_nats
 from glassformer.tasks.task import Artifacts
 from glassformer.text.plain import Characters
 from glassformer.training import recovery
@@ -222,13 +222,13 @@ def test_a_run_that_stopped_early_can_be_extended(tmp_path, book):
 
 def test_evaluation_is_without_dropout_and_training_continues_with_it(tmp_path, book, monkeypatch):
     trainer, modes = small_trainer(tmp_path, book, ema_decay=0.5), []
-    scores = NextToken.scores
+    scores = GenerateObjective.scores
 
     def record_mode(self, network, batch):
         modes.append(network.training)
         return scores(self, network, batch)
 
-    monkeypatch.setattr(NextToken, "scores", record_mode)
+    monkeypatch.setattr(GenerateObjective, "scores", record_mode)
     trainer.network.train()
     trainer.evaluate()
     assert modes
@@ -506,7 +506,7 @@ def test_predictions_of_an_epoch_are_counted_exactly(tmp_path):
         task = open_task(name, DataRequest(files=(file,)), tmp_path / name)
         batches = task.dataset.train_batches(1024, None, 0)
         counts = [task.objective.count(batches.at(step)) for step in range(batches.per_epoch)]
-        assert sum(counts) == task.dataset.predictions
+        assert sum(counts) == task.dataset.n_targets
 
 
 @torch.no_grad()

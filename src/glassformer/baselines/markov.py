@@ -38,7 +38,9 @@ class Markov(Network):
     """
 
     Config: TypeAlias = Config
-    traits = frozenset({Trait.CAUSAL_LM, Trait.CAUSAL, Trait.CACHED, Trait.FITTED, Trait.PADDED})
+    traits = frozenset(
+        {Trait.CAUSAL_LM, Trait.CAUSAL, Trait.CACHED, Trait.FITTED, Trait.PADDING_INVARIANT}
+    )
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

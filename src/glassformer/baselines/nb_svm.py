@@ -26,7 +26,7 @@ class NBSVM(Network):
     """A bag-of-n-grams classifier; its weights are fitted directly, without training steps."""
 
     Config: TypeAlias = Config
-    traits = frozenset({Trait.CLASSIFIER, Trait.FITTED, Trait.PADDED})
+    traits = frozenset({Trait.CLASSIFIER, Trait.FITTED, Trait.PADDING_INVARIANT})
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

@@ -24,7 +24,7 @@ class Neighbors(Network):
     """Predicts a masked token from the tokens on its left and right; fitted in one pass."""
 
     Config: TypeAlias = Config
-    traits = frozenset({Trait.MASKED_LM, Trait.FITTED, Trait.PADDED})
+    traits = frozenset({Trait.MASKED_LM, Trait.FITTED, Trait.PADDING_INVARIANT})
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

@@ -41,7 +41,7 @@ class PhraseTable(Network):
 
     Config: TypeAlias = Config
     forward_inputs = ("ids", "source", "source_keep")
-    traits = frozenset({Trait.SEQ2SEQ, Trait.CACHED, Trait.FITTED, Trait.PADDED})
+    traits = frozenset({Trait.SEQ2SEQ, Trait.CACHED, Trait.FITTED, Trait.PADDING_INVARIANT})
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

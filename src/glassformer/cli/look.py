@@ -105,8 +105,8 @@ def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_jso
     For each head, prints the fraction of its attention to the previous token, the first token, the
     token itself, earlier occurrences of the same token, and the tokens after those (induction);
     the mean attention distance in tokens; and the cost of ablating the head in nats: the increase
-    in loss for language models, the KL divergence of the output for other models. Without TEXT,
-    the model reads a random sequence that is repeated once; a translator needs TEXT.
+    in loss for language models and translators, the KL divergence of the output for other models.
+    Without TEXT, the model reads a random sequence that is repeated once; a translator needs TEXT.
 
     \b
     glass heads runs/generate-1
@@ -142,7 +142,7 @@ def heads(run: str, text: str | None, plot: Path | None, overwrite: bool, as_jso
 def patch(
     run: str, clean: str, corrupt: str, plot: Path | None, overwrite: bool, as_json: bool
 ) -> None:
-    """Find the values in RUN that carry the difference between two texts.
+    """Find the activations in RUN that account for the difference between two texts.
 
     Activation patching: the model reads the text CORRUPT with one value at a time replaced by its
     value for the text CLEAN. Prints the fraction of the difference in the output that each value

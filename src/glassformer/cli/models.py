@@ -144,7 +144,7 @@ def models(training: bool, as_json: bool) -> None:
 @click.command()
 @options.json(help="Print one JSON object.")
 def info(as_json: bool) -> None:
-    """Show versions, threads, CPU features and the speed of each precision.
+    """Show versions, threads, CPU features and matrix-multiplication speed in each precision.
 
     Times matrix products of the sizes used in a training step and in decoding.
 

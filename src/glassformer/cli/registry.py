@@ -55,7 +55,7 @@ COMMANDS = {
     "heads": Entry("look", "Look inside",
         "Measure what each attention head in RUN attends to, and what ablating it costs."),
     "patch": Entry("look", "Look inside",
-        "Find the values in RUN that carry the difference between two texts."),
+        "Find the activations in RUN that account for the difference between two texts."),
     "check": Entry("models", "Manage models",
         "Verify that the files of the run or model in FOLDER are intact."),
     "average": Entry("models", "Manage models",
@@ -65,7 +65,7 @@ COMMANDS = {
     "models": Entry("models", "Manage models",
         "List the models with their tasks and default settings."),
     "info": Entry("models", "Manage models",
-        "Show versions, threads, CPU features and the speed of each precision."),
+        "Show versions, threads, CPU features and matrix-multiplication speed in each precision."),
 }
 # fmt: on
 

@@ -120,12 +120,14 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> N
         return
     baseline = metrics.pop("baseline", {})
     labels = {"model": "architecture", "loss": "loss", "bleu_signature": "BLEU signature"}
-    click.echo(f"{'':<22} {'model':<14} {'baseline' if baseline else ''}".rstrip())
+    shared = ("task", "tokens", "bytes", "examples", "bleu_signature")  # the same for the baseline
+    rows = [("", "model", "baseline" if baseline else "")]
     for name, value in metrics.items():
-        has_baseline = name not in ("task", "tokens", "bytes", "examples")
-        other = baseline.get(name, "") if has_baseline else ""
-        label = labels.get(name) or metric_label(name)
-        click.echo(f"{label:<22} {format_value(value):<14} {format_value(other)}".rstrip())
+        other = "" if name in shared else format_value(baseline.get(name, ""))
+        rows.append((labels.get(name) or metric_label(name), format_value(value), other))
+    width = max([14, *(len(value) for _, value, other in rows if other)])
+    for label, value, other in rows:
+        click.echo(f"{label:<22} {value:<{width}} {other}".rstrip())
 
 
 @click.command()

@@ -104,9 +104,7 @@ def print_forward_pass(
     for position, (token, id) in enumerate(zip(tokens, traced.ids, strict=True)):
         line = f"{position:5}  {show_whitespace(token):<14} {id:6}"
         console.print(line, markup=False, soft_wrap=True)
-    console.print(
-        f"\n[bold cyan]2. The values by name, with their shapes, through block {layer}[/]"
-    )
+    console.print(f"\n[bold cyan]2. Named values and their shapes (block {layer} only)[/]")
     for name, value in traced.trace.items():
         if not name.startswith("blocks.") or f"{name}.".startswith(f"blocks.{layer}."):
             shape = " x ".join(map(str, value.shape))
@@ -123,7 +121,10 @@ def print_forward_pass(
 @click.argument("text", required=False)
 @click.option("--layer", type=int, help="Index of the block to show.  [default: 0]")
 @click.option("--head", type=int, help="Index of the head to show.  [default: 0]")
-@click.option("--target", help="Translation to decode.  [default: the model's own translation]")
+@click.option(
+    "--target",
+    help="Target text to feed to the decoder.  [default: the model's own translation]",
+)
 @click.option("--weights", is_flag=True, help="Also show the weights of each step.")
 @click.option(
     "--why",
@@ -154,9 +155,10 @@ def print_forward_pass(
 def walk(what: str, text: str | None, **values: Any) -> None:
     """Print a worksheet: a lesson, or TEXT traced through the model in RUN, step by step.
 
-    Each step has its formula and its matrices. The lessons are thrones, markov, attention, position
-    and norm: worked examples from tutorials, with the published numbers, the correct ones, and why
-    they differ. For a trained model, shows one block and one head.
+    Each step has its formula and its matrices. The lessons are thrones (a whole Transformer by
+    hand, on three quotes from Game of Thrones), markov, attention, position and norm: worked
+    examples from tutorials, with the published numbers, the correct ones and, where they differ,
+    why. For a trained model, shows one block and one head.
 
     \b
     glass walk
@@ -214,8 +216,8 @@ def make_title(what: str, text: str | None, why: str | None) -> str:
         return lesson_title(what)
     run, text = Path(what).name, repr(text)
     if why is not None:
-        return tr("{run} reads {text}: {name}", run=run, text=text, name=why)
-    return tr("{run} reads {text}", run=run, text=text)
+        return tr("{run} on {text}: {name}", run=run, text=text, name=why)
+    return tr("{run} on {text}", run=run, text=text)
 
 
 def write_sheets(sheets: Sequence[Sequence[Step]], title: str, values: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from glassformer.models.network import Network
 from glassformer.text.scored import ScoredTokenizer
 
 HEADER, TOKEN = struct.Struct("<7i"), struct.Struct("<fi")  # TOKEN: score, length
-EOS = (1, 2)  # <s>, which starts the next story, and </s>
+EOS = (1, 2)  # `<s>` (BOS, which also marks the start of the next document) and `</s>`
 
 
 def load(

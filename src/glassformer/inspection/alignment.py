@@ -27,7 +27,13 @@ class Alignment(Displayable):
 
     def steps(self) -> list[Step]:
         table = Table(
-            tr("attention weights"), self.pattern, self.target, self.source, "given", 2, shaded=True
+            tr("attention weights"),
+            self.pattern,
+            rows=self.target,
+            columns=self.source,
+            kind="given",
+            decimals=2,
+            shaded=True,
         )
         title = tr("Attention from each target token (row) to each source token (column)")
         return [Step(title, tables=(table,))]
@@ -37,8 +43,8 @@ class Alignment(Displayable):
 def align(network: Network, tokenizer: Tokenizer, text: str, translation: str) -> Alignment:
     """Return the cross-attention weights of a translation, including its end token.
 
-    They are the mean over all heads of the next-to-last block, which aligns words best (Garg et
-    al., 2019), or of the only block.
+    They are the mean over all heads of the penultimate block, which aligns words best (Garg et
+    al., 2019), or of the only block, if there is just one.
     """
     codec = TranslateCodec(Artifacts(tokenizer=tokenizer))
     target = [*tokenizer.encode(translation), codec.eos]

@@ -20,6 +20,7 @@ from glassformer.models.network import Network, Trait
 from glassformer.trace import Trace, Zero
 
 ATTENTION_STATS = ("previous", "first", "self", "duplicate", "induction", "distance")
+PREDICTS_NEXT_TOKEN = frozenset({Trait.CAUSAL_LM, Trait.SEQ2SEQ})
 LENGTH = 24  # number of random tokens before the copy
 
 
@@ -34,7 +35,7 @@ class HeadStats:
     head: int
     previous: float | None  # the token before the query
     first: float | None
-    self: float | None  # the query's own token
+    own_token: float | None  # the query's own token
     duplicate: float | None  # an earlier occurrence of the query's token
     induction: float | None  # the token after an earlier occurrence
     distance: float | None  # mean distance between query and key, in tokens
@@ -45,14 +46,15 @@ class HeadStats:
         return f"{self.name.removesuffix('.attention')} {self.head}"
 
     def row(self) -> dict[str, Any]:
-        return asdict(self)
+        """The values by the names of the table and of JSON, where `own_token` is `self`."""
+        return {"self" if k == "own_token" else k: value for k, value in asdict(self).items()}
 
 
 class HeadReport(Displayable, list[HeadStats]):
     """The statistics of every head of a model."""
 
-    uniform: dict[str, dict[str, float | None]]  # for a head with equal weights, by type of layer
-    is_loss: bool  # whether `cost` is an increase in loss or a KL divergence
+    uniform: dict[str, dict[str, float | None]]  # for uniform attention, by stack
+    cost_is_loss: bool  # True: increase in loss; False: KL divergence
 
     def steps(self) -> list[Step]:
         """One table: a row for each head, and one for a head with equal weights."""
@@ -69,7 +71,7 @@ class HeadReport(Displayable, list[HeadStats]):
         )
         text += (
             tr(" Cost: the increase in loss on this text when the head is ablated, in nats.")
-            if self.is_loss
+            if self.cost_is_loss
             else tr(
                 " Cost: the KL divergence of the output distribution when the head is ablated, in "
                 "nats."
@@ -77,7 +79,16 @@ class HeadReport(Displayable, list[HeadStats]):
         )
         names = [*map(tr, columns)]
         grid = torch.tensor(values)
-        table = Table(tr("heads"), grid, rows, names, "given", 3, dash_for_nan=True, show_all=True)
+        table = Table(
+            tr("heads"),
+            grid,
+            rows=rows,
+            columns=names,
+            kind="given",
+            decimals=3,
+            dash_for_nan=True,
+            show_all=True,
+        )
         title = tr("What each head attends to, and the effect of ablating it")
         return [Step(title, "", text, (table,))]
 
@@ -90,7 +101,10 @@ def make_repeated_ids(vocab: int, context: int | None, seed: int = 0) -> Tensor:
 
 
 def attention_fractions(pattern: Tensor, ids: Tensor) -> dict[str, float | None]:
-    """The mean weight of a head (t t) on each kind of token in ids (t), over all queries."""
+    """The weight of a head (t t) on each kind of token in ids (t).
+
+    It is averaged over the queries that have such a token.
+    """
     position = torch.arange(len(ids), device=pattern.device)
     offset = position[:, None] - position  # from key (column) to query (row)
     duplicate = (ids[:, None] == ids) & (offset > 0)
@@ -123,7 +137,7 @@ def measure_heads(
     report = HeadReport()
     report.uniform = {}
     layers = [name.removesuffix(".pattern") for name in trace if name.endswith("pattern")]
-    report.is_loss = network.has(Trait.CACHED) and output.ndim == 3 and output.shape[1] > 1
+    report.cost_is_loss = bool(PREDICTS_NEXT_TOKEN & network.traits) and output.shape[1] > 1
     bar = ProgressBar(reporter, "heads", sum(len(trace[f"{layer}.pattern"][0]) for layer in layers))
     for layer in layers:
         pattern = trace[f"{layer}.pattern"][0].float()  # h t s
@@ -140,8 +154,11 @@ def measure_heads(
                 if "cross" in layer
                 else attention_fractions(weights, ids)
             )
-            cost = ablation_cost(network, inputs, output, value, head, is_loss=report.is_loss)
-            report.append(HeadStats(layer, head, **fractions, cost=cost))
+            own_token = fractions.pop("self")
+            cost = ablation_cost(
+                network, inputs, output, value, head, cost_is_loss=report.cost_is_loss
+            )
+            report.append(HeadStats(layer, head, own_token=own_token, **fractions, cost=cost))
             bar.add(1)
     reporter.clear()
     return report
@@ -154,17 +171,17 @@ def ablation_cost(
     name: str,
     head: int,
     *,
-    is_loss: bool,
+    cost_is_loss: bool,
 ) -> float:
-    """The effect of setting a head to zero in the value with this name, in nats.
+    """The effect of zeroing one head of the named activation, in nats.
 
-    For a language model, the increase in loss on the text; for others, and for a single token,
-    the Kullback-Leibler divergence from the original output distribution.
+    For a language model or a translator, the increase in loss on the decoder input; for others, and
+    for a single token, the Kullback-Leibler divergence from the original output distribution.
     """
     has_heads = name.endswith(".head_outputs")  # otherwise the layer counts as one head
     with Trace(network, edit={name: Zero(head if has_heads else None)}):
         ablated = network(**inputs)
-    if is_loss:
+    if cost_is_loss:
         targets = inputs["ids"][0, 1:]
         losses = [F.cross_entropy(out[0, :-1].float(), targets) for out in (ablated, output)]
         return float(losses[0] - losses[1])

@@ -1,4 +1,4 @@
-"""Activation patching: which values carry the difference between the outputs for two texts.
+"""Activation patching: which activations account for the difference between two outputs.
 
 Each value of the clean text's forward pass is copied into the forward pass of the corrupt text.
 Shapes: b batch, t tokens, v vocabulary or classes, d features, h heads, e features of a head.
@@ -67,7 +67,7 @@ class PatchResult(Displayable):
             n_heads = max(map(len, self.heads.values()))
             columns = [*map(str, range(n_heads))]
             tables.append(fractions_table(tr("each head"), self.heads, columns))
-        return [Step(tr("Which values carry the difference"), "", text, tuple(tables))]
+        return [Step(tr("Which activations account for the difference"), "", text, tuple(tables))]
 
 
 def fractions_table(name: str, fractions: dict[str, Tensor], columns: list[str]) -> Table:

@@ -76,7 +76,7 @@ PLOTS = {
     "prior": Plot("prior", "prior", "what the prior and the network each predict",
         TEXT, ("prior.*",)),
     "alignment": Plot("draw", "alignment", "attention from each target token to TEXT", TRANSLATION),
-    "unfolding": Plot("draw", "unfolding", "the same, token by token: an animation",
+    "unfolding": Plot("draw", "unfolding", "animation of the alignment, token by token",
         TRANSLATION, is_animation=True),
 }
 # fmt: on

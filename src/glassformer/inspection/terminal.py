@@ -72,12 +72,11 @@ def show_table(console: Console, step: Step, table: Table) -> None:
                 style = "red" if wrong[r][i] else plain
                 line.append(align_right(cells[r][i], widths[i]), style=style)
             console.print(line, soft_wrap=True)
-    omitted = n_rows - len(rows), n_columns - sum(map(len, groups))
-    more = [
-        tr(text, n=n)
-        for n, text in zip(omitted, ("{n} more rows", "{n} more columns"), strict=True)
-        if n
-    ]
+    more = []
+    if n := n_rows - len(rows):
+        more.append(tr("1 more row") if n == 1 else tr("{n} more rows", n=n))
+    if n := n_columns - sum(map(len, groups)):
+        more.append(tr("1 more column") if n == 1 else tr("{n} more columns", n=n))
     if more:
         console.print(f"    … {', '.join(more)}", style="dim")
 

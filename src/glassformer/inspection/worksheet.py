@@ -168,7 +168,9 @@ def tokens_step(
         text += tr(" Every step of block {layer} is shown.", layer=layer)
     unknown_ids = {tokenizer.special_tokens.get(token) for token in ("<unk>", "[UNK]")}
     n_unknown = sum(int(i) in unknown_ids for ids in traced.inputs.values() for i in ids.flatten())
-    if n_unknown:
+    if n_unknown == 1:
+        text += tr(" 1 of the tokens is not in the vocabulary.")
+    elif n_unknown:
         text += tr(" {n} of the tokens are not in the vocabulary.", n=n_unknown)
     return Step(tr("Tokens and ids"), "", text, tuple(reversed(tables)))
 

@@ -45,7 +45,7 @@ def check_half_precision_is_close(subject: Subject) -> None:
         require_close(output.to(expected.dtype), expected, 0.2, where, relative=0.1)
 
 
-@law(Trait.COMPILED)
+@law(Trait.COMPILABLE)
 @torch.no_grad()
 def check_compiles_to_one_graph(subject: Subject) -> None:
     """torch.compile compiles the network to one graph with the same output."""

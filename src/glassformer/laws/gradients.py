@@ -55,7 +55,7 @@ def all_outputs(subject: Subject) -> list[Tensor]:
 
 def has_tied_head(network: Network) -> bool:
     """Whether the logits of tokens are computed with the embedding matrix."""
-    heads = tuple(f"{head}." for head in network.heads)
+    heads = tuple(f"{head}." for head in network.output_heads)
     has_weight = any(n.startswith(heads) and "weight" in n for n, _ in network.named_parameters())
     predicts_tokens = bool(PREDICTS_TOKENS & network.traits)
     # the head of a masked LM has a dense layer before the embedding matrix

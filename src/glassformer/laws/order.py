@@ -16,7 +16,7 @@ def without_positions(network: Network) -> Trace:
     return Trace(network, edit={shortest: torch.zeros_like})
 
 
-@law(Trait.POSITIONLESS)
+@law(Trait.ORDER_FREE)
 @torch.no_grad()
 def check_permuted_input_gives_permuted_output(subject: Subject) -> None:
     """The order matters; without positions, a permuted input gives the same outputs, permuted.
@@ -39,7 +39,7 @@ def check_permuted_input_gives_permuted_output(subject: Subject) -> None:
     require_close(actual, expected, subject.tolerance, "without positions")
 
 
-@law(Trait.SOURCE_POSITIONLESS)
+@law(Trait.SOURCE_ORDER_FREE)
 @torch.no_grad()
 def check_source_order_comes_from_its_positions(subject: Subject) -> None:
     """The order of the source matters; without positions, it does not."""

@@ -10,7 +10,7 @@ from glassformer.laws.subject import SIDES, SOURCE_LENGTH, Side, Subject
 from glassformer.models.network import Encoder, Trait
 
 
-@law(Trait.PADDED)
+@law(Trait.PADDING_INVARIANT)
 @torch.no_grad()
 def check_padding_changes_nothing(subject: Subject) -> None:
     """A sequence has the same output alone as with padding in a batch."""
@@ -24,7 +24,7 @@ def check_padding_changes_nothing(subject: Subject) -> None:
             require_close(actual, expected, subject.tolerance, f"with padding on the {side}")
 
 
-@law(Trait.PADDED)
+@law(Trait.PADDING_INVARIANT)
 @torch.no_grad()
 def check_padding_ids_do_not_matter(subject: Subject) -> None:
     """Changing the ids at padding changes nothing, bit for bit."""
@@ -64,7 +64,7 @@ def pad_source(source: Tensor, padding: Tensor, side: Side) -> tuple[Tensor, Ten
     return torch.cat(parts, dim=1), keep[None]
 
 
-@law(Trait.PADDED)
+@law(Trait.PADDING_INVARIANT)
 def check_sequence_of_only_padding_is_finite(subject: Subject) -> None:
     """A sequence without any real token has finite outputs and gradients."""
     subject = subject.trainable_copy()

@@ -1,4 +1,4 @@
-"""Attention from scratch, after P. Bloem: from similarity weights to multi-head attention."""
+"""From similarity weights to multi-head attention, based on Peter Bloem's tutorial."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""From counting to attention, after B. Rohrer, with the three corpora of his tutorial."""
+"""From counting to attention, with the three corpora of Brandon Rohrer's tutorial."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Layer normalization and batch normalization, after Hung-yi Lee."""
+"""Layer normalization and batch normalization, based on Hung-yi Lee's lectures."""
 
 import torch
 from torch import nn

@@ -1,4 +1,7 @@
-"""Why attention needs positional encoding, and why adding it suffices, after Hung-yi Lee."""
+"""Why attention needs positional encoding, and why adding it suffices.
+
+Based on Hung-yi Lee's lectures.
+"""
 
 import torch
 from torch import Tensor, nn

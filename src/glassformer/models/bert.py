@@ -22,7 +22,7 @@ from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Alibi, Learned
 from glassformer.trace import Tap, tap
 
-TRAITS = TRANSFORMER | {Trait.SEGMENTED, Trait.POSITIONLESS}
+TRAITS = TRANSFORMER | {Trait.SEGMENTED, Trait.ORDER_FREE}
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class BertNetwork(Network):
         super().__init__(config)
         self.body = Body(config)
         if config.position != "learned":
-            self.traits = self.traits - {Trait.POSITIONLESS}
+            self.traits = self.traits - {Trait.ORDER_FREE}
 
     def features(
         self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None
@@ -121,7 +121,7 @@ class BertNetwork(Network):
 class Bert(BertNetwork):
     Config: TypeAlias = Config
     traits = TRAITS | {Trait.MASKED_LM}
-    heads = ("masked", "pooler", "head")
+    output_heads = ("masked", "pooler", "head")
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

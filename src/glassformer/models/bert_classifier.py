@@ -22,7 +22,7 @@ class Config(BodyConfig):
 class BertClassifier(TextClassifier, BertNetwork):
     Config: TypeAlias = Config
     traits = TRAITS | {Trait.CLASSIFIER, Trait.FIRST_TOKEN}
-    heads = ("head",)
+    output_heads = ("head",)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

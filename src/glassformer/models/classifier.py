@@ -33,11 +33,11 @@ class Config(ModelConfig):
 
 class Classifier(TextClassifier):
     Config: TypeAlias = Config
-    traits = TRANSFORMER | {Trait.CLASSIFIER, Trait.POSITIONLESS}
+    traits = TRANSFORMER | {Trait.CLASSIFIER, Trait.ORDER_FREE}
     embeddings = ("token", "position")
     stacks = ("blocks",)
     taps: ClassVar[dict[str, Tap]] = {"embedded": Tap("b t d", "E[id] + P"), **POOLED}
-    heads = ("head",)
+    output_heads = ("head",)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

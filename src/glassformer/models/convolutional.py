@@ -30,7 +30,14 @@ class Config(ModelConfig):
 class Convolutional(LanguageModel):
     Config: TypeAlias = Config
     traits = frozenset(
-        {Trait.CAUSAL_LM, Trait.CAUSAL, Trait.CACHED, Trait.ENCODER, Trait.PADDED, Trait.COMPILED}
+        {
+            Trait.CAUSAL_LM,
+            Trait.CAUSAL,
+            Trait.CACHED,
+            Trait.ENCODER,
+            Trait.PADDING_INVARIANT,
+            Trait.COMPILABLE,
+        }
     )
     embeddings = ("token",)
     stacks = ("layers",)

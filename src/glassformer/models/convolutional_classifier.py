@@ -30,11 +30,11 @@ class Config(ModelConfig):
 
 class ConvolutionalClassifier(TextClassifier):
     Config: TypeAlias = Config
-    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED, Trait.COMPILED})
+    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDING_INVARIANT, Trait.COMPILABLE})
     embeddings = ("token",)
     stacks = ("layers",)
     taps: ClassVar[dict[str, Tap]] = POOLED
-    heads = ("head",)
+    output_heads = ("head",)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

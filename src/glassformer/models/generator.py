@@ -37,7 +37,7 @@ class Generator(LanguageModel):
     embeddings = ("token", "position")
     stacks = ("blocks",)
     taps: ClassVar[dict[str, Tap]] = {"embedded": Tap("b t d", "E[id] + P")}
-    heads = ("head",)
+    output_heads = ("head",)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

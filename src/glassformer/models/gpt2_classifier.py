@@ -25,7 +25,7 @@ class GPT2Classifier(TextClassifier):
     embeddings = ("body.token", "body.position")
     stacks = ("body.blocks",)
     taps: ClassVar[dict[str, Tap]] = gpt2.GPT2.taps | POOLED
-    heads = ("head",)
+    output_heads = ("head",)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

@@ -56,7 +56,7 @@ class Llama(LanguageModel):
     traits = DECODER | {Trait.CAUSAL_LM}
     embeddings = ("token",)
     stacks = ("blocks",)
-    heads = ("head",)
+    output_heads = ("head",)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

@@ -1,6 +1,8 @@
-"""The base class of networks, and what networks can do: protocols for types, traits at run time.
+"""The base class of networks, and what networks can do.
 
-Shapes: b batch, t tokens, s source tokens, n masked tokens, d features, v vocabulary, c classes.
+Protocols are for static typing, traits for run-time checks. `keep` is true at real tokens, false at
+padding. Shapes: b batch, t tokens, s source tokens, n masked tokens, d features, v vocabulary,
+c classes.
 """
 
 from collections.abc import Mapping
@@ -22,7 +24,10 @@ from glassformer.nn.prior import Prior
 
 
 class Trait(StrEnum):
-    """A property of a network. A trait with a protocol implies its methods (a test checks this)."""
+    """A property of a network. The first traits have a protocol (see `PROTOCOLS`).
+
+    A network with such a trait implements its protocol's methods (a test checks this).
+    """
 
     CAUSAL_LM = "causal_lm"  # CausalLM: predicts the next token
     MASKED_LM = "masked_lm"  # MaskedLM: predicts masked tokens
@@ -32,14 +37,14 @@ class Trait(StrEnum):
     FITTED = "fitted"  # Fitted: fitted in one pass by counting, not by gradients
     CACHED = "cached"  # Cached: decoding in chunks equals one pass
 
-    PADDED = "padded"  # padding on either side does not change the output
+    PADDING_INVARIANT = "padding_invariant"  # padding on either side does not change the output
     CAUSAL = "causal"  # the output does not depend on later tokens
     ATTENTION = "attention"  # every layer has attention
-    POSITIONLESS = "positionless"  # without its position embedding, token order does not matter
-    SOURCE_POSITIONLESS = "source_positionless"  # the same, for the order of the source
+    ORDER_FREE = "order_free"  # without its position embedding, token order does not matter
+    SOURCE_ORDER_FREE = "source_order_free"  # the same, for the order of the source
     FIRST_TOKEN = "first_token"  # the output is computed from the first token
     SEGMENTED = "segmented"  # takes segment ids, which distinguish the texts of a pair
-    COMPILED = "compiled"  # torch.compile compiles it to one graph
+    COMPILABLE = "compilable"  # torch.compile compiles it to one graph
 
 
 @runtime_checkable
@@ -127,8 +132,8 @@ PROTOCOLS: dict[Trait, type] = {
     Trait.FITTED: Fitted,
     Trait.CACHED: Cached,
 }
-TRANSFORMER = frozenset({Trait.PADDED, Trait.ATTENTION, Trait.ENCODER, Trait.COMPILED})
-AUTOREGRESSIVE = frozenset({Trait.PADDED, Trait.CAUSAL, Trait.CACHED, Trait.ENCODER})
+TRANSFORMER = frozenset({Trait.PADDING_INVARIANT, Trait.ATTENTION, Trait.ENCODER, Trait.COMPILABLE})
+AUTOREGRESSIVE = frozenset({Trait.PADDING_INVARIANT, Trait.CAUSAL, Trait.CACHED, Trait.ENCODER})
 DECODER = TRANSFORMER | AUTOREGRESSIVE
 
 
@@ -155,7 +160,7 @@ class Network(nn.Module):
     traits: frozenset[Trait] = frozenset()
     embeddings: ClassVar[tuple[str, ...]] = ()  # modules with a row for each token or position
     stacks: ClassVar[tuple[str, ...]] = ()  # module lists of layers, in the order of execution
-    heads: ClassVar[tuple[str, ...]] = ()  # modules that are specific to a task
+    output_heads: ClassVar[tuple[str, ...]] = ()  # modules that are specific to a task
     forward_inputs: tuple[str, ...] = ("ids", "keep")  # keys of a batch for `forward`
     train_settings: ClassVar[Mapping[str, Any]] = {}  # replace the defaults of a task
     config: Any
@@ -201,18 +206,19 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class PriorConfig(ModelConfig):
-    """The settings of a prior of n-grams."""
+    """The settings of an n-gram prior."""
 
     order: int  # max context length; for a classifier, max n-gram length
 
 
-# looking up counts is not one graph, and a dictionary reads the source from left to right
-LOST_WITH_PRIOR = frozenset({Trait.COMPILED, Trait.SOURCE_POSITIONLESS})
+# count lookups break the graph of torch.compile, and the dictionary of a translator depends on the
+# order of the source
+LOST_WITH_PRIOR = frozenset({Trait.COMPILABLE, Trait.SOURCE_ORDER_FREE})
 P = TypeVar("P", bound=Prior)
 
 
 class PriorNetwork(Network, Generic[P]):
-    """A network that can have a prior, which adds the predictions of counts to its logits."""
+    """A network that can have a prior, which adds count-based predictions to its logits."""
 
     prior_config_type: ClassVar[type[ModelConfig]] = PriorConfig
     prior_inputs: ClassVar[tuple[str, ...]] = ()  # further keys of a batch, used only by the prior
@@ -223,7 +229,7 @@ class PriorNetwork(Network, Generic[P]):
         self.prior_config: ModelConfig | None = None
 
     def build_prior(self, config: Any) -> P:
-        """A prior with these settings, of type `prior_config_type`, that is not fitted yet."""
+        """Build an unfitted prior from `config`, of type `prior_config_type`."""
         raise NotImplementedError
 
     def attach_prior(self, config: ModelConfig, prior: P | None = None) -> P:
@@ -313,8 +319,8 @@ class TextClassifier(PriorNetwork[LabelPrior]):
     ) -> Tensor:
         """Class logits of each sequence: b t -> b c.
 
-        Only the prior uses `untruncated_ids`, the ids before truncation to the context, with -1 at
-        padding; only a network with the trait SEGMENTED uses `segments`.
+        Only the prior uses `untruncated_ids`, the rows before truncation to the context, padded
+        with -1; only a network with the trait SEGMENTED uses `segments`.
         """
         if self.prior is None or self.training:
             return self.classify(ids, keep, segments)

@@ -30,11 +30,11 @@ class Config(ModelConfig):
 
 class RecurrentClassifier(TextClassifier):
     Config: TypeAlias = Config
-    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED})
+    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDING_INVARIANT})
     embeddings = ("token",)
     stacks = ("forth", "back")
     taps: ClassVar[dict[str, Tap]] = {"features": Tap("b t d", "forth + back"), **POOLED}
-    heads = ("head",)
+    output_heads = ("head",)
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)

@@ -47,7 +47,7 @@ class Speedrun(LanguageModel):
     traits = DECODER | {Trait.CAUSAL_LM}
     embeddings = ("token",)
     stacks = ("blocks",)
-    heads = ("head",)
+    output_heads = ("head",)
     train_settings: ClassVar[Mapping[str, Any]] = {
         "batch_size": 6,
         "optimizer": "muon",

@@ -44,7 +44,7 @@ class Config(ModelConfig):
 
 class SpeedrunTranslator(EncoderDecoder):
     Config: TypeAlias = Config
-    heads = ("head",)
+    output_heads = ("head",)
     train_settings: ClassVar[Mapping[str, Any]] = {
         "batch_tokens": 4096,
         "optimizer": "muon",

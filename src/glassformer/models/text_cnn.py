@@ -36,13 +36,13 @@ class Config(ModelConfig):
 
 class TextCNN(TextClassifier):
     Config: TypeAlias = Config
-    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDED, Trait.COMPILED})
+    traits = frozenset({Trait.CLASSIFIER, Trait.ENCODER, Trait.PADDING_INVARIANT, Trait.COMPILABLE})
     embeddings = ("token",)
     taps: ClassVar[dict[str, Tap]] = {
         "features": Tap("b t d", "ReLU([…, X₋₁, X₀, X₊₁, …] W + b)"),
         "pooled": Tap("b 2d", "[max over the tokens, sum over the tokens / √t]"),
     }
-    heads = ("head",)
+    output_heads = ("head",)
     train_settings: ClassVar[Mapping[str, Any]] = {
         "max_epochs": 8.0,  # after that it only memorizes the texts
         "lr": 3e-3,

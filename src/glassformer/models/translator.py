@@ -36,7 +36,7 @@ class Config(ModelConfig):
 
 class Translator(EncoderDecoder):
     Config: TypeAlias = Config
-    traits = EncoderDecoder.traits | {Trait.SOURCE_POSITIONLESS}
+    traits = EncoderDecoder.traits | {Trait.SOURCE_ORDER_FREE}
     taps: ClassVar[dict[str, Tap]] = {"embedded": Tap("b t d", "√d × E[id] + P")}
 
     def __init__(self, config: Config) -> None:

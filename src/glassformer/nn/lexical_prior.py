@@ -91,7 +91,7 @@ class LexicalPrior(Prior):
 
     def describe(self) -> str:
         count = f"{int((self.probs > 0).sum()):,}"
-        return tr("{count} pairs of a source token and a translation of it", count=count)
+        return tr("{count} source-target token pairs", count=count)
 
     def forward(
         self,

@@ -32,7 +32,10 @@ class Mask:
         return self.name
 
     def matrix(self, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
-        """The rule as booleans (t s). The queries are at the last positions of the keys."""
+        """The rule as booleans (t s).
+
+        The queries occupy the last `queries` of the `keys` positions.
+        """
         i = torch.arange(keys - queries, keys, device=device)
         j = torch.arange(keys, device=device)
         return self.allow(i[:, None], j[None, :])
@@ -48,12 +51,19 @@ def window(size: int) -> Mask:
 
 
 def strided(stride: int) -> Mask:
-    """Keys a multiple of `stride` positions away."""
+    """Keys a multiple of `stride` positions away.
+
+    Combined with a window, this is the "strided" pattern of the Sparse Transformer (Child et al.,
+    2019).
+    """
     return Mask(f"strided({stride})", lambda i, j: (i - j) % stride == 0)
 
 
 def fixed(stride: int, summary: int = 1) -> Mask:
-    """Keys in the same chunk of `stride` positions, and the last `summary` keys of every chunk."""
+    """Keys in the same chunk of `stride` positions, and the last `summary` keys of every chunk.
+
+    This is the "fixed" pattern of the Sparse Transformer (Child et al., 2019).
+    """
     return Mask(
         f"fixed({stride}, {summary})",
         lambda i, j: (i // stride == j // stride) | (j % stride >= stride - summary),

@@ -1,4 +1,4 @@
-"""The base class of priors, which add the predictions of counts to the logits of a network."""
+"""The base class of priors, which add count-based predictions to the logits of a network."""
 
 from typing import ClassVar
 

@@ -50,9 +50,11 @@ from glassformer.text.tokenizer import Tokenizer
 
 SEPARATOR = "<sep>"  # between the two texts of a pair
 CLS, SEP = "[CLS]", "[SEP]"  # BERT's special tokens: before the first text, and after each text
+SEPARATORS = (SEP, SEPARATOR, "<|endoftext|>")  # in order of preference
 EVAL_BATCH_TOKENS = 16_384
 UNLIMITED = 10**9  # tokens; stands for a context of None
-DEFAULT_VOCAB, DEFAULT_WORDS = 20_000, 40_000
+PREVIEW_TOKENS = 12  # of each text in a preview
+DEFAULT_SUBWORD_VOCAB, DEFAULT_WORD_VOCAB = 20_000, 40_000
 
 Ids = NDArray[np.int64]
 
@@ -99,7 +101,8 @@ def make_reader(request: DataRequest, reporter: Reporter) -> tuple[ExampleReader
     columns = guess_columns(
         peek_rows(request.files, request.separator), request.text, request.label
     )
-    reporter(f"text: {' and '.join(columns.text)}; label: {columns.label}")
+    texts = " and ".join(f'"{name}"' for name in columns.text)
+    reporter(f'columns: text = {texts}, label = "{columns.label}"')
 
     def read(on_bad_row: BadRowPolicy) -> Iterator[Example]:
         needed = (*columns.text, columns.label, *([request.group] if request.group else []))
@@ -141,7 +144,9 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
     is_bert = request.model == "bert_classifier"
     kind = request.tokenizer or ("wordpiece" if is_bert else "words")
     special_tokens = () if kind == "wordpiece" else (CLS, SEP) if is_bert else (SEPARATOR,)
-    default = {"characters": None, "bytes": None, "words": DEFAULT_WORDS}.get(kind, DEFAULT_VOCAB)
+    default = {"characters": None, "bytes": None, "words": DEFAULT_WORD_VOCAB}.get(
+        kind, DEFAULT_SUBWORD_VOCAB
+    )
     vocab = None if default is None else request.vocab or default
     return train_tokenizer(kind, sample, vocab=vocab, special_tokens=special_tokens)
 
@@ -150,7 +155,7 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
 
 
 def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
-    """Return the ids of one or two texts: [CLS] one [SEP] two [SEP], or one <sep> two."""
+    """Return the ids of one or two texts: [CLS] A [SEP] B [SEP], or A <sep> B."""
     special, (first, *second) = tokenizer.special_tokens, map(tokenizer.encode, texts)
     if CLS in special:
         if SEP not in special:
@@ -159,8 +164,9 @@ def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
         return ids + [i for rest in second for i in (*rest, special[SEP])]
     separator = find_separator(tokenizer)
     if second and separator < 0:
+        names = ", ".join(SEPARATORS)
         raise GlassError(
-            f"the tokenizer has no special token to separate two texts ({SEP} or {SEPARATOR})"
+            f"the tokenizer has no special token to separate two texts; it needs one of {names}"
         )
     return first + [i for rest in second for i in (separator, *rest)]
 
@@ -168,7 +174,7 @@ def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
 def find_separator(tokenizer: Tokenizer) -> int:
     """Return the id of the special token that separates two texts, or -1."""
     special = tokenizer.special_tokens
-    return next((special[t] for t in (SEP, SEPARATOR, "<|endoftext|>") if t in special), -1)
+    return next((special[t] for t in SEPARATORS if t in special), -1)
 
 
 def truncate(ids: Ids, limit: int, separator: int) -> Ids:
@@ -184,10 +190,10 @@ def truncate(ids: Ids, limit: int, separator: int) -> Ids:
 
 
 def collate(tokenizer: Tokenizer, rows: Sequence[Ids], context: int | None) -> Batch:
-    """Truncate rows of ids to the context and pad them to one batch; an empty text becomes id 0.
+    """Truncate rows of ids to the context and pad them into a batch; an empty text becomes id 0.
 
     If the tokenizer has [SEP], segments are 0 up to the first one and 1 after it. If a row was
-    truncated, `untruncated_ids` are the rows before that, with -1 at padding.
+    truncated, `untruncated_ids` are the rows before truncation, padded with -1.
     """
     separator, empty = find_separator(tokenizer), np.zeros(1, dtype=np.int64)
     truncated = [truncate(row, context or UNLIMITED, separator) for row in rows]
@@ -228,7 +234,7 @@ class ClassifyDataset:
         self.texts = {split: Store(folder / f"{split}.ids", vocab) for split in ("train", "valid")}
         self.targets = {split: self.read_targets(folder, split) for split in self.texts}
         self.eval_size = len(self.texts["valid"])
-        self.size, self.predictions = self.texts["train"].size, len(self.texts["train"])
+        self.size, self.n_targets = self.texts["train"].size, len(self.texts["train"])
 
     def read_targets(self, folder: Path, split: str) -> Ids:
         """Return the label indices of one split."""
@@ -253,7 +259,7 @@ class ClassifyDataset:
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
-        context = network.context  # an override applies only to running text
+        context = network.context  # `context` only applies to running text; ignored here
         chosen = choose_examples(len(self.texts["valid"]), limit)
         lengths = np.minimum(self.texts["valid"].lengths[chosen], context or UNLIMITED).clip(min=1)
         for rows in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, EVAL_BATCH_TOKENS):
@@ -277,7 +283,7 @@ class ClassifyDataset:
 
     @torch.no_grad()
     def fit_prior_weights(self, network: Network, limit: int | None) -> None:
-        """Fit the mixture weights of the network and its prior to part of the validation split."""
+        """On part of the validation split, fit the weights that mix the network with its prior."""
         if not isinstance(network, TextClassifier) or network.prior is None:
             return
         parts, targets = list[tuple[Tensor, Tensor]](), list[Tensor]()
@@ -293,8 +299,8 @@ class ClassifyDataset:
 # --- losses and metrics ---------------------------------------------------------------------------
 
 
-class TextLabel:
-    """The objective: predict one label for each text."""
+class ClassifyObjective:
+    """Predict one label for each text."""
 
     groups = (None,)
 
@@ -394,11 +400,13 @@ class ClassifyCodec:
     def preview(self, network: Network, batch: Batch) -> str:
         lines = []
         predictions = self.decode(self.run(network, batch))
-        for ids, probs, target in zip(batch["ids"], predictions, batch["targets"], strict=True):
+        rows = [ids[keep] for ids, keep in zip(batch["ids"], batch["keep"], strict=True)]
+        for ids, probs, target in zip(rows, predictions, batch["targets"], strict=True):
             best, prob = next(iter(probs.items()))
-            text = self.tokenizer.decode(ids[:12].tolist())
+            text = self.tokenizer.decode(ids[:PREVIEW_TOKENS].tolist())
+            ellipsis = " ..." if len(ids) > PREVIEW_TOKENS else ""
             prediction = f"{best} ({prob:.0%})"
-            lines.append(f"{prediction:<24} true: {self.labels[int(target)]:<16} {text} ...")
+            lines.append(f"{prediction:<24} true: {self.labels[int(target)]:<16} {text}{ellipsis}")
         return "\n".join(lines)
 
 
@@ -421,7 +429,7 @@ CLASSIFY = TaskSpec(
     prepare=prepare,
     examples=read_examples,
     dataset=ClassifyDataset,
-    objective=TextLabel,
+    objective=ClassifyObjective,
     codec=ClassifyCodec,
     baseline_model="nb_svm",
     baseline_name="NB-SVM",

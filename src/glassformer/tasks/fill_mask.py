@@ -160,7 +160,7 @@ def check_context(context: int | None) -> int:
     return context or DEFAULT_WINDOW
 
 
-class MaskedTokens:
+class FillMaskObjective:
     """The objective: predict the masked tokens, and whether the second half follows the first."""
 
     groups = (None,)
@@ -281,7 +281,7 @@ FILL_MASK = TaskSpec(
     prepare=prepare,
     examples=read_examples,
     dataset=FillMaskDataset,
-    objective=MaskedTokens,
+    objective=FillMaskObjective,
     codec=FillMaskCodec,
     task_variants={"bert_encoder": "bert"},
     baseline_model="neighbors",

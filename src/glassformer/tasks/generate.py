@@ -180,8 +180,8 @@ class GenerateDataset(RunningText):
         return {"ids": torch.from_numpy(self.valid.read(0, 8))[None]}
 
 
-class NextToken:
-    """The objective: predict each token from the tokens before it."""
+class GenerateObjective:
+    """Predict each token from the tokens before it."""
 
     groups = (None,)
 
@@ -302,7 +302,7 @@ GENERATE = TaskSpec(
     prepare=prepare,
     examples=read_examples,
     dataset=GenerateDataset,
-    objective=NextToken,
+    objective=GenerateObjective,
     codec=GenerateCodec,
     baseline_model="markov",
     baseline_name="n-gram counts",

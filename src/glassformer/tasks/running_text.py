@@ -28,7 +28,7 @@ class RunningText:
         self.artifacts, tokenizer = artifacts, artifacts.text_tokenizer
         self.train = Store(folder / "train.ids", tokenizer.vocab)
         self.valid = Store(folder / "valid.ids", tokenizer.vocab)
-        self.size = self.predictions = self.train.size
+        self.size = self.n_targets = self.train.size
         self.eval_size = self.valid.size
 
     def sizes(self) -> dict[str, int]:
@@ -82,7 +82,7 @@ def make_reader(request: DataRequest, reporter: Reporter) -> TextReader:
         return lambda _files, _bad: python_documentation()
     column = request.text[0] if request.text else corpus.guess_column(request.files)
     if column is not None:
-        reporter(f"text: {column}")
+        reporter(f'column: text = "{column}"')
     return lambda files, on_bad_row: corpus.read_texts(files, on_bad_row, column)
 
 

@@ -103,7 +103,7 @@ class Dataset(Protocol):
 
     artifacts: Artifacts
     size: int  # training tokens; for data that is not text, input values
-    predictions: int  # predictions in one pass over the training split
+    n_targets: int  # targets in one pass over the training split
     eval_size: int  # validation tokens or examples
 
     def __init__(self, artifacts: Artifacts, folder: Path) -> None: ...

@@ -103,10 +103,13 @@ def make_reader(request: DataRequest, reporter: Reporter) -> ExampleReader:
             Example("", pair, request.assign_split(pair[0]), group=pair[0])
             for pair in number_pairs()
         )
-    readers = [
-        (split, make_pair_reader(replace(request, files=files), reporter))
-        for files, split in request.split_files()
-    ]
+    readers, reported = [], set[tuple[str, ...]]()
+    for files, split in request.split_files():
+        read, columns = make_pair_reader(replace(request, files=files))
+        readers.append((split, read))
+        if columns and columns not in reported:
+            reporter(f'columns: source = "{columns[0]}", target = "{columns[1]}"')
+            reported.add(columns)
 
     def pairs(on_bad_row: BadRowPolicy) -> Iterator[Example]:
         for split, read in readers:
@@ -130,9 +133,9 @@ def read_examples(
 
 
 def make_pair_reader(
-    request: DataRequest, reporter: Reporter
-) -> Callable[[BadRowPolicy], Iterator[tuple[str, str, str]]]:
-    """Return a function that yields (location, source, target) from the files."""
+    request: DataRequest,
+) -> tuple[Callable[[BadRowPolicy], Iterator[tuple[str, str, str]]], tuple[str, ...]]:
+    """Return a function that yields (location, source, target), and the two columns of a table."""
     are_tables = all(file_type(file) in TABLES for file in request.files)
     if len(request.files) == 1 and not are_tables and not request.files[0].is_dir():
         raise GlassError(
@@ -140,7 +143,8 @@ def make_pair_reader(
             "--target (for validation data, give --valid twice)"
         )
     if len(request.files) == 2 and not request.text and not are_tables:
-        return lambda on_bad_row: read_aligned_lines(request.files[0], request.files[1], on_bad_row)
+        source, target = request.files
+        return lambda on_bad_row: read_aligned_lines(source, target, on_bad_row), ()
     first = peek_rows(request.files, request.separator)
     if not first:
         raise GlassError(f"{request.files[0]} has no rows")
@@ -150,11 +154,12 @@ def make_pair_reader(
             f"{request.files[0]}: expected two columns, a source and a target, got {list(names)}; "
             f"the columns are {list(first[0].values)}"
         )
-    reporter(f"source: {names[0]}; target: {names[1]}")
-    return lambda on_bad_row: (
-        (row.location, row.values.get(names[0], ""), row.values.get(names[1], ""))
-        for row in read_table_rows(request.files, on_bad_row, request.separator)
-    )
+
+    def read(on_bad_row: BadRowPolicy) -> Iterator[tuple[str, str, str]]:
+        for row in read_table_rows(request.files, on_bad_row, request.separator):
+            yield row.location, row.values.get(names[0], ""), row.values.get(names[1], "")
+
+    return read, names
 
 
 # --- batches --------------------------------------------------------------------------------------
@@ -189,7 +194,7 @@ class TranslateDataset:
         source, target = self.pairs["train"]
         self.size = source.size + target.size
         self.eval_size = len(self.pairs["valid"][0])
-        self.predictions = target.size + len(target)  # including the end token of each target
+        self.n_targets = target.size + len(target)  # including the end token of each target
 
     def sizes(self) -> dict[str, int]:
         return {"vocab": self.artifacts.text_tokenizer.vocab, "eos": self.eos}
@@ -266,8 +271,8 @@ def max_target_lengths(source_keep: Tensor) -> list[int]:
 # --- losses and metrics ---------------------------------------------------------------------------
 
 
-class NextTargetToken:
-    """Predicts each token of a translation from the source and the tokens before it."""
+class TranslateObjective:
+    """Predict each token of a translation from the source and the tokens before it."""
 
     groups = (None,)
 
@@ -402,7 +407,7 @@ TRANSLATE = TaskSpec(
     prepare=prepare,
     examples=read_examples,
     dataset=TranslateDataset,
-    objective=NextTargetToken,
+    objective=TranslateObjective,
     codec=TranslateCodec,
     baseline_model="phrase_table",
     baseline_name="phrase table",

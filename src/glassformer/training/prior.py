@@ -1,4 +1,4 @@
-"""The prior of a run: whether it has one, and fitting it before the first step."""
+"""Decide whether a run fits a prior, and fit it before the first step."""
 
 import time
 
@@ -36,7 +36,7 @@ def fit_prior(
 ) -> tuple[Network, float] | None:
     """Attach a prior to the network and fit it; return what `TaskSpec.fit_prior` returns.
 
-    `base` is the model that is fine-tuned, whose prior has the trained part to start from.
+    `base` is the model being fine-tuned; the trained weights of its prior are the starting point.
     """
     assert isinstance(network, PriorNetwork)
     assert task.spec.fit_prior is not None

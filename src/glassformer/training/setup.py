@@ -91,7 +91,7 @@ class Start:
         if self.network is None:
             return network
         has_same_labels = self.metadata.get("labels") == task.artifacts.metadata.get("labels")
-        head = () if has_same_labels else network.heads
+        head = () if has_same_labels else network.output_heads
         new = checkpoint.load_matching(network, self.network.state_dict(), exclude=head)
         reporter(
             f"starting from {self.base}" + (f"; re-initialized: {', '.join(new)}" if new else "")
@@ -239,7 +239,7 @@ def make_fitted_trainer(
     step = Step(network, task.objective, settings)
     trainer = Trainer(step, task, batches, StepBudget(0), checkpointer, reporter)
     trainer.state.seconds = time.monotonic() - start_time
-    trainer.state.predictions = round(task.dataset.predictions * fraction)
+    trainer.state.predictions = round(task.dataset.n_targets * fraction)
     return trainer
 
 

@@ -138,7 +138,7 @@ class Trainer:
             self.checkpointer.save_best(network)
         seconds, metrics = round(state.seconds, 1), evaluation.metrics
         self.run.log_metrics("validation", step=state.step, seconds=seconds, **metrics)
-        best = "  (best)" if evaluation.is_best else ""
+        best = "  (best so far)" if evaluation.is_best else ""
         line = f"step {state.step:,}: {format_metrics(metrics)}{best}"
         self.reporter(line)
         self.run.log(f"{line}\n{evaluation.preview}\n")
