@@ -31,9 +31,9 @@ from glassformer.data.labeled import (
     check_labels,
     guess_columns,
     peek_rows,
-    read_aligned_lines,
     read_table_rows,
 )
+from glassformer.data.pairs import read_aligned_lines
 from glassformer.data.split import LeakCounter, is_held_out
 from glassformer.data.store import Store, StoreWriter
 from glassformer.text.plain import Bytes

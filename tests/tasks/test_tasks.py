@@ -15,6 +15,7 @@ from glassformer.data.files import BadRowPolicy
 from glassformer.data.request import DataRequest
 from glassformer.models.network import Network
 from glassformer.tasks import TASKS
+from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.classify import (
     ClassifyCodec,
     encode_pair,
@@ -482,3 +483,15 @@ def test_text_with_masks_is_encoded_as_in_training():
     codec = FillMaskCodec(Artifacts(tokenizer=wordpiece))
     the, sat = wordpiece.encode("the"), wordpiece.encode("sat")
     assert codec.encode_masked("the [MASK] sat [MASK]") == [cls, *the, mask, *sat, mask, sep]
+
+
+def test_a_group_in_both_splits_is_a_leak(tmp_path):
+    """The texts differ, but the user says that one person wrote them."""
+    train, valid = tmp_path / "train.csv", tmp_path / "valid.csv"
+    rows = [f"ann,text {i},{'good' if i % 2 else 'bad'}" for i in range(8)]
+    train.write_text("who,text,label\n" + "\n".join(rows) + "\n")
+    valid.write_text("who,text,label\nann,another text,good\nbob,a third text,bad\n")
+    reporter = RecordingReporter()
+    request = DataRequest(files=(train,), valid=(valid,), group="who")
+    TASKS["classify"].prepare(request, tmp_path, reporter)
+    assert any("data leak: 1 of the validation texts" in line for line in reporter.lines)

@@ -1,6 +1,9 @@
 """An example as read from a file, before encoding."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from glassformer.data.files import BadRowPolicy
 
 
 @dataclass(frozen=True)
@@ -15,3 +18,6 @@ class Example:
     def key(self) -> str:
         """Determines the split; a key that occurs in both splits is a data leak."""
         return "\0".join(self.texts) if self.group is None else self.group
+
+
+ExampleReader = Callable[[BadRowPolicy], Iterable[Example]]  # may be called more than once

@@ -1,12 +1,15 @@
-"""Read labeled texts and text pairs from tables, folders or aligned files."""
+"""Read labeled texts from tables or folders."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from glassformer.core.errors import GlassError
+from glassformer.core.reporter import Reporter
+from glassformer.data.examples import Example, ExampleReader
 from glassformer.data.files import (
     TABLES,
     BadRowPolicy,
@@ -16,6 +19,8 @@ from glassformer.data.files import (
     read_lines,
     read_rows,
 )
+from glassformer.data.request import DataRequest
+from glassformer.data.sample import code_passages
 
 LABEL_NAMES = ("label", "labels", "class", "category", "sentiment", "target", "topic", "tag", "y")
 PAIR_NAMES = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))
@@ -25,6 +30,46 @@ PAIR_NAMES = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1
 class Columns:
     text: tuple[str, ...]
     label: str
+
+
+def make_labeled_reader(
+    request: DataRequest, reporter: Reporter
+) -> tuple[ExampleReader, dict[str, Any]]:
+    """Return a function that reads the examples, and metadata about the columns."""
+    if not request.files:
+        reporter(
+            "no data given: using source code from Python's standard library, labeled by package"
+        )
+        return lambda _: (
+            Example("", (text,), request.assign_split(file), label)
+            for text, label, file in code_passages()
+        ), {}
+    columns = guess_columns(
+        peek_rows(request.files, request.separator), request.text, request.label
+    )
+    texts = " and ".join(f'"{name}"' for name in columns.text)
+    reporter(f'columns: text = {texts}, label = "{columns.label}"')
+
+    def read(on_bad_row: BadRowPolicy) -> Iterator[Example]:
+        needed = (*columns.text, columns.label, *([request.group] if request.group else []))
+        for files, split in request.split_files():
+            for row in read_table_rows(files, on_bad_row, request.separator):
+                missing = [name for name in needed if name not in row.values]
+                if missing:
+                    on_bad_row(row.location, f"there is no column {missing[0]!r}", str(row.values))
+                elif not row.values[columns.label].strip():
+                    on_bad_row(row.location, "the label is empty", str(row.values))
+                elif not any(row.values[name].strip() for name in columns.text):
+                    on_bad_row(row.location, "the text is empty", str(row.values))
+                else:
+                    texts = tuple(row.values[name] for name in columns.text)
+                    group = row.values[request.group] if request.group else None
+                    key = "\0".join(texts) if group is None else group
+                    label = row.values[columns.label].strip()
+                    part = split or request.assign_split(key)
+                    yield Example(row.location, texts, part, label, group)
+
+    return read, {"text": list(columns.text), "label": columns.label}
 
 
 def read_table_rows(
@@ -88,22 +133,6 @@ def guess_columns(first_rows: list[Row], text: tuple[str, ...], label: str | Non
 def peek_rows(files: tuple[Path, ...], separator: str | None, limit: int = 1000) -> list[Row]:
     """The first rows of the data; bad rows are ignored."""
     return list(islice(read_table_rows(files, IgnoreBadRows(), separator), limit))
-
-
-def read_aligned_lines(
-    source: Path, target: Path, on_bad_row: BadRowPolicy
-) -> Iterator[tuple[str, str, str]]:
-    """Yield the location, the source line and the target line of each pair in two aligned files."""
-    end = ("", None)
-    for (location, source_line), (_, target_line) in zip_longest(
-        read_lines(source, on_bad_row), read_lines(target, on_bad_row), fillvalue=end
-    ):
-        if source_line is None or target_line is None:
-            short, long = (source, target) if source_line is None else (target, source)
-            raise GlassError(
-                f"{short} ends before {long}: aligned files must have the same number of lines"
-            )
-        yield location, source_line.rstrip("\n"), target_line.rstrip("\n")
 
 
 def check_labels(counts: Counter[str]) -> list[str]:

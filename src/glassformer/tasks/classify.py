@@ -24,14 +24,12 @@ from glassformer.data.batches import (
 from glassformer.data.corpus import reuse_tokenizer, train_tokenizer
 from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows
-from glassformer.data.labeled import check_labels, guess_columns, peek_rows, read_table_rows
+from glassformer.data.labeled import check_labels, make_labeled_reader
 from glassformer.data.request import DataRequest
-from glassformer.data.sample import code_passages
 from glassformer.data.store import Store, read_array
 from glassformer.models.network import Network, PriorConfig, TextClassifier
 from glassformer.nn.label_prior import LabelPrior
 from glassformer.tasks.table_rows import (
-    ExampleReader,
     open_writers,
     report_sizes,
     summarize_examples,
@@ -63,7 +61,7 @@ Ids = NDArray[np.int64]
 
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
-    read, columns = make_reader(request, reporter)
+    read, columns = make_labeled_reader(request, reporter)
     summary = summarize_examples(read(request.on_bad_row))
     labels = list(request.labels) or check_labels(summary.labels)
     unknown = [label for label in summary.labels if label not in labels]
@@ -88,47 +86,11 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
     return Artifacts({**columns, "labels": labels}, tokenizer)
 
 
-def make_reader(request: DataRequest, reporter: Reporter) -> tuple[ExampleReader, dict[str, Any]]:
-    """Return a function that reads the examples, and metadata about the columns."""
-    if not request.files:
-        reporter(
-            "no data given: using source code from Python's standard library, labeled by package"
-        )
-        return lambda _: (
-            Example("", (text,), request.assign_split(file), label)
-            for text, label, file in code_passages()
-        ), {}
-    columns = guess_columns(
-        peek_rows(request.files, request.separator), request.text, request.label
-    )
-    texts = " and ".join(f'"{name}"' for name in columns.text)
-    reporter(f'columns: text = {texts}, label = "{columns.label}"')
-
-    def read(on_bad_row: BadRowPolicy) -> Iterator[Example]:
-        needed = (*columns.text, columns.label, *([request.group] if request.group else []))
-        for files, split in request.split_files():
-            for row in read_table_rows(files, on_bad_row, request.separator):
-                missing = [name for name in needed if name not in row.values]
-                if missing:
-                    on_bad_row(row.location, f"there is no column {missing[0]!r}", str(row.values))
-                elif not row.values[columns.label].strip():
-                    on_bad_row(row.location, "the label is empty", str(row.values))
-                elif not any(row.values[name].strip() for name in columns.text):
-                    on_bad_row(row.location, "the text is empty", str(row.values))
-                else:
-                    texts = tuple(row.values[name] for name in columns.text)
-                    key = row.values[request.group] if request.group else "\0".join(texts)
-                    label = row.values[columns.label].strip()
-                    yield Example(row.location, texts, split or request.assign_split(key), label)
-
-    return read, {"text": list(columns.text), "label": columns.label}
-
-
 def read_examples(
     request: DataRequest, on_bad_row: BadRowPolicy, reporter: Reporter
 ) -> Iterator[Example]:
     """Yield the rows of the data for `check-data`."""
-    read, _ = make_reader(request, reporter)
+    read, _ = make_labeled_reader(request, reporter)
     yield from read(on_bad_row)
 
 

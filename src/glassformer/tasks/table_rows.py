@@ -8,13 +8,10 @@ from pathlib import Path
 from glassformer.core.reporter import ProgressBar, Reporter
 from glassformer.data.corpus import MAX_TOKENIZER_CHARACTERS
 from glassformer.data.examples import Example
-from glassformer.data.files import BadRowPolicy
 from glassformer.data.split import LeakCounter
 from glassformer.data.store import StoreWriter
 
 SPLITS = ("train", "valid")
-
-ExampleReader = Callable[[BadRowPolicy], Iterable[Example]]  # may be called more than once
 
 
 @dataclass

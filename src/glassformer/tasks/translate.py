@@ -1,7 +1,6 @@
 """Translate: generate a target text from a source text. Shapes: b batch, s source tokens."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ from glassformer.data.batches import (
 )
 from glassformer.data.corpus import default_vocab, reuse_tokenizer, train_tokenizer
 from glassformer.data.examples import Example
-from glassformer.data.files import TABLES, BadRowPolicy, IgnoreBadRows, file_type
-from glassformer.data.labeled import peek_rows, read_aligned_lines, read_table_rows
+from glassformer.data.files import BadRowPolicy, IgnoreBadRows
+from glassformer.data.pairs import make_pair_reader
 from glassformer.data.request import DataRequest
-from glassformer.data.sample import number_pairs
 from glassformer.data.store import Store
 from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import generate_until
@@ -33,7 +31,6 @@ from glassformer.models.encoder_decoder import EncoderDecoder, LexicalPriorConfi
 from glassformer.models.network import Network
 from glassformer.tasks.generate import token_loss
 from glassformer.tasks.table_rows import (
-    ExampleReader,
     open_writers,
     report_sizes,
     summarize_examples,
@@ -56,7 +53,7 @@ Ids = NDArray[np.int64]
 
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
-    read = make_reader(request, reporter)
+    read = make_pair_reader(request, reporter)
     summary = summarize_examples(read(request.on_bad_row))
     if not summary.sample:
         raise GlassError("the data has no valid pairs of source and target")
@@ -95,71 +92,11 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
     return train_tokenizer(kind, sample, vocab=vocab, special_tokens=(BOS, EOS))
 
 
-def make_reader(request: DataRequest, reporter: Reporter) -> ExampleReader:
-    """Return a function that reads pairs from a table, two aligned files or the built-in sample."""
-    if not request.files:
-        reporter("no data given: using numbers and dates in Chinese and English")
-        return lambda _: (
-            Example("", pair, request.assign_split(pair[0]), group=pair[0])
-            for pair in number_pairs()
-        )
-    readers, reported = [], set[tuple[str, ...]]()
-    for files, split in request.split_files():
-        read, columns = make_pair_reader(replace(request, files=files))
-        readers.append((split, read))
-        if columns and columns not in reported:
-            reporter(f'columns: source = "{columns[0]}", target = "{columns[1]}"')
-            reported.add(columns)
-
-    def pairs(on_bad_row: BadRowPolicy) -> Iterator[Example]:
-        for split, read in readers:
-            for location, source, target in read(on_bad_row):
-                if source.strip() and target.strip():
-                    texts = (source.strip(), target.strip())
-                    yield Example(
-                        location, texts, split or request.assign_split(texts[0]), group=texts[0]
-                    )
-                else:
-                    on_bad_row(location, "the source or target is empty", f"{source}\t{target}")
-
-    return pairs
-
-
 def read_examples(
     request: DataRequest, on_bad_row: BadRowPolicy, reporter: Reporter
 ) -> Iterator[Example]:
     """Yield the pairs of the data for `check-data`."""
-    yield from make_reader(request, reporter)(on_bad_row)
-
-
-def make_pair_reader(
-    request: DataRequest,
-) -> tuple[Callable[[BadRowPolicy], Iterator[tuple[str, str, str]]], tuple[str, ...]]:
-    """Return a function that yields (location, source, target), and the two columns of a table."""
-    are_tables = all(file_type(file) in TABLES for file in request.files)
-    if len(request.files) == 1 and not are_tables and not request.files[0].is_dir():
-        raise GlassError(
-            f"{request.files[0]} is not a table: give two line-aligned files with --source and "
-            "--target (for validation data, give --valid twice)"
-        )
-    if len(request.files) == 2 and not request.text and not are_tables:
-        source, target = request.files
-        return lambda on_bad_row: read_aligned_lines(source, target, on_bad_row), ()
-    first = peek_rows(request.files, request.separator)
-    if not first:
-        raise GlassError(f"{request.files[0]} has no rows")
-    names = request.text or tuple(first[0].values)[:2]
-    if len(names) != 2 or not all(name in first[0].values for name in names):
-        raise GlassError(
-            f"{request.files[0]}: expected two columns, a source and a target, got {list(names)}; "
-            f"the columns are {list(first[0].values)}"
-        )
-
-    def read(on_bad_row: BadRowPolicy) -> Iterator[tuple[str, str, str]]:
-        for row in read_table_rows(request.files, on_bad_row, request.separator):
-            yield row.location, row.values.get(names[0], ""), row.values.get(names[1], "")
-
-    return read, names
+    yield from make_pair_reader(request, reporter)(on_bad_row)
 
 
 # --- batches --------------------------------------------------------------------------------------
