@@ -53,7 +53,7 @@ class Muon(torch.optim.Optimizer):
         directions = []
         for matrix in matrices:
             assert matrix.grad is not None
-            momentum = self.state[matrix].setdefault("exp_avg", torch.zeros_like(matrix))
+            momentum = self.get_moment(matrix, "exp_avg")
             momentum.lerp_(matrix.grad, 1 - MOMENTUM)
             directions.append(matrix.grad.lerp(momentum, MOMENTUM))  # Nesterov momentum
         rows, columns = matrices[0].shape
@@ -62,12 +62,19 @@ class Muon(torch.optim.Optimizer):
         for matrix, update in zip(matrices, orthogonalize(torch.stack(directions)), strict=True):
             matrix.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-step_size)
 
+    def get_moment(self, parameter: Tensor, name: str) -> Tensor:
+        """The moving average `name` of a parameter's gradients, which starts at zero."""
+        state = self.state[parameter]
+        if name not in state:
+            state[name] = torch.zeros_like(parameter)
+        moment: Tensor = state[name]
+        return moment
+
     def update_adamw(self, parameter: Tensor, group: dict[str, Any]) -> None:
         gradient, state, beta2 = parameter.grad, self.state[parameter], group["beta2"]
         assert gradient is not None
         step = state.setdefault("step", torch.zeros(()))
-        mean = state.setdefault("exp_avg", torch.zeros_like(parameter))
-        square = state.setdefault("exp_avg_sq", torch.zeros_like(parameter))
+        mean, square = (self.get_moment(parameter, name) for name in ("exp_avg", "exp_avg_sq"))
         step += 1
         mean.lerp_(gradient, 1 - BETA1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)

@@ -80,9 +80,9 @@ class Step:
         )  # type: ignore[no-untyped-call,unused-ignore]
 
     def __call__(self, batch: Batch, lr: float, step: int) -> StepResult:
-        """Update the weights with the gradient of a batch.
+        """Update the weights with the gradient of a batch, one group of parameters at a time.
 
-        Nothing is updated if the loss or the gradient is not finite.
+        A group whose loss or gradient is not finite is not updated, nor are those after it.
         """
         losses, norms, count = [], [], 0
         micro_batches = self.split(batch)
