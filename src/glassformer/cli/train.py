@@ -189,11 +189,8 @@ def compare(
     from glassformer.tasks import TASKS
     from glassformer.training.compare import compare as compare_models
     from glassformer.training.compare import format_table
-    from glassformer.training.settings import DEFAULT_MINUTES
 
     names = [name.strip() for name in models.split(",") if name.strip()]
-    if not any(values[budget] for budget in ("minutes", "steps", "epochs")):
-        values["minutes"] = DEFAULT_MINUTES
     run, rows = compare_models(
         task, *data, models=names, run=run, reporter=Reporter(), **drop_unset(values)
     )
