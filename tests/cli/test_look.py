@@ -50,6 +50,32 @@ def test_the_columns_of_evaluate_are_aligned(run, monkeypatch):
     assert lines[3].split() == ["BLEU", "signature", "tok:13a|" * 5]
 
 
+def test_commands_that_write_or_check_files_report_it_in_chinese(run, tmp_path, monkeypatch):
+    assert command("check", run, "--lang", "zh") == f"{run} 完好\n"
+    copy = tmp_path / "copy"
+    assert command("convert", run, copy, "--lang", "zh").endswith(f"\n已写入 {copy}\n")
+    (copy / "config.toml").write_text("")
+    assert "已损坏" in command("check", copy, "--lang", "zh", code=1)
+    folder = tmp_path / "tables"
+    output = command("walk", "norm", "--csv", folder, "--lang", "zh")
+    assert output == f"已将 {len(list(folder.iterdir()))} 个表写入 {folder}\n"
+    costs = dict.fromkeys(("bits_per_byte", "parameters", "steps", "speed", "memory", "seconds"), 1)
+    monkeypatch.setattr(
+        "glassformer.training.compare.compare",
+        lambda *_, **__: (tmp_path, [{"name": "gpt2", **costs}]),
+    )
+    output = command("compare", "generate", "--models", "gpt2,markov", "--lang", "zh")
+    assert output.endswith(f"\n报告：{tmp_path / 'README.md'}\n")
+
+
+def test_runs_are_listed_in_chinese_in_aligned_columns(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text('[task]\nname = "generate"\n')
+    english, chinese = command("runs", tmp_path), command("runs", tmp_path, "--lang", "zh")
+    assert english.endswith(" not evaluated            0 min ago\n")
+    assert chinese.endswith(" 未评估                   0 min 前\n")  # each character is two wide
+
+
 def test_why_is_shown_in_the_terminal_and_written_as_html_and_csv(run, tmp_path):
     args = (run, "a cat", "--why", "output[0,-1,5]")
     output = command("walk", *args)

@@ -10,6 +10,7 @@ import click
 
 from glassformer.cli import options
 from glassformer.cli.help import echo
+from glassformer.core.i18n import localize
 
 
 @click.command()
@@ -142,6 +143,8 @@ def runs(folder: str, as_json: bool) -> None:
     glass runs
     glass runs elsewhere --json
     """
+    from rich.cells import cell_len
+
     from glassformer.training.evaluator import metric_label
 
     for config in sorted(Path(folder).glob("*/config.toml"), key=lambda file: file.stat().st_mtime):
@@ -149,12 +152,14 @@ def runs(folder: str, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(row))
             continue
-        metric = "not evaluated"
+        metric = localize("not evaluated")
         if row["metric"] is not None:
             metric = f"{metric_label(row['metric'])} {row['value']:.4g}"
         minutes = round(row["hours"] * 60)
         age = f"{minutes} min ago" if minutes < 100 else f"{minutes / 60:,.0f} h ago"
-        click.echo(f"{row['run']:<28} {row['task']:<10} {row['model']:<11} {metric:<24} {age}")
+        metric += " " * (24 - cell_len(metric))  # a Chinese character takes two columns
+        line = f"{row['run']:<28} {row['task']:<10} {row['model']:<11} {metric} {localize(age)}"
+        click.echo(line)
 
 
 def summarize_run(config: Path) -> dict[str, Any]:

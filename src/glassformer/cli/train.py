@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from glassformer.cli import options
+from glassformer.cli.help import echo
 
 
 @click.command()
@@ -199,7 +200,7 @@ def compare(
             click.echo(json.dumps(row))
     else:
         print_table(format_table(TASKS[task], rows))
-        click.echo(f"report: {run / 'README.md'}")
+        echo(f"report: {run / 'README.md'}")
 
 
 def drop_unset(values: dict[str, Any]) -> dict[str, Any]:

@@ -236,9 +236,7 @@ def write_sheets(sheets: Sequence[Sequence[Step]], title: str, values: dict[str,
             folder.mkdir(exist_ok=True)
             for old in folder.glob("[0-9][0-9]-*.csv"):  # left by the overwritten worksheet
                 old.unlink()
-            click.echo(
-                f"wrote {len(export.write_tables(sheet, folder))} tables to {folder}", err=True
-            )
+            echo(f"wrote {len(export.write_tables(sheet, folder))} tables to {folder}", err=True)
 
 
 def print_sheets(sheets: Sequence[Sequence[Step]], title: str, *, wait: bool) -> None:
