@@ -125,6 +125,7 @@ def test_heads_and_patch_print_tables_and_json(run):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        (["classify", "RUN", "a cat", "--csv", "--json"], "give --csv or --json, not both"),
         (["walk", "nrom"], "did you mean 'norm'"),
         (["walk", "norm", "a text"], "it does not take a TEXT"),
         (["walk", "norm", "--why", "output[0,1]"], "--why needs a trained model"),

@@ -125,6 +125,8 @@ def classify(run: str, as_csv: bool, as_json: bool, **inputs: Any) -> None:
     """
     from glassformer.api import load
 
+    if as_csv and as_json:
+        raise click.UsageError("give --csv or --json, not both")
     model = load(run)
     inputs["text"] = inputs["text"] or tuple(model.task.get("text", ()))
     texts = read_texts(**inputs)
