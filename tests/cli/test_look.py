@@ -100,6 +100,15 @@ def test_walk_writes_all_formats_and_overwrites_no_file(run, tmp_path):
         assert "already exists" in command("walk", "norm", name, file, code=2)
 
 
+def test_an_overwritten_exercise_leaves_no_solution(tmp_path):
+    folder = tmp_path / "tables"
+    command("walk", "norm", "--csv", folder, "--blanks")
+    assert list(folder.glob("solution/*.csv"))
+    command("walk", "markov", "--csv", folder, "--overwrite")
+    assert list(folder.glob("*.csv"))
+    assert not (folder / "solution").exists()
+
+
 @pytest.mark.parametrize("name", LESSONS)
 def test_every_lesson_is_available_in_chinese(name):
     english, chinese = command("walk", name), command("walk", name, "--lang", "zh")
@@ -127,6 +136,8 @@ def test_heads_and_patch_print_tables_and_json(run):
     [
         (["classify", "RUN", "a cat", "--csv", "--json"], "give --csv or --json, not both"),
         (["walk", "nrom"], "did you mean 'norm'"),
+        (["walk", "norm", "--step", "--html", "a.html"], "--step waits for keys in the terminal"),
+        (["walk", "norm", "--step", "--csv", "a"], "--step waits for keys in the terminal"),
         (["walk", "norm", "a text"], "it does not take a TEXT"),
         (["walk", "norm", "--why", "output[0,1]"], "--why needs a trained model"),
         (["walk", "norm", "--layer", "3"], "--layer needs a trained model"),
