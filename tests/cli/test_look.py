@@ -68,6 +68,29 @@ def test_commands_that_write_or_check_files_report_it_in_chinese(run, tmp_path, 
     assert output.endswith(f"\n报告：{tmp_path / 'README.md'}\n")
 
 
+def test_embed_and_evaluate_overwrite_no_file(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "glassformer.training.evaluate.evaluate",
+        lambda *_, plot, **__: {"loss": plot.write_text("new")},
+    )
+    for file, line in (
+        (tmp_path / "a.npy", ("embed", run, "a cat", "--out")),
+        (tmp_path / "a.png", ("evaluate", run, "--plot")),
+    ):
+        file.write_text("old")
+        assert "already exists" in command(*line, file, code=2)
+        assert file.read_text() == "old"
+        command(*line, file, "--overwrite")
+        assert file.read_bytes() != b"old"
+        assert "folder nowhere does not exist" in command(*line, f"nowhere/{file.name}", code=2)
+
+
+def test_embed_writes_only_npy_files(run, tmp_path):
+    error = command("embed", run, "a cat", "--out", tmp_path / "vectors", code=2)
+    assert f"--out: expected a .npy file, got {tmp_path / 'vectors'}" in error
+    assert not list(tmp_path.iterdir())
+
+
 def test_runs_are_listed_in_chinese_in_aligned_columns(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.toml").write_text('[task]\nname = "generate"\n')

@@ -96,8 +96,11 @@ def format_count(count: int, noun: str) -> str:
     help="Window length for generate and fill-mask models, in tokens.  [default: as in training]",
 )
 @options.plot(help="Draw the confusion matrix of a classifier (.png, .svg or .pdf).")
+@options.overwrite(help="Overwrite the --plot file if it exists.")
 @options.json(help="Print one JSON object.")
-def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> None:
+def evaluate(
+    run: str, data: tuple[str, ...], overwrite: bool, as_json: bool, **values: Any
+) -> None:
     """Evaluate the model in RUN on DATA or on its own validation data.
 
     Prints the metrics of the model and, if its run has one, of the baseline.
@@ -114,6 +117,7 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> N
 
     if values["plot"] and values["plot"].suffix not in (".png", ".svg", ".pdf"):
         raise click.UsageError(f"--plot: expected a .png, .svg or .pdf file, got {values['plot']}")
+    options.check_output_paths(values["plot"], overwrite=overwrite)
 
     metrics = evaluate_run(Path(run), tuple(map(Path, data)), **values)
     if as_json:
