@@ -213,11 +213,19 @@ REGEX = {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""}
 SPLIT = {"type": "Split", "pattern": {"Regex": "(a|aa)+b"}, "behavior": "Isolated", "invert": False}
 
 
+def nest_sequences(depth):
+    component = REPLACE
+    for _ in range(depth):
+        component = {"type": "Sequence", "normalizers": [component]}
+    return component
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"normalizer": {"type": "Sequence", "normalizers": [REPLACE] * 10}}, "1,024 times longer"),
         ({"normalizer": {"type": "Sequence", "normalizers": [REPLACE] * 40}}, "40 components"),
+        ({"normalizer": nest_sequences(33)}, "nested more than 32 levels deep"),
         ({"normalizer": {"type": "Prepend", "prepend": "a" * 999}}, "1,000 times longer"),
         ({"normalizer": REGEX}, r"pattern .*\(a\+\)\+\$.* is not known"),
         ({"pre_tokenizer": SPLIT}, "is not known to run in linear time"),

@@ -18,7 +18,7 @@ from glassformer.core.i18n import language, load_catalog, localize
 PACKAGE = Path(glassformer.__file__).parent
 SHOWN_BY = {  # functions and classes whose text arguments are shown to a user
     *("GlassError", "UsageError", "ContextTooLongError", "UnsupportedPrecisionError"),
-    *("reporter", "on_bad_row", "echo", "ProgressBar", "fail"),
+    *("reporter", "on_bad_row", "echo", "localize", "ProgressBar", "fail"),
 }
 RETURNED_BY = {  # functions that return a message or a part of one
     *("did_you_mean", "format_step", "compare_with_baseline", "format_budget"),

@@ -50,6 +50,55 @@ def test_the_columns_of_evaluate_are_aligned(run, monkeypatch):
     assert lines[3].split() == ["BLEU", "signature", "tok:13a|" * 5]
 
 
+def test_commands_that_write_or_check_files_report_it_in_chinese(run, tmp_path, monkeypatch):
+    assert command("check", run, "--lang", "zh") == f"{run} 完好\n"
+    copy = tmp_path / "copy"
+    assert command("convert", run, copy, "--lang", "zh").endswith(f"\n已写入 {copy}\n")
+    (copy / "config.toml").write_text("")
+    assert "已损坏" in command("check", copy, "--lang", "zh", code=1)
+    folder = tmp_path / "tables"
+    output = command("walk", "norm", "--csv", folder, "--lang", "zh")
+    assert output == f"已将 {len(list(folder.iterdir()))} 个表写入 {folder}\n"
+    costs = dict.fromkeys(("bits_per_byte", "parameters", "steps", "speed", "memory", "seconds"), 1)
+    monkeypatch.setattr(
+        "glassformer.training.compare.compare",
+        lambda *_, **__: (tmp_path, [{"name": "gpt2", **costs}]),
+    )
+    output = command("compare", "generate", "--models", "gpt2,markov", "--lang", "zh")
+    assert output.endswith(f"\n报告：{tmp_path / 'README.md'}\n")
+
+
+def test_embed_and_evaluate_overwrite_no_file(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "glassformer.training.evaluate.evaluate",
+        lambda *_, plot, **__: {"loss": plot.write_text("new")},
+    )
+    for file, line in (
+        (tmp_path / "a.npy", ("embed", run, "a cat", "--out")),
+        (tmp_path / "a.png", ("evaluate", run, "--plot")),
+    ):
+        file.write_text("old")
+        assert "already exists" in command(*line, file, code=2)
+        assert file.read_text() == "old"
+        command(*line, file, "--overwrite")
+        assert file.read_bytes() != b"old"
+        assert "folder nowhere does not exist" in command(*line, f"nowhere/{file.name}", code=2)
+
+
+def test_embed_writes_only_npy_files(run, tmp_path):
+    error = command("embed", run, "a cat", "--out", tmp_path / "vectors", code=2)
+    assert f"--out: expected a .npy file, got {tmp_path / 'vectors'}" in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_are_listed_in_chinese_in_aligned_columns(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text('[task]\nname = "generate"\n')
+    english, chinese = command("runs", tmp_path), command("runs", tmp_path, "--lang", "zh")
+    assert english.endswith(" not evaluated            0 min ago\n")
+    assert chinese.endswith(" 未评估                   0 min 前\n")  # each character is two wide
+
+
 def test_why_is_shown_in_the_terminal_and_written_as_html_and_csv(run, tmp_path):
     args = (run, "a cat", "--why", "output[0,-1,5]")
     output = command("walk", *args)
@@ -72,6 +121,15 @@ def test_walk_writes_all_formats_and_overwrites_no_file(run, tmp_path):
     assert str(page) in output
     for name, file in (("--html", page), ("--latex", sheet), ("--csv", folder)):
         assert "already exists" in command("walk", "norm", name, file, code=2)
+
+
+def test_an_overwritten_exercise_leaves_no_solution(tmp_path):
+    folder = tmp_path / "tables"
+    command("walk", "norm", "--csv", folder, "--blanks")
+    assert list(folder.glob("solution/*.csv"))
+    command("walk", "markov", "--csv", folder, "--overwrite")
+    assert list(folder.glob("*.csv"))
+    assert not (folder / "solution").exists()
 
 
 @pytest.mark.parametrize("name", LESSONS)
@@ -99,7 +157,10 @@ def test_heads_and_patch_print_tables_and_json(run):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        (["classify", "RUN", "a cat", "--csv", "--json"], "give --csv or --json, not both"),
         (["walk", "nrom"], "did you mean 'norm'"),
+        (["walk", "norm", "--step", "--html", "a.html"], "--step waits for keys in the terminal"),
+        (["walk", "norm", "--step", "--csv", "a"], "--step waits for keys in the terminal"),
         (["walk", "norm", "a text"], "it does not take a TEXT"),
         (["walk", "norm", "--why", "output[0,1]"], "--why needs a trained model"),
         (["walk", "norm", "--layer", "3"], "--layer needs a trained model"),

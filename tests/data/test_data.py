@@ -187,6 +187,8 @@ def test_too_few_or_too_many_labels_are_rejected():
     assert check_labels(Counter(b=2, a=1)) == ["a", "b"]
     with pytest.raises(GlassError, match="every text has the label 'a'"):
         check_labels(Counter(a=9))
+    with pytest.raises(GlassError, match="no valid row with a text and a label"):
+        check_labels(Counter())
     with pytest.raises(GlassError, match="choose the label column with --label"):
         check_labels(Counter(map(str, range(2000))))
 

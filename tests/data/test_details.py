@@ -540,7 +540,14 @@ def test_a_summary_counts_all_examples_and_keeps_a_sample(monkeypatch):
         Example("", ("f",), "valid", "x"), Example("", ("g",), "valid"),
     ])  # fmt: skip
     assert (found.count, dict(found.labels)) == (4, {"x": 2, "y": 1})
-    assert found.sample == ["ab", "c", "de"]
+    assert found.sample == ["ab", "c", "de", "f"]
+
+
+def test_the_sample_of_a_first_example_longer_than_the_limit_is_its_beginning(monkeypatch):
+    monkeypatch.setattr("glassformer.tasks.table_rows.MAX_TOKENIZER_CHARACTERS", 5)
+    long = Example("", ("abcdef", "g"), "train")
+    assert summarize_examples([long, Example("", ("h",), "train")]).sample == ["abcde"]
+    assert summarize_examples([Example("", ("abcd", "efg"), "train")]).sample == ["abcd", "e"]
 
 
 # --- samples --------------------------------------------------------------------------------------

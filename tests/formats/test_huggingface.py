@@ -156,8 +156,9 @@ def test_setting_that_may_change_the_output_is_rejected(gpt2, settings, message)
 def test_unsupported_settings_of_bert_and_llama_are_rejected(make, settings, message, tmp_path):
     make(0).save_pretrained(tmp_path)
     update_config(tmp_path, **settings)
-    with pytest.raises(GlassError, match=message):
+    with pytest.raises(GlassError, match=message) as error:
         load(tmp_path)
+    assert str(error.value).startswith(f"{tmp_path / 'config.json'}: ")
 
 
 def test_settings_without_effect_are_ignored(gpt2):

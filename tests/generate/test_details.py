@@ -275,6 +275,13 @@ def test_beam_search_ends_when_every_text_has_its_candidates():
     assert network.capacities == [6]
 
 
+def test_a_limit_of_0_gives_one_empty_hypothesis():
+    found = beam_search(FakeNetwork(tree, 4), start([0], [0]), [0, 2], eos=3, beam_size=2)
+    assert found[0] == [(0.0, [])]
+    assert found[1] == beam_search(FakeNetwork(tree, 4), start([0]), [2], eos=3, beam_size=2)[0]
+    assert beam_search(FakeNetwork(tree, 4), start([0]), [0], eos=3) == [[(0.0, [])]]
+
+
 def test_impossible_beams_are_not_candidates():
     """Only one token is possible, so there is only one beam."""
     network = FakeNetwork(lambda text: [0.0, 1.0, 0.0, 0.0], 4)

@@ -7,7 +7,7 @@ from matplotlib.text import Text
 from cases import CASES
 from glassformer import GlassError, Model
 from glassformer.core import figures
-from glassformer.core.i18n import show_whitespace
+from glassformer.core.i18n import language, show_whitespace
 from glassformer.inspection import diagrams, draw
 from glassformer.inspection.alignment import Alignment, align
 from glassformer.inspection.plots import Needs, plots_needing
@@ -211,6 +211,12 @@ def test_a_character_without_a_glyph_is_shown_as_its_code_point(tmp_path, monkey
         for name in ("a.png", "a.pdf"):
             with pytest.warns(UserWarning, match="no installed font has 三"):
                 draw.save(chart, tmp_path / name)
+        token = language.set("zh")
+        try:
+            with pytest.warns(UserWarning, match="已安装的字体都不含 三"):
+                draw.save(chart, tmp_path / "a.png")
+        finally:
+            language.reset(token)
         assert {"⟨4e09⟩ a $x", "⟨56db⟩"} <= set(drawn)
         assert [t.get_text() for t in axes.get_xticklabels()] == ["四", "b"]
         assert axes.get_title() == "三 a $x"

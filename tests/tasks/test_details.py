@@ -636,6 +636,24 @@ def test_masking_needs_enough_context_and_text(tmp_path):
         list(task.dataset.eval_batches(network, 9))
 
 
+def test_a_preview_of_masked_tokens_depends_on_the_segments():
+    class PredictSegment(Uniform):
+        """Predicts a in the first segment and b in the second."""
+
+        forward_inputs = ("ids", "segments")
+
+        def forward(self, ids, *, segments=None):
+            segments = torch.zeros_like(ids) if segments is None else segments
+            return F.one_hot(ord("a") + segments, self.config.vocab)
+
+    batch = {
+        "ids": torch.tensor([[0, 0, 0, 0]]),
+        "targets": torch.tensor([[-100, 1, 1, -100]]),
+        "segments": torch.tensor([[0, 0, 1, 1]]),
+    }
+    assert FillMaskCodec(Artifacts({}, Bytes())).preview(PredictSegment(256), batch) == "ab"
+
+
 def test_next_sentence_prediction_weighs_as_much_as_the_masked_tokens():
     objective = FillMaskObjective(Artifacts())
     network = CASES["bert"].network

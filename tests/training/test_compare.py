@@ -72,6 +72,21 @@ def test_invalid_comparisons_are_rejected(book, tmp_path):
         run_comparison(book, tmp_path / "mine", "gpt2", "markov")
 
 
+def test_a_comparison_without_a_budget_has_the_default_one(tmp_path, monkeypatch):
+    costs = dict.fromkeys(("bits_per_byte", "parameters", "steps", "speed", "memory", "seconds"), 1)
+    minutes = []
+
+    def train_contender(contender, path, arguments):
+        minutes.append(arguments.get("minutes"))
+        return costs
+
+    monkeypatch.setattr("glassformer.training.compare.train_contender", train_contender)
+    models, reporter = ("gpt2", "markov"), NullReporter()
+    run, _ = compare("generate", models=models, run=tmp_path / "both", reporter=reporter)
+    assert minutes == [5.0, 5.0]
+    assert "# generate: 2 models, 5.0 minutes each" in (run / "README.md").read_text()
+
+
 def test_folder_of_a_contender_is_a_valid_file_name():
     contender = Contender("decoder:score=plain:dim=64")
     assert (contender.model, contender.model_settings) == ("decoder", ["score=plain", "dim=64"])

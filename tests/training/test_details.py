@@ -1011,6 +1011,18 @@ def test_a_trained_model_has_a_fifth_of_the_default_learning_rate():
     assert make_request(from_scratch=False, lora=0).training.lr == pytest.approx(3e-4)
 
 
+@pytest.mark.parametrize("options", [{}, {"lora": 4}])
+def test_a_lora_rank_of_0_is_fine_tuning_without_lora(options):
+    found = make_request(from_scratch=False, settings=["train.lora=0"], **options).training
+    assert (found.lora, found.lr) == (0, pytest.approx(3e-4))
+
+
+def test_an_option_replaces_the_lora_rank_of_a_recipe():
+    recipe = Recipe("generate", train={"lora": 4})
+    found, _ = split_options(TASKS["generate"], recipe, {"lora": 0}, from_scratch=False)
+    assert (found.lora, found.lr) == (0, pytest.approx(3e-4))
+
+
 def test_a_budget_replaces_one_of_lower_precedence():
     found = make_request(steps=5, settings=["train.minutes=2.0"]).training
     assert (found.steps, found.minutes) == (None, 2.0)

@@ -34,10 +34,10 @@ def check(folder: Path) -> None:
 
     errors = find_damage(folder)
     for error in errors:
-        click.echo(error)
+        echo(error)
     if errors:
         sys.exit(1)
-    click.echo(f"{folder} is intact")
+    echo(f"{folder} is intact")
 
 
 @click.command()
@@ -105,7 +105,8 @@ def convert(
         model.strip_prior()
         echo("removed the prior: expect a higher loss", err=True)
     model.save(target, format=format, overwrite=overwrite)
-    click.echo(f"{model!r}\nwrote {target}")
+    click.echo(repr(model))
+    echo(f"wrote {target}")
 
 
 @click.command()

@@ -10,6 +10,7 @@ import click
 
 from glassformer.cli import options
 from glassformer.cli.help import echo
+from glassformer.core.i18n import localize
 
 
 @click.command()
@@ -95,8 +96,11 @@ def format_count(count: int, noun: str) -> str:
     help="Window length for generate and fill-mask models, in tokens.  [default: as in training]",
 )
 @options.plot(help="Draw the confusion matrix of a classifier (.png, .svg or .pdf).")
+@options.overwrite(help="Overwrite the --plot file if it exists.")
 @options.json(help="Print one JSON object.")
-def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> None:
+def evaluate(
+    run: str, data: tuple[str, ...], overwrite: bool, as_json: bool, **values: Any
+) -> None:
     """Evaluate the model in RUN on DATA or on its own validation data.
 
     Prints the metrics of the model and, if its run has one, of the baseline.
@@ -113,6 +117,7 @@ def evaluate(run: str, data: tuple[str, ...], as_json: bool, **values: Any) -> N
 
     if values["plot"] and values["plot"].suffix not in (".png", ".svg", ".pdf"):
         raise click.UsageError(f"--plot: expected a .png, .svg or .pdf file, got {values['plot']}")
+    options.check_output_paths(values["plot"], overwrite=overwrite)
 
     metrics = evaluate_run(Path(run), tuple(map(Path, data)), **values)
     if as_json:
@@ -142,6 +147,8 @@ def runs(folder: str, as_json: bool) -> None:
     glass runs
     glass runs elsewhere --json
     """
+    from rich.cells import cell_len
+
     from glassformer.training.evaluator import metric_label
 
     for config in sorted(Path(folder).glob("*/config.toml"), key=lambda file: file.stat().st_mtime):
@@ -149,12 +156,14 @@ def runs(folder: str, as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(row))
             continue
-        metric = "not evaluated"
+        metric = localize("not evaluated")
         if row["metric"] is not None:
             metric = f"{metric_label(row['metric'])} {row['value']:.4g}"
         minutes = round(row["hours"] * 60)
         age = f"{minutes} min ago" if minutes < 100 else f"{minutes / 60:,.0f} h ago"
-        click.echo(f"{row['run']:<28} {row['task']:<10} {row['model']:<11} {metric:<24} {age}")
+        metric += " " * (24 - cell_len(metric))  # a Chinese character takes two columns
+        line = f"{row['run']:<28} {row['task']:<10} {row['model']:<11} {metric} {localize(age)}"
+        click.echo(line)
 
 
 def summarize_run(config: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from glassformer.cli import options
+from glassformer.cli.help import echo
 
 
 @click.command()
@@ -189,11 +190,8 @@ def compare(
     from glassformer.tasks import TASKS
     from glassformer.training.compare import compare as compare_models
     from glassformer.training.compare import format_table
-    from glassformer.training.settings import DEFAULT_MINUTES
 
     names = [name.strip() for name in models.split(",") if name.strip()]
-    if not any(values[budget] for budget in ("minutes", "steps", "epochs")):
-        values["minutes"] = DEFAULT_MINUTES
     run, rows = compare_models(
         task, *data, models=names, run=run, reporter=Reporter(), **drop_unset(values)
     )
@@ -202,7 +200,7 @@ def compare(
             click.echo(json.dumps(row))
     else:
         print_table(format_table(TASKS[task], rows))
-        click.echo(f"report: {run / 'README.md'}")
+        echo(f"report: {run / 'README.md'}")
 
 
 def drop_unset(values: dict[str, Any]) -> dict[str, Any]:

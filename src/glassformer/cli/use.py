@@ -125,6 +125,8 @@ def classify(run: str, as_csv: bool, as_json: bool, **inputs: Any) -> None:
     """
     from glassformer.api import load
 
+    if as_csv and as_json:
+        raise click.UsageError("give --csv or --json, not both")
     model = load(run)
     inputs["text"] = inputs["text"] or tuple(model.task.get("text", ()))
     texts = read_texts(**inputs)
@@ -245,10 +247,10 @@ def fill_mask(run: str, top: int, as_json: bool, **inputs: Any) -> None:
 @options.trained_run
 @options.texts
 @options.out(
-    help="Write the vectors to this .npy file instead of printing one JSON object per line.",
-    type=click.Path(),
+    help="Write the vectors to this .npy file instead of printing one JSON object per line."
 )
-def embed(run: str, out: str | None, **inputs: Any) -> None:
+@options.overwrite(help="Overwrite the --out file if it exists.")
+def embed(run: str, out: Path | None, overwrite: bool, **inputs: Any) -> None:
     """Compute an embedding vector for each of TEXTS with the model in RUN.
 
     Without TEXTS or --file, each line of standard input is a text.
@@ -261,6 +263,9 @@ def embed(run: str, out: str | None, **inputs: Any) -> None:
 
     from glassformer.api import load
 
+    if out and out.suffix != ".npy":  # numpy would add the suffix
+        raise click.UsageError(f"--out: expected a .npy file, got {out}")
+    options.check_output_paths(out, overwrite=overwrite)
     texts = read_texts(**inputs)
     vectors = load(run).embed(texts)
     if out:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,11 +171,16 @@ def walk(what: str, text: str | None, **values: Any) -> None:
     from glassformer.inspection.sheet import blank_out
 
     files = [values[name] for name in ("html", "latex", "folder")]
+    is_written = any(file is not None for file in files)
+    if is_written and values["wait"]:
+        raise click.UsageError(
+            "--step waits for keys in the terminal: leave out --html, --latex and --csv"
+        )
     options.check_output_paths(*(f for f in files if f != STDOUT), overwrite=values["overwrite"])
     steps = make_steps(what, text, values)
     sheets = [blank_out(steps), steps] if values["blanks"] else [steps]
     title = make_title(what, text, values["why"])
-    if any(file is not None for file in files):
+    if is_written:
         write_sheets(sheets, title, values)
     else:
         print_sheets(sheets, title, wait=values["wait"])
@@ -232,13 +238,15 @@ def write_sheets(sheets: Sequence[Sequence[Step]], title: str, values: dict[str,
             write_file(file, make(sheets, title))
             echo(f"wrote {file}", err=True)
     if (tables := values["folder"]) is not None:
-        for sheet, folder in zip(sheets, (tables, tables / "solution"), strict=False):
-            folder.mkdir(exist_ok=True)
+        solution = tables / "solution"
+        for folder in (tables, solution):
             for old in folder.glob("[0-9][0-9]-*.csv"):  # left by the overwritten worksheet
                 old.unlink()
-            click.echo(
-                f"wrote {len(export.write_tables(sheet, folder))} tables to {folder}", err=True
-            )
+        with contextlib.suppress(OSError):  # it does not exist or contains other files
+            solution.rmdir()
+        for sheet, folder in zip(sheets, (tables, solution), strict=False):
+            folder.mkdir(exist_ok=True)
+            echo(f"wrote {len(export.write_tables(sheet, folder))} tables to {folder}", err=True)
 
 
 def print_sheets(sheets: Sequence[Sequence[Step]], title: str, *, wait: bool) -> None:

@@ -137,8 +137,10 @@ def peek_rows(files: tuple[Path, ...], separator: str | None, limit: int = 1000)
 
 def check_labels(counts: Counter[str]) -> list[str]:
     """Return the sorted labels; raise an error if there are fewer than 2 or more than 1000."""
+    if not counts:
+        raise GlassError("the data has no valid row with a text and a label")
     if len(counts) < 2:
-        only = next(iter(counts), None)
+        only = next(iter(counts))
         raise GlassError(f"every text has the label {only!r}: at least two labels are needed")
     if len(counts) > 1000:
         raise GlassError(

@@ -121,7 +121,10 @@ def our_settings(
             raise GlassError(
                 f"{source}: unsupported architecture {name}: expected one of {choices}"
             )
-    config = family.flatten(config)
+    try:
+        config = family.flatten(config)
+    except GlassError as error:
+        raise GlassError(f"{source}: {error}") from None
     known = {s.theirs for s in family.settings} | family.fixed.keys()
     known |= GENERAL | family.without_effect
     for name, value in config.items():

@@ -55,7 +55,7 @@ def beam_search(
     totals = torch.full((batch, beam_size), -float("inf"), device=ids.device)
     totals[:, 0] = 0.0  # the beams of a sequence start out identical: use only the first
     generated = ids.new_empty(batch, beam_size, 0)
-    hypotheses: list[list[Hypothesis]] = [[] for _ in ids]
+    hypotheses: list[list[Hypothesis]] = [[] if limit else [(0.0, [])] for limit in limits]
     for length in range(1, max_limit + 1):
         log_probs = totals[..., None] + logits.log_softmax(dim=-1).reshape(batch, beam_size, -1)
         vocab = log_probs.shape[-1]

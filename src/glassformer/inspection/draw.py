@@ -12,7 +12,7 @@ from torch import Tensor
 
 from glassformer.core.errors import GlassError
 from glassformer.core.figures import animate, subplots
-from glassformer.core.i18n import show_whitespace
+from glassformer.core.i18n import show_whitespace, tr
 from glassformer.inspection.alignment import Alignment
 from glassformer.inspection.heads import ATTENTION_STATS, HeadStats
 from glassformer.inspection.patch import PatchResult
@@ -107,11 +107,13 @@ def save(chart: Any, file: Path) -> None:
         chart.save(file, writer="pillow", dpi=100) if is_animation else chart.savefig(file, dpi=130)
     if chart.missing:
         characters = "".join(sorted(chart.missing))[:20]
-        warnings.warn(
-            f"{file}: no installed font has {characters}; drawn as code points instead. For "
+        message = tr(
+            "{file}: no installed font has {characters}; drawn as code points instead. For "
             "Chinese, install Noto Sans CJK",
-            stacklevel=2,
+            file=file,
+            characters=characters,
         )
+        warnings.warn(message, stacklevel=2)
 
 
 # --- one text's forward pass ----------------------------------------------------------------------

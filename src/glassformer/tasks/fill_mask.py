@@ -256,7 +256,7 @@ class FillMaskCodec:
         return [[[(to_token(i), p) for i, p in mask] for mask in text] for text in output]
 
     def preview(self, network: Network, batch: Batch) -> str:
-        predicted = network(batch["ids"]).argmax(dim=-1)
+        predicted = network(**network.select_inputs(batch)).argmax(dim=-1)
         filled = torch.where(batch["targets"] >= 0, predicted, batch["ids"])
         return self.tokenizer.decode(filled[0, 1:-1].tolist())
 

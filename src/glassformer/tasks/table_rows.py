@@ -24,14 +24,15 @@ class ExampleSummary:
 
 
 def summarize_examples(examples: Iterable[Example]) -> ExampleSummary:
-    summary, size = ExampleSummary(), 0  # characters
+    summary, characters_left = ExampleSummary(), MAX_TOKENIZER_CHARACTERS
     for example in examples:
         summary.count += 1
         if example.label is not None:
             summary.labels[example.label] += 1
-        size += sum(map(len, example.texts))
-        if size < MAX_TOKENIZER_CHARACTERS:
-            summary.sample.extend(example.texts)
+        for text in example.texts:
+            if characters_left > 0:
+                summary.sample.append(text[:characters_left])
+                characters_left -= len(text)
     return summary
 
 

@@ -77,7 +77,9 @@ def flatten(component: Any, key: str, depth: int = 0) -> Iterator[dict[str, Any]
     """Yield a component, or if it is a Sequence, the components that it lists under `key`."""
     if component is None:
         return
-    if not isinstance(component, dict) or depth > MAX_COMPONENTS:
+    if depth > MAX_COMPONENTS:
+        raise GlassError(f"one of its components is nested more than {MAX_COMPONENTS} levels deep")
+    if not isinstance(component, dict):
         raise GlassError("one of its components is not a JSON object with a type")
     if component.get("type") != "Sequence":
         yield component

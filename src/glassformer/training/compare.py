@@ -23,9 +23,9 @@ from glassformer.core.reporter import Reporter, format_value
 from glassformer.tasks import find_task
 from glassformer.tasks.task import TaskSpec
 from glassformer.training.plots import select_evaluations
-from glassformer.training.request import select_settings
+from glassformer.training.request import BUDGETS, select_settings
 from glassformer.training.run import Run, next_run
-from glassformer.training.settings import TrainingSettings
+from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
 from glassformer.training.setup import make_config, resolve_architecture
 
 ARGUMENTS, RESULT, REPORT, PLOT = "compare.json", "result.json", "README.md", "compare.png"
@@ -97,6 +97,8 @@ def compare(
         override(TrainingSettings(), *train_settings, where="train.")
     if len({contender.folder for contender in contenders}) < max(len(contenders), 2):
         raise GlassError("expected at least two different models")
+    if not any(options.get(budget) for budget in BUDGETS):
+        options["minutes"] = DEFAULT_MINUTES
     arguments = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
     arguments["models"] = [contender.name for contender in contenders]
     run = run or find_folder(arguments, Path("runs"))
@@ -192,7 +194,7 @@ def format_report(rows: Sequence[dict[str, Any]], spec: TaskSpec, arguments: dic
     """Return the README.md of a comparison."""
     header, *body = format_table(spec, rows)
     lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *body)]
-    name = next(b for b in ("minutes", "steps", "epochs") if arguments.get(b))
+    name = next(budget for budget in BUDGETS if arguments.get(budget))
     budget = f"{arguments[name]} {name.removesuffix('s') if arguments[name] == 1 else name}"
     if arguments.get("parameters"):
         budget += f" and about {arguments['parameters']:,} parameters"

@@ -51,8 +51,9 @@ class Request:
             raise GlassError(f"{config} is a recipe for {recipe.task}, not for {task}")
         spec = find_task(recipe.task)
         valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
-        has_lora = any(setting.startswith("train.lora=") for setting in settings)
         train_settings = select_settings(settings, "train.")
+        if lora := [setting for setting in train_settings if setting.startswith("lora=")]:
+            options["lora"] = override(TrainingSettings(), *lora, where="train.").lora
         if any(setting.partition("=")[0] in BUDGETS for setting in train_settings):
             options = {n: v for n, v in options.items() if n not in BUDGETS}
             kept = {n: v for n, v in recipe.train.items() if n not in BUDGETS}
@@ -69,9 +70,7 @@ class Request:
         spec = replace(
             spec, train_settings={**spec.train_settings, **model_defaults, **optimizer.settings}
         )
-        training, data_options = split_options(
-            spec, recipe, options, from_scratch=from_scratch or has_lora
-        )
+        training, data_options = split_options(spec, recipe, options, from_scratch=from_scratch)
         training = override(training, *train_settings, where="train.")
         check_batch_unit(spec, training)
         training = replace(training, device=find_device(training.device))
@@ -122,8 +121,8 @@ def split_options(
             )
     options = {name: value for name, value in options.items() if value is not None}
     training, data = ({n: v for n, v in options.items() if n in fields} for fields in names)
-    defaults, lora = dict(spec.train_settings), training.get("lora") or recipe.train.get("lora")
-    if not from_scratch and not lora:
+    defaults = dict(spec.train_settings)
+    if not from_scratch and not training.get("lora", recipe.train.get("lora")):
         defaults["lr"] *= FINETUNE_LR_FACTOR
     defaults |= recipe.train
     if any(name in training for name in BUDGETS):
