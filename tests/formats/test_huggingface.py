@@ -287,7 +287,7 @@ def test_exported_tokenizer_loads_in_transformers(tmp_path):
 
 def test_unsupported_tokenizers_models_and_formats_are_reported(gpt2, tmp_path):
     model = Model(load(gpt2).network, Characters.train(SAMPLE))
-    with pytest.warns(UserWarning, match="cannot export kind 'characters'"):
+    with pytest.warns(UserWarning, match="cannot export one of kind 'characters'"):
         model.save(tmp_path / "out", format="huggingface")
     assert load(tmp_path / "out").tokenizer is None
     model = Model(Generator(Config(vocab=9, context=8, dim=8, depth=1, heads=1)))

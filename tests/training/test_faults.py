@@ -449,7 +449,7 @@ def test_an_overwritten_run_is_kept_until_the_new_one_has_started(tmp_path, book
     with pytest.raises(GlassError, match="the files are empty"):
         train(tmp_path / "empty.txt", run, overwrite=True)
     assert hash_weights(run) == before
-    with pytest.raises(GlassError, match="would overwrite it"):
+    with pytest.raises(GlassError, match="could be overwritten"):
         train(book, run, overwrite=True, base=run)
     train(book, run, overwrite=True, seed=1)
     assert hash_weights(run) != before
