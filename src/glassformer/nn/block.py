@@ -1,5 +1,8 @@
 """Transformer blocks: attention and feed-forward layers with residual connections.
 
+`layout` has the positions of the tokens and their padding (nn/layout.py). `tap` returns a value as
+it is and gives it a name, by which a trace can record or edit it (trace.py).
+
 Shapes: b batch, t tokens, s source tokens, d features.
 """
 
@@ -29,7 +32,7 @@ def post_norm(name: str, x: Tensor, norm: Layer, layer: Layer) -> Tensor:
 
 
 def residual_taps(residual: Residual, *layers: str) -> dict[str, Tap]:
-    """The taps of a block's residual sums, one for each of its layers."""
+    """Declare the axes and the formula of a block's residual sums, one for each of its layers."""
     formula = "x + {layer}(norm(x))" if residual is pre_norm else "x + {layer}(x)"
     return {f"{layer}_residual": Tap("b t d", tr(formula, layer=layer)) for layer in layers}
 
