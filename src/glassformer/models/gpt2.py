@@ -1,7 +1,7 @@
 """GPT-2: causal, pre-norm blocks that predict the next token (Radford et al., 2019).
 
 `layout` has the positions of the tokens and their padding (nn/layout.py), where `keep` is false.
-`tap` returns a value as it is and gives it a name, by which a trace can record or edit it (trace.py).
+`tap` returns a value as it is and names it, so that a trace can record or edit it (trace.py).
 
 Shapes: b batch, t tokens, d features, v vocabulary.
 """

@@ -1,5 +1,9 @@
 """Attention: `attend` is the function, `Attention` the layer with its projections.
 
+The scores are the values before the softmax, the pattern those after it. `layout` has the positions
+and the padding of the tokens (nn/layout.py). `tap` returns a value as it is and gives it a name, by
+which a trace can record or edit it; `watched` is true if a trace asks for it (trace.py).
+
 Shapes: b batch, t queries, s keys, d features, h heads, g key/value heads, e features of a head.
 """
 
