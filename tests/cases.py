@@ -101,6 +101,9 @@ CASES = {
             ("translator", {**SIZES, "hidden": 64}),
         )
     },
+    "two vocabularies with a prior": Case(
+        "translator", {**SIZES, "hidden": 64, "source_vocab": 60}, LexicalPriorConfig(4)
+    ),
     "bert": Case("bert", WITH_CONTEXT),
     "bert without next sentence": Case("bert", {**WITH_CONTEXT, "next_sentence": False}),
     "bert by distance": Case("bert", {**WITH_CONTEXT, "position": "alibi"}),

@@ -10,9 +10,7 @@ from cases import CASES
 from glassformer import MODELS, GlassError, Trace
 from glassformer.models.encoder_decoder import LexicalPriorConfig
 from glassformer.nn.lexical_prior import (
-    FEATURE_WEIGHTS,
     SMOOTHING,
-    START_SCORE,
     UNSEEN,
     Candidates,
     LexicalPrior,
@@ -47,22 +45,23 @@ def fit_prior(max_entries=3, count=40):
     return prior
 
 
-def call(prior, ids, source, *, features=None, folds=None):
+def call(prior, ids, source, *, features=None, encoded=None, folds=None):
     """The logits that a prior adds to those of an untrained network."""
     batch, length = ids.shape
     features = torch.zeros(batch, length, 8) if features is None else features
-    keys = prior.encode_keys(torch.ones(batch, source.shape[1], 8))
+    keys = prior.encode_keys(torch.ones(batch, source.shape[1], 8) if encoded is None else encoded)
     zeros = torch.zeros(batch, length, VOCAB)
     return prior(zeros, features, keys, ids, torch.arange(length), source, folds)
 
 
-def expected_logits(prior, ids, source):
-    """The definition, for one pair and features of zero: one loop for each sum."""
+def expected_logits(prior, ids, source, features, encoded):
+    """The definition, for one pair: one loop for each sum."""
     source = [*source, VOCAB]  # the end
     s, ratio, entries = len(source), float(prior.length_ratio), []
     for word in source:
         row = zip(prior.entries[word].tolist(), prior.probs[word].tolist(), strict=True)
         entries.append({token: prob for token, prob in row if prob})
+    keys = [*(prior.key.weight @ encoded.T).T, prior.end_key]
     translated, rows = [0.0] * s, []
     for t, token in enumerate(ids):
         past = [
@@ -72,30 +71,38 @@ def expected_logits(prior, ids, source):
         ]
         past = [p / (sum(past) + UNSEEN) for p in past]
         translated = [min(a + b, 1.0) for a, b in zip(translated, past, strict=True)]
-        scores = []
+        query, scores = prior.query.weight @ features[t], []
         for j in range(s):
             moves = [past[j - n] if 0 <= j - n < s else 0.0 for n in (-1, 0, 1, 2)]
             if t == 0 and j == 0:
                 moves[2] = 1.0
-            features = [*moves, translated[j], abs(j - t * ratio) / s]
-            scores.append(sum(w * x for w, x in zip(FEATURE_WEIGHTS, features, strict=True)))
-        total = sum(map(math.exp, scores)) + math.exp(START_SCORE)
+            inputs = torch.tensor([*moves, translated[j], abs(j - t * ratio) / s])
+            scores.append(query @ keys[j] / 8 + inputs @ prior.feature_weights)
+        scores.append(prior.unaligned(features[t])[0])
+        alignment = torch.stack(scores).softmax(dim=0)[:-1]
+        gates = prior.gate_out(torch.relu(prior.gate_in(features[t])))
         row = []
         for v in range(VOCAB):
-            prob = sum(
-                math.exp(a) / total * e.get(v, 0.0) for a, e in zip(scores, entries, strict=True)
-            )
-            unigram = float(prior.unigrams[v])
-            row.append(math.log(unigram) + math.log(1 + prob / unigram / SMOOTHING))
-        rows.append(row)
-    return torch.tensor(rows)
+            prob = sum(a * e.get(v, 0.0) for a, e in zip(alignment, entries, strict=True))
+            unigram = prior.unigrams[v]
+            row.append(gates[0] * unigram.log() + gates[1] * (1 + prob / unigram / SMOOTHING).log())
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
 
 
-def test_the_logits_equal_the_definition():
+@pytest.mark.parametrize("is_trained", [False, True])
+@torch.no_grad()
+def test_the_logits_equal_the_definition(is_trained):
     prior = fit_prior()
+    if is_trained:
+        for parameter in prior.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3)
     ids, source = [9, 12, 13, 11, 14], [2, 3, 1, 2, 4, 8]
-    logits = call(prior, torch.tensor([ids]), torch.tensor([source]))[0]
-    close(logits, expected_logits(prior, ids, source), atol=1e-4, rtol=1e-4)
+    features, encoded = torch.randn(5, 8), torch.randn(6, 8)
+    given = {"features": features[None], "encoded": encoded[None]}
+    logits = call(prior, torch.tensor([ids]), torch.tensor([source]), **given)[0]
+    expected = expected_logits(prior, ids, source, features, encoded)
+    close(logits, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_a_new_prior_translates_word_by_word_from_left_to_right():
@@ -222,7 +229,7 @@ def test_source_and_target_may_have_different_vocabularies():
     prior = network.attach_prior(LexicalPriorConfig(max_entries=3))
     source, target = torch.tensor([15, 16, -1, 17, 15]), torch.tensor([5, 6, 2, -1, 7, 5, 2])
     prior.fit(source, target, torch.tensor([0, 1]))
-    assert set(prior.entries[15, :2].tolist()) & {5}
+    assert 5 in prior.entries[15, :2].tolist()
     assert network(torch.tensor([[1, 5]]), torch.tensor([[15, 17]])).shape == (1, 2, 12)
 
 
@@ -239,6 +246,39 @@ def test_the_features_follow_the_last_translated_token():
     assert skip.tolist() == [[0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
     assert translated.tolist() == [[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0]]
     assert distance[2].tolist() == [0.5, 0.25, 0, 0.25]
+
+
+def test_the_entries_of_the_folds_move_with_the_network():
+    prior = fit_prior().to("meta")
+    assert prior._fold_probs.device == prior.probs.device == torch.device("meta")
+    assert "_fold_probs" not in prior.state_dict()
+
+
+def test_half_precision_does_not_overflow():
+    prior = fit_prior()
+    prior.unigrams.fill_(2e-6)
+    ids, source = torch.tensor([[9, 12]]), torch.tensor([[2, 3]])
+    expected, half = call(prior, ids, source), prior.half()
+    keys = half.encode_keys(torch.ones(1, 2, 8, dtype=torch.half))
+    zeros = torch.zeros(1, 2, VOCAB, dtype=torch.half)
+    features = torch.zeros(1, 2, 8, dtype=torch.half)
+    logits = half(zeros, features, keys, ids, torch.arange(2), source)
+    close(logits.float(), expected, atol=0.1, rtol=0.02)
+
+
+def test_an_empty_source_gives_finite_gradients():
+    prior = fit_prior()
+    source = torch.tensor([[2, 3], [-1, -1]])
+    call(prior, torch.tensor([[9, 12], [9, 12]]), source).sum().backward()
+    assert prior.feature_weights.grad.isfinite().all()
+
+
+def test_a_rounding_error_does_not_drop_the_folds():
+    prior = fit_prior()
+    state = copy.deepcopy(prior.state_dict())
+    state["probs"] = torch.nextafter(state["probs"], torch.ones(()))
+    prior.load_state_dict(state)
+    assert prior.find_probs(torch.tensor([[1]]), torch.tensor([0])).shape == (1, 1, 3)
 
 
 def test_every_text_gets_an_end():

@@ -1,15 +1,18 @@
 """Runs of translators with a lexical prior: where they start, what they save, how they continue."""
 
 import random
+from collections import defaultdict
 
 import pytest
 import torch
 
 from faults import stopping_after
 from glassformer import GlassError, checkpoint, load
+from glassformer.baselines.phrase_table import split_texts
 from glassformer.checkpoint import BEST, LAST
 from glassformer.core.folder import write_manifest
 from glassformer.core.reporter import NullReporter
+from glassformer.nn.lexical_prior import LexicalPrior
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.translate import FOLDS
 from glassformer.training import recovery
@@ -98,6 +101,23 @@ def test_rolling_back_keeps_the_entries_of_the_folds(tmp_path, pairs):
     network = load(tmp_path / "run").network
     with pytest.raises(ValueError, match="folds are missing"):
         network(**network.select_inputs(batch))
+
+
+def test_each_pair_leaves_out_the_fold_that_it_was_fitted_in(tmp_path, pairs, monkeypatch):
+    fitted, fit = [], LexicalPrior.fit
+    monkeypatch.setattr(
+        LexicalPrior, "fit", lambda self, *data: (fitted.append(data), fit(self, *data))[1]
+    )
+    run_training(pairs, tmp_path / "run", steps=1)
+    trainer = load_trainer(Run(tmp_path / "run"), NullReporter())
+    source, _, folds = fitted[0]
+    texts = defaultdict(set)  # sources that occur more than once have one fold, too
+    for text, fold in zip(split_texts(source), folds.tolist(), strict=True):
+        texts[tuple(text)].add(fold)
+    batch = trainer.batches.at(0)
+    assert len(set(batch["folds"].tolist())) > 2
+    for row, keep, fold in zip(batch["source"], batch["source_keep"], batch["folds"], strict=True):
+        assert texts[tuple(row[keep].tolist())] == {int(fold)}
 
 
 def test_a_saved_model_has_its_prior_and_can_lose_it(tmp_path, pairs):

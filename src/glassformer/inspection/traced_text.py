@@ -50,7 +50,7 @@ def is_source_value(name: str) -> bool:
     name, _, visit = name.partition("#")
     is_first = visit == "1" and name in ("token", "position", "embedded", "dropout")
     is_key = "cross" in name and name.rsplit(".", 1)[-1] in ("k", "v", "key", "value")
-    return name.startswith(("encoder", "source")) or is_first or is_key
+    return name.startswith(("encoder", "source", "prior.key")) or is_first or is_key
 
 
 def prediction_position(tokenizer: Tokenizer, ids: Tensor) -> int:

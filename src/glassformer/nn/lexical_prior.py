@@ -4,13 +4,13 @@
     logits = network's logits + gate₁ * log P(token)
              + gate₂ * log(1 + P_dictionary(token) / P(token) / ε)
 
-The dictionary is fitted to the training pairs with IBM Model 1. The alignment is a distribution
-over the source tokens: attention from the network's hidden states, plus six features that need no
-training. If the last target token translates source token 4, the next one most likely translates
-source token 5, and hardly ever one that is already translated. So the first predictions are those
-of a dictionary that is read from left to right, and the network learns what they get wrong. The
-end of the source is a token of its own, whose translation is the end token. The gates are computed
-from the hidden states and start at 1.
+The dictionary is fitted to the training pairs with IBM Model 1, with a prior that favors the
+diagonal. The alignment is a distribution over the source tokens: attention from the network's
+hidden states, plus six features that need no training. If the last target token translates source
+token 4, the next one most likely translates source token 5, and hardly ever one that is already
+translated. The end of the source is a token of its own, whose translation is the end token. So a
+network whose own logits start at zero starts from a dictionary that is read from left to right, and
+learns what that gets wrong. The gates are computed from the hidden states and start at 1.
 
 Shapes: b batch, t new target tokens, p all target tokens so far, s source tokens, d features,
 k dictionary entries per source token, c candidates: the entries of all tokens of a source,
@@ -56,6 +56,7 @@ class LexicalPrior(Prior):
     probs: Tensor  # source vocab + 1, k
     unigrams: Tensor  # v: P(token)
     length_ratio: Tensor  # source tokens per target token, a scalar
+    _fold_probs: Tensor | None  # f, source vocab + 1, k; not saved
 
     is_cross_fitted = True
 
@@ -76,7 +77,7 @@ class LexicalPrior(Prior):
         nn.init.zeros_(self.unaligned.weight)
         nn.init.constant_(self.unaligned.bias, START_SCORE)
         self.set_gates(0.0)
-        self._fold_probs: Tensor | None = None  # f, source vocab, k; not saved
+        self.register_buffer("_fold_probs", None, persistent=False)
 
     @property
     def taps(self) -> dict[str, Tap]:
@@ -124,10 +125,12 @@ class LexicalPrior(Prior):
             scores = scores.masked_fill(source[:, None] < 0, -float("inf"))
             alignment = torch.cat((scores, self.unaligned(x)), dim=2).softmax(dim=2)[..., :-1]
             alignment = tap("alignment", alignment)  # b t s+1
-            prob = alignment @ candidates.probs.to(x.dtype)  # b t c
-            unigrams = self.unigrams.to(x.dtype)
+            # at least float32: the ratio of two probabilities may exceed the range of float16
+            dtype = torch.promote_types(x.dtype, torch.float32)
+            prob = alignment.to(dtype) @ candidates.probs.to(dtype)  # b t c
+            unigrams = self.unigrams.to(dtype)
             evidence = torch.log1p(prob / (SMOOTHING * unigrams[candidates.tokens])[:, None])
-            gates = tap("lexical_gates", self.gate_out(self.gate_in(x).relu()))  # b t 2
+            gates = tap("lexical_gates", self.gate_out(self.gate_in(x).relu())).to(dtype)  # b t 2
             total = gates[..., :1] * unigrams.log()  # b t v
             index = candidates.tokens[:, None].expand_as(evidence)
             total = tap("lexical_logits", total.scatter_add_(2, index, gates[..., 1:] * evidence))
@@ -187,7 +190,7 @@ class LexicalPrior(Prior):
         """
         is_real = source >= 0
         j = (is_real.cumsum(dim=1) - 1)[:, None]  # b 1 s: positions in the source
-        length = is_real.sum(dim=1)[:, None, None]
+        length = is_real.sum(dim=1).clamp(min=1)[:, None, None]
         i = (positions * self.length_ratio).expand_as(ids)[..., None]  # b p 1: of the next token
         distance = (j - i).abs() / length  # b p s
         past_distance = (j - i + self.length_ratio).abs() / length
@@ -265,8 +268,9 @@ class LexicalPrior(Prior):
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         if self._fold_probs is not None:  # keep it if the dictionary is the same
-            loaded = state.get(f"{prefix}probs")
-            is_same = loaded is None or torch.equal(loaded.to(self.probs.device), self.probs)
+            entries = state.get(f"{prefix}entries", self.entries).to(self.entries.device)
+            probs = state.get(f"{prefix}probs", self.probs).to(self.probs.device)
+            is_same = torch.equal(entries, self.entries) and torch.allclose(probs, self.probs)
             self._fold_probs = self._fold_probs if is_same else None
         super()._load_from_state_dict(state, prefix, *rest)
 

@@ -1,4 +1,6 @@
-"""Word alignment with IBM Model 1: which source word each word of a translation comes from.
+"""Word alignment: which source word each word of a translation comes from.
+
+IBM Model 1 without an empty word, with a prior that favors the diagonal (after Dyer et al., 2013).
 
 Shapes: m pairs of a source word and a word of the same text's translation.
 """

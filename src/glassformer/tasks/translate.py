@@ -1,8 +1,11 @@
 """Translate: generate a target text from a source text. Shapes: b batch, s source tokens."""
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -114,7 +117,8 @@ class PairBatches:
 
     def at(self, step: int) -> Batch:
         rows = self.buckets.at(step)
-        return {**self.dataset.gather("train", rows), "folds": torch.from_numpy(rows % FOLDS)}
+        folds = torch.from_numpy(self.dataset.folds[rows])
+        return {**self.dataset.gather("train", rows), "folds": folds}
 
 
 class TranslateDataset:
@@ -177,6 +181,14 @@ class TranslateDataset:
         fraction = min(fraction, MAX_TOKEN_PAIRS / max(token_pairs, 1))
         return choose_examples(len(source), max(round(len(source) * fraction), 1))
 
+    @cached_property
+    def folds(self) -> Ids:
+        """The fold of each training pair: the same for equal sources, which would leak."""
+        source, _ = self.pairs["train"]
+        ids, starts = np.asarray(source.flat), source.starts.tolist()
+        texts = (ids[start:end].tobytes() for start, end in pairwise(starts))
+        return np.array([crc32(text) % FOLDS for text in texts], dtype=np.int64)
+
     def fit_prior(self, network: EncoderDecoder, fit: FitFunction) -> None:
         """Attach a prior to a network, or refit its prior: a dictionary of the training pairs."""
         is_new, prior = network.prior is None, network.prior
@@ -186,7 +198,7 @@ class TranslateDataset:
         prior.fit(
             concatenate_texts(source, rows),
             concatenate_texts(target, rows, eos=self.eos),
-            torch.from_numpy(rows % FOLDS),
+            torch.from_numpy(self.folds[rows]),
         )
         if is_new:
             prior.set_gates(1.0)

@@ -310,8 +310,8 @@ def write_readme(trainer: Trainer, result: dict[str, Any]) -> None:
     network = trainer.network
     if isinstance(network, PriorNetwork) and network.prior:
         comparison += (
-            f"The model's prior stores {network.prior.describe()} verbatim from the training "
-            f"data. To remove it: `glass convert {result['run']} OUT --strip-prior`. "
+            f"The model's prior stores {network.prior.describe()} from the training data, "
+            f"verbatim. To remove it: `glass convert {result['run']} OUT --strip-prior`. "
         )
     text = (
         f"# {result['task']} with {result['model']}\n\n| name | value |\n| --- | --- |\n{rows}\n\n"
