@@ -3,33 +3,19 @@
 import statistics
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import NullReporter
-from glassformer.data.files import BadRowPolicy, save_streams
+from glassformer.data.files import CountBadRows, save_streams
 from glassformer.data.request import DataRequest
 from glassformer.data.split import LeakCounter, hash_text
 from glassformer.tasks import TASKS
 
 MAX_TRIAL_BYTES = 50_000_000  # with more data, do not check whether training would fail
-MAX_REPORTED_BAD_ROWS = 10
 BARS = "▁▂▃▄▅▆▇█"
-
-
-@dataclass
-class RecordBadRows(BadRowPolicy):
-    """Counts bad rows and records where the first ones are."""
-
-    first: list[str] = field(default_factory=list)
-
-    def __call__(self, location: str, reason: str, content: str = "") -> None:
-        self.count += 1
-        self.reasons[reason] = self.reasons.get(reason, 0) + 1
-        if len(self.first) < MAX_REPORTED_BAD_ROWS:
-            self.first.append(f"{location}: {reason}")
 
 
 class RecordingReporter(NullReporter):
@@ -48,16 +34,15 @@ def check(name: str, request: DataRequest) -> dict[str, Any]:
 
     The keys are those of `check-data --json`.
     """
-    is_table = TASKS[name].is_table
     with tempfile.TemporaryDirectory() as scratch:
-        files = save_streams(request.files, Path(scratch), table=is_table)
-        valid = save_streams(request.valid, Path(scratch), table=is_table, name="valid")
+        files = save_streams(request.files, Path(scratch))
+        valid = save_streams(request.valid, Path(scratch), name="valid")
         return check_files(name, replace(request, files=files, valid=valid))
 
 
 def check_files(name: str, request: DataRequest) -> dict[str, Any]:
     """Check files that can be read more than once; returns the same as `check`."""
-    on_bad_row, reporter, leaks = RecordBadRows(), RecordingReporter(), LeakCounter()
+    on_bad_row, reporter, leaks = CountBadRows(), RecordingReporter(), LeakCounter()
     labels, lengths, split_counts = Counter[str](), list[int](), Counter[str]()
     label_by_text: dict[int, str | None] = {}
     size = duplicates = conflicts = empty = 0

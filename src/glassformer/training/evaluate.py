@@ -74,7 +74,7 @@ def open_task(
     columns["text"] = columns.get("text") or tuple(metadata.get("text", ()))
     columns["label"] = columns.get("label") or metadata.get("label")
     request = DataRequest(
-        files=save_streams(files, folder, table=spec.is_table),
+        files=save_streams(files, folder),
         valid_fraction=1.0,
         base_tokenizer=artifacts.tokenizer,
         labels=tuple(metadata.get("labels", ())),

@@ -114,8 +114,8 @@ def prepare(spec: TaskSpec, request: DataRequest, run: Run, reporter: Reporter) 
     """Read the data into the run's cache, and open the task on it."""
     request = replace(
         request,
-        files=save_streams(request.files, run.cache, table=spec.is_table),
-        valid=save_streams(request.valid, run.cache, table=spec.is_table, name="valid"),
+        files=save_streams(request.files, run.cache),
+        valid=save_streams(request.valid, run.cache, name="valid"),
     )
     artifacts = spec.prepare(request, run.cache, reporter)
     if request.on_bad_row.count:
