@@ -118,6 +118,7 @@ def guess_columns(first_rows: list[Row], text: tuple[str, ...], label: str | Non
     if label in text:
         raise GlassError(f"the column {label!r} cannot be both the label and the text")
     lower = {name.casefold(): name for name in names}
+    lengths = {n: sum(len(row.values.get(n, "")) for row in first_rows) for n in names}
     if label is None:
         n_values = {name: len({row.values.get(name) for row in first_rows}) for name in names}
         limit = max(len(first_rows) // 4, 2)
@@ -128,15 +129,11 @@ def guess_columns(first_rows: list[Row], text: tuple[str, ...], label: str | Non
             raise GlassError(
                 f"no column looks like a label: choose one with --label; the columns are {columns}"
             )
-        lengths = {n: sum(len(row.values.get(n, "")) for row in first_rows) for n in names}
         fewest = min(categorical, key=lambda n: (n_values[n], lengths[n]), default="")
         label = by_name[0] if by_name else fewest
     if not text:
         pair = next((p for p in PAIR_NAMES if all(name in lower for name in p)), None)
         others = [name for name in names if name != label]
-        if not others:
-            raise GlassError(f"there is no text column besides the label {label!r}")
-        lengths = {n: sum(len(row.values.get(n, "")) for row in first_rows) for n in others}
         longest = max(others, key=lengths.__getitem__)
         text = tuple(lower[name] for name in pair) if pair else (longest,)
     return Columns(text, label)
@@ -145,6 +142,11 @@ def guess_columns(first_rows: list[Row], text: tuple[str, ...], label: str | Non
 def peek_rows(files: tuple[Path, ...], format: FileFormat = DETECT, limit: int = 1000) -> list[Row]:
     """The first rows of the data; bad rows are ignored."""
     return list(islice(read_table_rows(files, IgnoreBadRows(), format), limit))
+
+
+def split_labels(cell: str) -> list[str]:
+    """The labels in a cell like `a|b`."""
+    return [label.strip() for label in cell.split("|") if label.strip()]
 
 
 def check_labels(counts: Counter[str]) -> list[str]:

@@ -20,6 +20,8 @@ class DataOptions:
     encoding: str | None = None  # of text files; detected
     separator: str | None = None  # between the columns of a table; detected
     header: bool | None = None  # whether tables start with the names of the columns; detected
+    multi_label: bool = False  # whether a label cell can have several labels: a|b
+    class_weights: bool = False  # whether rare labels weigh as much in the loss as frequent ones
     tokenizer: str | None = None  # a name in TOKENIZERS
     vocab: int | None = None
     valid_fraction: float = 0.1  # held out for validation, unless validation files are given
