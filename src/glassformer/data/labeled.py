@@ -17,7 +17,10 @@ from glassformer.data.sample import code_passages
 from glassformer.data.tables import describe_formats, is_table, read_rows
 
 LABEL_NAMES = ("label", "labels", "class", "category", "sentiment", "target", "topic", "tag", "y")
-PAIR_NAMES = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))
+PAIR_NAMES = (
+    *(("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2")),
+    *(("text1", "text2"), ("text_1", "text_2")),
+)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,11 @@ class DataRequest(DataOptions):
     trained_text: tuple[str, ...] = ()  # the columns that it was trained on
     trained_label: str | None = None
 
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether all of the data is for validation: a trained model is evaluated on it."""
+        return self.valid_fraction == 1
+
     def split_files(self) -> tuple[tuple[tuple[Path, ...], str | None], ...]:
         """Files and their split, train or valid; None if `assign_split` splits their examples."""
         if self.valid:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from glassformer.baselines.nb_svm import NBSVM
 from glassformer.core.errors import GlassError
-from glassformer.core.reporter import ProgressBar, Reporter
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
 from glassformer.data.batches import (
     Buckets,
     choose_examples,
@@ -39,6 +39,7 @@ from glassformer.tasks.label_metrics import (
     plot_labels,
 )
 from glassformer.tasks.table_rows import (
+    hold_out_some,
     open_writers,
     report_sizes,
     summarize_examples,
@@ -76,6 +77,10 @@ Ids = NDArray[np.int64]
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
     read, columns = make_labeled_reader(request, reporter)
     summary = summarize_examples(read(request.on_bad_row), multi_label=request.multi_label)
+    if request.is_evaluation:
+        reporter = NullReporter()
+    else:
+        read, columns = make_labeled_reader(hold_out_some(request, summary), NullReporter())
     labels = list(request.labels) or check_labels(summary.labels)
     unknown = [label for label in summary.labels if label not in labels]
     if unknown:
@@ -94,7 +99,7 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
     for split, cells in written.labels.items():
         targets = encode_labels(cells, labels, multi_label=request.multi_label)
         np.save(folder / f"{split}.labels.npy", targets)
-        if not cells and request.valid_fraction < 1:
+        if not cells and not request.is_evaluation:
             purpose = "training" if split == "train" else "validation"
             raise GlassError(f"{summary.count} texts are too few: none are left for {purpose}")
         if split == "train" and request.class_weights:

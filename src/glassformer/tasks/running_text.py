@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from glassformer.core.reporter import ProgressBar, Reporter
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
 from glassformer.data import corpus
 from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows
@@ -53,6 +53,8 @@ def prepare_corpus(
     """
     read = make_reader(request, reporter)
     summary = corpus.summarize_corpus(read(request.files, request.on_bad_row))
+    if request.is_evaluation:
+        reporter = NullReporter()
     reporter(f"{summary.bytes:,} bytes of text")
     if request.base_tokenizer is not None:
         tokenizer = corpus.reuse_tokenizer(

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ from glassformer.core.reporter import ProgressBar, Reporter
 from glassformer.data.corpus import MAX_TOKENIZER_CHARACTERS
 from glassformer.data.examples import Example
 from glassformer.data.labeled import split_labels
-from glassformer.data.split import LeakCounter
+from glassformer.data.request import DataRequest
+from glassformer.data.split import LeakCounter, held_out_fraction
 from glassformer.data.store import StoreWriter
 
 SPLITS = ("train", "valid")
+MAX_KEYS = 1000  # data with more never lacks validation examples by chance
 VALID_EXAMPLES = "valid.examples.jsonl"  # in the cache of a run
 
 
@@ -25,12 +27,29 @@ class ExampleSummary:
     count: int = 0
     labels: Counter[str] = field(default_factory=Counter)
     sample: list[str] = field(default_factory=list)
+    splits: Counter[str] = field(default_factory=Counter)
+    keys: set[str] = field(default_factory=set)  # of the first examples; see `Example.key`
+
+
+def hold_out_some(request: DataRequest, summary: ExampleSummary) -> DataRequest:
+    """Return a request that holds out at least one example of small data for validation.
+
+    By chance, the split by hash may hold out none.
+    """
+    if request.valid or len(set(summary.splits)) > 1 or len(summary.keys) < 2:
+        return request
+    count = max(round(request.valid_fraction * len(summary.keys)), 1)
+    fraction = held_out_fraction(summary.keys, request.seed, min(count, len(summary.keys) - 1))
+    return replace(request, valid_fraction=fraction)
 
 
 def summarize_examples(examples: Iterable[Example], *, multi_label: bool = False) -> ExampleSummary:
     summary, characters_left = ExampleSummary(), MAX_TOKENIZER_CHARACTERS
     for example in examples:
         summary.count += 1
+        summary.splits[example.split] += 1
+        if len(summary.keys) < MAX_KEYS:
+            summary.keys.add(example.key)
         if example.label is not None:
             summary.labels.update(split_labels(example.label) if multi_label else [example.label])
         for text in example.texts:

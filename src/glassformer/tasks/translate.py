@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.reporter import ProgressBar, Reporter
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
 from glassformer.data.batches import (
     Buckets,
     choose_examples,
@@ -34,6 +34,7 @@ from glassformer.models.encoder_decoder import EncoderDecoder, LexicalPriorConfi
 from glassformer.models.network import Network
 from glassformer.tasks.generate import token_loss
 from glassformer.tasks.table_rows import (
+    hold_out_some,
     open_writers,
     report_sizes,
     summarize_examples,
@@ -66,6 +67,10 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
     summary = summarize_examples(read(request.on_bad_row))
     if not summary.sample:
         raise GlassError("the data has no valid pairs of source and target")
+    if request.is_evaluation:
+        reporter = NullReporter()
+    else:
+        read = make_pair_reader(hold_out_some(request, summary), NullReporter())
     tokenizer = make_tokenizer(request, summary.sample, reporter)
 
     def encode(example: Example) -> list[list[int]] | None:
@@ -79,7 +84,7 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         folder,
         bar=ProgressBar(reporter, "encoding", summary.count),
     )
-    if not written.counts["valid"] or not (written.counts["train"] or request.valid_fraction == 1):
+    if not written.counts["valid"] or not (written.counts["train"] or request.is_evaluation):
         raise GlassError(f"too few pairs for training and validation: {summary.count}")
     report_sizes(written, "pairs", reporter, "sources")
     if written.left_out:
