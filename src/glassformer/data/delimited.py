@@ -222,7 +222,7 @@ def looks_like_header(first: Cells, rest: list[Cells]) -> bool:
     values below a cell are all numbers, or are few and repeated, or if all cells are shorter than
     almost all texts below them.
     """
-    if len(rest) < 3 or len(set(first)) < len(first):
+    if len(rest) < 2 or len(set(first)) < len(first):
         return False
     columns = [list(column) for column in zip(*rest, strict=True)]
     pairs = list(zip(first, columns, strict=True))
@@ -244,6 +244,6 @@ def is_categorical(column: Cells) -> bool:
 
 def is_shorter(cell: str, column: Cells) -> bool:
     """Whether a cell looks like a name above this column of texts."""
-    longer = sum(len(text) > len(cell) for text in column)
+    longer = sum(len(text) > len(cell) for text in column) if len(column) > 2 else 0
     is_name = len(cell) <= MAX_NAME_LENGTH and cell[-1] not in ".!?。！？"
     return is_name and longer > 0.95 * len(column)

@@ -47,6 +47,8 @@ def to_records(data: Any) -> Iterator[Any]:
 
 def to_record(task: str, record: Any, number: int) -> dict[str, str]:
     """One row as a dict of texts."""
+    if hasattr(record, "tolist"):  # a row of a NumPy array
+        record = record.tolist()
     if isinstance(record, dict):
         return to_values({name: to_python(value) for name, value in record.items()})
     if isinstance(record, str) and task not in TUPLE_COLUMNS:

@@ -195,8 +195,8 @@ class ClassifyDataset:
     def read_targets(self, folder: Path, split: str) -> Ids:
         """Return the label indices of one split."""
         file = folder / f"{split}.labels.npy"
-        targets = read_array(file)
         size, multi_label = len(self.labels), bool(self.artifacts.metadata.get("multi_label"))
+        targets = read_array(file, ndim=2 if multi_label else 1)
         shape = (len(self.texts[split]), *([size] if multi_label else []))
         is_valid = (targets >= 0) & (targets < (2 if multi_label else size))
         if targets.shape != shape or not is_valid.all():

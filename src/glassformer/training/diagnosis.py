@@ -73,7 +73,8 @@ def diagnose(
 def estimate_gain(steps: Sequence[int], losses: Sequence[float]) -> float | None:
     """How much lower the loss would be after twice as many steps, if it keeps its slope.
 
-    The slope is that of the loss over the logarithm of the step, in the last half of the steps. None if there are too few evaluations.
+    The slope is that of the loss over the logarithm of the step, in the last half of the steps.
+    None if there are too few evaluations.
     """
     points = [(s, v) for s, v in zip(steps, losses, strict=True) if s >= steps[-1] / 2 and s > 0]
     if len(points) < MIN_EVALUATIONS:

@@ -1,0 +1,311 @@
+"""Tables in, tables out: prediction commands keep all columns, and evaluation reports details."""
+
+import csv
+import json
+
+import numpy as np
+import openpyxl
+import pandas as pd
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import glassformer
+from glassformer import GlassError, load
+from glassformer.cli import glass
+from glassformer.data.files import BadRowPolicy
+from glassformer.data.memory import save_data
+from glassformer.data.tables import read_rows
+from glassformer.training.train import train
+
+GOOD, BAD = "what a lovely film, number {}", "an awful one, number {}"
+ROWS = [{"id": str(i), "review": (GOOD, BAD)[i % 2].format(i), "verdict": ("pos", "neg")[i % 2]}
+        for i in range(120)]  # fmt: skip
+
+
+def write_csv(path, rows, encoding="utf-8", **options):
+    with path.open("w", encoding=encoding, newline="") as file:
+        writer = csv.DictWriter(file, rows[0], **options)
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A classifier with a header of its own, one with several labels, a translator."""
+    folder = tmp_path_factory.mktemp("predict")
+    write_csv(folder / "reviews.csv", ROWS)
+    options = {"steps": 30, "settings": ["model.dim=16"], "device": "cpu", "precision": "float32"}
+    train("classify", folder / "reviews.csv", run=folder / "labels", **options)
+    topics = ["red", "round", "red|round", "round|red"]
+    several = [
+        {"text": f"a {' '.join(topics[i % 4].split('|'))} thing {i}", "label": topics[i % 4]}
+        for i in range(160)
+    ]
+    write_csv(folder / "several.csv", several)
+    train("classify", folder / "several.csv", run=folder / "several", multi_label=True, **options)
+    pairs = [{"id": i, "source": f"one two {i}", "target": f"eins zwei {i}"} for i in range(80)]
+    write_csv(folder / "pairs.csv", pairs)
+    train("translate", folder / "pairs.csv", run=folder / "pairs", **options)
+    return folder
+
+
+def command(*args, code=0, text=None):
+    runner = CliRunner()
+    result = runner.invoke(glass, [*map(str, args)], env={"COLUMNS": "120"}, input=text)
+    output = result.output + (str(result.exception) if result.exception else "")
+    assert (result.exit_code == 0) == (code == 0), output
+    return output
+
+
+def read_table(path):
+    return [row.values for row in read_rows(path, BadRowPolicy())]
+
+
+# --- classify -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
+def test_classify_keeps_all_columns_in_every_format(home, tmp_path, ending):
+    out = tmp_path / f"out.{ending}"
+    output = command("classify", home / "labels", "--file", home / "reviews.csv", "--out", out)
+    assert f"wrote 120 rows to {out}" in output
+    rows = read_table(out)
+    assert [row["id"] for row in rows] == [row["id"] for row in ROWS]
+    assert [*rows[0]] == ["id", "review", "verdict", "prediction", "probability", "p_neg", "p_pos"]
+    correct = sum(row["prediction"] == row["verdict"] for row in rows)
+    assert correct > 110
+    first = rows[0]
+    assert float(first["p_neg"]) + float(first["p_pos"]) == pytest.approx(1, abs=1e-4)
+    assert "already exists" in command(
+        "classify", home / "labels", "--file", home / "reviews.csv", "--out", out, code=2
+    )
+
+
+def test_classify_reads_excel_and_other_encodings(home, tmp_path):
+    book = openpyxl.Workbook()
+    for row in (["Kommentar"], ["what a lovely film"], ["an awful one"], ["a lovely one"]):
+        book.active.append(row)
+    book.save(tmp_path / "new.xlsx")
+    output = command("classify", home / "labels", "--file", tmp_path / "new.xlsx")
+    assert [line.split("\t")[0] for line in output.splitlines()] == ["pos", "neg", "pos"]
+    rows = [{"nr": i, "meinung": "ein schöner lovely film für uns"} for i in range(5)]
+    write_csv(tmp_path / "a.csv", rows, encoding="cp1252", delimiter=";")
+    output = command("classify", home / "labels", "--file", tmp_path / "a.csv", "--csv")
+    assert "is read as cp1252" in output
+    assert "ein schöner lovely film für uns" in output
+
+
+def test_a_model_reads_the_column_with_the_most_text_if_its_own_is_missing(home, tmp_path):
+    rows = [{"n": "1", "other name": "what a lovely film"}, {"n": "2", "other name": "awful one"}]
+    output = command("classify", home / "labels", "--file", write_csv(tmp_path / "a.csv", rows))
+    assert "what a lovely film" in output
+    error = command(
+        "classify", home / "labels", "--file", tmp_path / "a.csv", "--text", "x", code=1
+    )
+    assert "no column 'x'; the columns are n, other name" in error
+
+
+def test_a_low_probability_and_foreign_text_are_answered_with_unsure(home):
+    args = ("classify", home / "labels", "lovely awful film", "--threshold")
+    assert command(*args, "1").startswith("unsure\t")
+    assert not command(*args, "0").startswith("unsure")
+    assert command("classify", home / "labels", "这部电影很好").startswith("unsure\t0.")
+    model = load(home / "labels")
+    assert model.predict(["lovely film"], threshold=1.0) == [None]
+    assert model.predict(["a lovely film", "an awful one"]) == ["pos", "neg"]
+
+
+def test_bad_rows_are_left_out_on_request(home, tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("id,review\n1,what a lovely film\n2\n3,an awful one\n")
+    error = command("classify", home / "labels", "--file", file, code=1)
+    assert "a.csv:3: expected 2 columns, got 1" in error
+    out = tmp_path / "out.csv"
+    output = command("classify", home / "labels", "--file", file, "--skip-bad", "--out", out)
+    assert f"left out 1 bad row; the first: {file}:3: expected 2 columns, got 1" in output
+    assert [row["id"] for row in read_table(out)] == ["1", "3"]
+
+
+def test_several_labels_are_predicted_and_joined(home):
+    model = load(home / "several")
+    assert model.labels == ["red", "round"]
+    assert model.predict(["a red round thing", "a red thing"]) == [["red", "round"], ["red"]]
+    lines = command("classify", home / "several", "a red round thing", "a red thing").splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["red|round", "red"]
+    found = glassformer.evaluate(home / "several", home / "several.csv")
+    assert found["accuracy"] > 0.9
+    assert "confusion" not in found
+    assert [row["label"] for row in found["classes"]] == ["red", "round"]
+
+
+# --- translate, fill-mask, embed ------------------------------------------------------------------
+
+
+def test_translate_keeps_all_columns(home, tmp_path):
+    out = tmp_path / "out.csv"
+    command("translate", home / "pairs", "--file", home / "pairs.csv", "--text", "source",
+            "--out", out, "--beam", 1)  # fmt: skip
+    rows = read_table(out)
+    assert [*rows[0]] == ["id", "source", "target", "translation"]
+    expected = load(home / "pairs").translate(rows[5]["source"], beam=1)
+    assert rows[5]["translation"] == expected
+
+
+def test_embed_writes_tables_and_arrays_with_the_same_vectors(home, tmp_path):
+    file = tmp_path / "a.csv"
+    write_csv(file, [{"id": 7, "text": "a lovely film"}, {"id": 8, "text": "awful"}])
+    table, array = tmp_path / "v.parquet", tmp_path / "v.npy"
+    train("classify", home / "reviews.csv", run=tmp_path / "run", model="classifier", steps=1,
+          settings=["model.dim=16", "model.heads=2"], device="cpu")  # fmt: skip
+    command("embed", tmp_path / "run", "--file", file, "--out", table)
+    command("embed", tmp_path / "run", "--file", file, "--out", array)
+    rows = pq.read_table(table).to_pylist()
+    assert [row["id"] for row in rows] == ["7", "8"]
+    assert np.allclose([row["vector"] for row in rows], np.load(array), atol=1e-6)
+
+
+# --- evaluate -------------------------------------------------------------------------------------
+
+
+def test_evaluate_prints_classes_confusion_intervals_and_writes_predictions(home, tmp_path):
+    out = tmp_path / "predictions.csv"
+    output = command("evaluate", home / "labels", home / "reviews.csv", "--predictions", out)
+    for text in ("95% interval", "calibration error", "precision  recall", "confusion matrix"):
+        assert text in output
+    rows = read_table(out)
+    assert [*rows[0]][:4] == ["location", "review", "verdict", "prediction"]
+    assert rows[0]["location"] == f"{home / 'reviews.csv'}:2"
+    metrics = glassformer.evaluate(home / "labels", home / "reviews.csv")
+    correct = sum(row["prediction"] == row["verdict"] for row in rows)
+    assert correct / len(rows) == pytest.approx(metrics["accuracy"])
+    low, high = metrics["accuracy_interval"]
+    assert low <= metrics["accuracy"] <= high
+    assert sum(map(sum, metrics["confusion"])) == 120
+
+
+def test_the_runs_own_validation_data_can_be_written_too(home, tmp_path):
+    out = tmp_path / "p.jsonl"
+    command("evaluate", home / "labels", "--predictions", out)
+    rows = read_table(out)
+    texts = {row["review"] for row in ROWS}
+    assert rows
+    assert all(row["review"] in texts for row in rows)
+    command("evaluate", home / "pairs", "--predictions", tmp_path / "t.csv")
+    assert [*read_table(tmp_path / "t.csv")[0]] == ["location", "source", "target", "translation"]
+    error = command("evaluate", home / "labels", "--predictions", tmp_path / "x.doc", code=2)
+    assert "--predictions: expected a file name ending in .csv" in error
+
+
+def test_evaluate_finds_other_column_names_and_skips_bad_rows(home, tmp_path):
+    rows = [{"stars": row["verdict"], "what they said": row["review"]} for row in ROWS]
+    file = write_csv(tmp_path / "a.csv", rows)
+    with file.open("a") as out:
+        out.write("pos\n")
+    error = command("evaluate", home / "labels", file, code=1)
+    assert "a.csv:122: expected 2 columns, got 1" in error
+    metrics = json.loads(
+        command("evaluate", home / "labels", file, "--skip-bad", "--json").splitlines()[-1]
+    )
+    assert (metrics["examples"], metrics["bad_rows"]) == (120, 1)
+
+
+def test_translations_have_an_interval_and_worst_examples(home):
+    metrics = glassformer.evaluate(home / "pairs", home / "pairs.csv")
+    low, high = metrics["chrf_interval"]
+    assert low <= metrics["chrf"] <= high
+    assert len(metrics["worst"]) == 5
+    assert {"location", "text", "translation", "chrf"} <= metrics["worst"][0].keys()
+
+
+# --- check-data -----------------------------------------------------------------------------------
+
+
+def test_check_data_warns_of_what_one_may_regret(tmp_path):
+    words = "the quick brown fox jumps over the lazy dog near the river bank today".split()
+    rows = [{"text": " ".join([*words, str(i)]), "label": "Yes" if i % 20 else "no"}
+            for i in range(300)]  # fmt: skip
+    rows += [{"text": f"something else {i}", "label": "yes "} for i in range(3)]
+    output = command("check-data", "classify", write_csv(tmp_path / "a.csv", rows))
+    assert "almost equal: 'the quick brown fox" in output
+    assert "warning: unbalanced: 94% of the texts have the same label" in output
+    assert "warning: the labels 'Yes' and 'yes' differ only in case or spaces" in output
+    assert "warning: few examples: the label 'yes' has only 3" in output
+    assert "tokens: the|quick|brown|fox" in output
+
+
+def test_check_data_fails_where_training_would(tmp_path):
+    file = write_csv(tmp_path / "a.csv", [{"text": f"t {i}", "label": "x"} for i in range(30)])
+    output = command("check-data", "classify", file, "--label", "label", code=1)
+    assert "would fail: every text has the label 'x'" in output
+    file.write_text(file.read_text() + "only one cell\n" + "b 1,y\nc 2,y\n" * 20)
+    assert "1 bad row" in command("check-data", "classify", file, code=1)
+    command("check-data", "classify", file, "--skip-bad")
+
+
+# --- data in memory -------------------------------------------------------------------------------
+
+OPTIONS = {"model": "nb_svm", "device": "cpu"}
+
+
+def test_lists_and_data_frames_are_trained_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tuples = [(row["review"], row["verdict"]) for row in ROWS]
+    frame = pd.DataFrame(ROWS)
+    for number, data in enumerate(
+        (tuples, ROWS, frame, pl.DataFrame(ROWS), frame.to_numpy()[:, 1:])
+    ):
+        model = glassformer.train("classify", data, run=tmp_path / str(number), **OPTIONS)
+        assert model.predict(["what a lovely film", "an awful one"]) == ["pos", "neg"]
+        assert glassformer.evaluate(model, data)["accuracy"] > 0.9
+    model = glassformer.train("classify", tuples, valid=tuples[:20], run="with-valid", **OPTIONS)
+    assert glassformer.evaluate(model)["examples"] == 20
+    glassformer.train("translate", [(f"a {i}", f"b {i}") for i in range(40)], model="phrase_table",
+                      run="pairs", device="cpu")  # fmt: skip
+    text = glassformer.train("generate", ["a line of text"] * 200, model="markov", run="text")
+    assert text.generate("a line", max_new_tokens=3)
+
+
+def test_rows_that_do_not_fit_are_rejected(tmp_path):
+    for data, message in (
+        ([("good",)], r"row 1 of the data: expected a dict or \(text, label\)"),
+        (["good"], "expected a dict or"),
+        (3, "expected a file, a DataFrame or a list of rows, got int"),
+        ({"a": 1}, "got dict"),
+    ):
+        with pytest.raises(GlassError, match=message):
+            glassformer.train("classify", data, run=tmp_path / "run")
+    model = glassformer.train("classify", [(r["review"], r["verdict"]) for r in ROWS],
+                              run=tmp_path / "r", **OPTIONS)  # fmt: skip
+    with pytest.raises(GlassError, match="this model expects 1 text"):
+        model.classify([None])
+    loaded = load(tmp_path / "r")
+    with pytest.raises(GlassError, match="a loaded model has no validation data"):
+        glassformer.evaluate(loaded)
+
+
+def test_values_of_pandas_become_plain_text(tmp_path):
+    frame = pd.DataFrame({
+        "text": ["a", None, "c"], "n": [1.0, float("nan"), 2.5],
+        "day": pd.to_datetime(["2024-01-02", None, None]), "k": np.array([1, 2, 3]),
+    })  # fmt: skip
+    save_data("classify", frame, tmp_path / "a.jsonl")
+    rows = read_table(tmp_path / "a.jsonl")
+    assert [row["n"] for row in rows] == ["1", "", "2.5"]
+    assert [row["text"] for row in rows] == ["a", "", "c"]
+    assert [row["k"] for row in rows] == ["1", "2", "3"]
+    assert rows[0]["day"].startswith("2024-01-02")
+    assert rows[1]["day"] == ""
+
+
+def test_resume_and_compare_are_functions_too(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = {"settings": ["model.dim=8"], "device": "cpu", "precision": "float32"}
+    first = glassformer.train("classify", home / "reviews.csv", run="run", steps=2, **options)
+    assert first.metrics["steps"] == 2
+    assert glassformer.resume("run", steps=4).metrics["steps"] == 4
+    rows = glassformer.compare("classify", ROWS, models=["nb_svm", "text_cnn"], steps=2,
+                               run=tmp_path / "compared")  # fmt: skip
+    assert {row["name"] for row in rows} == {"nb_svm", "text_cnn"}
