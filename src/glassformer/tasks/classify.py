@@ -44,11 +44,8 @@ from glassformer.tasks.task import (
     TaskSpec,
     move_to_device,
 )
-from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.tokenizer import CLS, SEP, SEPARATOR, SEPARATORS, Tokenizer
 
-SEPARATOR = "<sep>"  # between the two texts of a pair
-CLS, SEP = "[CLS]", "[SEP]"  # BERT's special tokens: before the first text, and after each text
-SEPARATORS = (SEP, SEPARATOR, "<|endoftext|>")  # in order of preference
 EVAL_BATCH_TOKENS = 16_384
 UNLIMITED = 10**9  # tokens; stands for a context of None
 PREVIEW_TOKENS = 12  # of each text in a preview
