@@ -38,8 +38,6 @@ def find_architecture(config: bert.BodyConfig) -> str:
 def finish(theirs: dict[str, Any], config: bert.BodyConfig) -> None:
     """Add the settings that are computed from the config."""
     theirs["intermediate_size"] = config.hidden or 4 * config.dim
-    classes = config.classes if isinstance(config, bert_classifier.Config) else 2
-    theirs["id2label"] = {str(i): f"LABEL_{i}" for i in range(classes)}
 
 
 BERT = Family(
