@@ -24,7 +24,7 @@ def find_architecture(config: bert.BodyConfig) -> str:
     if config.position != "learned":
         raise GlassError(
             "cannot export this BERT to Hugging Face: its positions are not learned; train with "
-            "position=learned"
+            "position=learned, or export this one with `--to onnx`"
         )
     match config:
         case bert.Config():
