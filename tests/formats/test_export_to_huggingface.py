@@ -66,7 +66,7 @@ def test_transformers_computes_the_same_logits_for_a_padded_batch_of_texts(name,
     expected = output.get("logits", output.get("prediction_logits", output[0]))
     actual = model.network(batch["input_ids"], keep=keep)
     real = keep if actual.ndim == 3 else slice(None)
-    close(actual[real], expected[real], atol=1e-4, rtol=1e-4)
+    close(actual[real], expected[real], atol=1e-5, rtol=1e-5)
     reloaded = load(tmp_path / "x")
     assert reloaded.name == name
     assert torch.equal(reloaded.network(batch["input_ids"], keep=keep), actual)
@@ -85,7 +85,7 @@ def test_pairs_of_texts_have_the_same_ids_segments_and_logits(tmp_path):
     assert torch.equal(batch["input_ids"], ours["ids"])
     segments = batch["token_type_ids"]
     assert torch.equal(segments[ours["keep"]], ours["segments"][ours["keep"]])
-    close(model.network(**ours), theirs(**batch).logits, atol=1e-4, rtol=1e-4)
+    close(model.network(**ours), theirs(**batch).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_labels_are_exported_and_loaded_in_order(tmp_path):

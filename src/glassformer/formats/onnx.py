@@ -41,12 +41,25 @@ TASKS = {  # the first trait that a network has determines how it is used
     Trait.CLASSIFIER: "classify",
     Trait.ENCODER: "embed",
 }
+IDS = {
+    "translate": "token ids of the translation so far, which starts with `<start>`",
+    "generate": "token ids; padding after a text does not change its logits",
+    "fill-mask": "token ids",
+    "classify": "token ids",
+    "embed": "token ids",
+}
 INPUTS = {
-    "ids": "token ids",
     "keep": "true at tokens, false at padding, which may come before or after a text",
     "segments": "0 in the first text, 1 in the second text of a pair",
     "source": "token ids of the text to translate",
     "source_keep": "true at tokens of the source, false at padding",
+}
+OUTPUTS = {
+    "translate": "logits of the token after each position",
+    "generate": "logits of the token after each position",
+    "fill-mask": "logits of the token at each position",
+    "classify": "logits of the labels",
+    "embed": "features of each token",
 }
 
 
@@ -66,7 +79,7 @@ def save(
     """Write a folder with the graph, the tokenizer, a config and a README, atomically."""
     name = check_exportable(network, "ONNX", exportable_models())
     check_packages()
-    network = copy.deepcopy(network).cpu().float().eval()
+    network = copy.deepcopy(network).cpu().float().eval()  # the caller's may be on another device
     with new_folder(path, overwrite=overwrite) as folder:
         export_graph(network, folder / MODEL)
         session = open_session(folder / MODEL)
@@ -113,7 +126,8 @@ def export_graph(network: Network, file: Path) -> None:
     except RuntimeError as error:
         if is_memory_error(error):
             raise
-        raise GlassError(f"torch cannot export the model to ONNX: {first_line(error)}") from error
+        reason = str(error).partition("\n")[0]
+        raise GlassError(f"torch cannot export the model to ONNX: {reason}") from error
     assert onnx_program is not None
     for node in onnx_program.model.graph.all_nodes():
         node.metadata_props.clear()  # stack traces with paths of this machine
@@ -153,10 +167,6 @@ def silence_exporter() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200]
 
 
 # --- the check ------------------------------------------------------------------------------------
@@ -213,9 +223,8 @@ def describe(
 
 def format_readme(config: dict[str, Any], has_tokenizer: bool) -> str:
     """A README with tables of the inputs and outputs, and a program that uses the model."""
-    meanings = {**INPUTS, "logits": "output", "features": "output"}
-    if config["task"] == "translate":
-        meanings["ids"] = "token ids of the translation so far, which starts with `<start>`"
+    meanings = {**INPUTS, "ids": IDS[config["task"]]}
+    meanings |= dict.fromkeys(config["outputs"], OUTPUTS[config["task"]])
     rows = [
         f"| `{name}` | {entry['type']} | {', '.join(map(str, entry['shape']))} | {meanings[name]} |"
         for name, entry in (config["inputs"] | config["outputs"]).items()
