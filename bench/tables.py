@@ -29,7 +29,7 @@ import numpy as np
 from quality import GLASS, append_result, check_output, matmul_speed, mean, read_results
 
 from glassformer import load
-from glassformer.tasks.translate import compute_bleu
+from glassformer.tasks.translation_metrics import compute_bleu
 
 FOLDS, SEEDS, BEAMS = 5, 3, 5
 CONTENDERS = {

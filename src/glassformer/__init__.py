@@ -6,13 +6,24 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from glassformer.api import Model, load, train
+    from glassformer.api import Model, compare, evaluate, load, resume, train
     from glassformer.core.errors import GlassError
     from glassformer.registry import MODELS
     from glassformer.text import TOKENIZERS
     from glassformer.trace import Trace
 
-__all__ = ["MODELS", "TOKENIZERS", "GlassError", "Model", "Trace", "load", "train"]
+__all__ = [
+    "MODELS",
+    "TOKENIZERS",
+    "GlassError",
+    "Model",
+    "Trace",
+    "compare",
+    "evaluate",
+    "load",
+    "resume",
+    "train",
+]
 __version__ = version("glassformer")
 
 # Idle OpenMP threads sleep instead of spinning: otherwise a training step takes ten times longer
@@ -27,8 +38,7 @@ _MODULES = {
     "GlassError": "core.errors",
     "Model": "api",
     "Trace": "trace",
-    "load": "api",
-    "train": "api",
+    **dict.fromkeys(("compare", "evaluate", "load", "resume", "train"), "api"),
 }
 
 

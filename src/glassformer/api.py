@@ -1,8 +1,9 @@
-"""The Python API: `load` and `train` return a `Model`."""
+"""The Python API: `load`, `train` and `resume` return a `Model`; `evaluate` returns metrics."""
 
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from glassformer.core import config
 from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Reporter
+from glassformer.data.memory import save_data
 from glassformer.export import find_exporter
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection.alignment import Alignment, align
@@ -30,6 +32,8 @@ from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.task import Artifacts, Codec
 from glassformer.tasks.translate import BEAM_SIZE, LENGTH_PENALTY
 from glassformer.text.tokenizer import Tokenizer
+from glassformer.training import compare as comparison
+from glassformer.training import evaluate as evaluation
 from glassformer.training import train as training
 
 
@@ -104,7 +108,7 @@ class Model:
             return "".join(self.stream(prompts, **options))
         return ["".join(self.stream(prompt, **options)) for prompt in prompts]
 
-    def classify(self, texts: str | Sequence[str | tuple[str, str]]) -> Any:
+    def classify(self, texts: str | Sequence[str | tuple[str, ...]]) -> Any:
         """Return the probability of each label, most likely first, for each text.
 
         A model trained on pairs takes tuples of two texts. A list of texts gives a list of dicts, a
@@ -119,14 +123,63 @@ class Model:
             raise GlassError("this model was not trained to classify")
         if isinstance(texts, str):
             return self.classify([texts])[0]
-        rows = [(t,) if isinstance(t, str) else tuple(t) for t in texts]
         columns = self.task.get("text") or ["text"]  # the text columns of the training data
-        for row in rows:
-            if len(row) != len(columns):
-                expected = f"{len(columns)} texts" if len(columns) > 1 else "1 text"
-                names = ", ".join(columns)
-                raise GlassError(f"this model expects {expected} ({names}), got {row}")
+        rows = [check_texts(texts, columns) for texts in texts]
         return [*predict(self.network, self.codec, rows)]
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of a classifier, in the order of the columns of `predict_proba`."""
+        if "labels" not in self.task:
+            raise GlassError("this model was not trained to classify")
+        return list(self.task["labels"])
+
+    def predict(
+        self, texts: Sequence[str | tuple[str, ...]], *, threshold: float | None = None
+    ) -> list[Any]:
+        """Return the most likely label of each text; None if its probability is below `threshold`.
+
+        A model with several labels per text returns a list of labels for each.
+
+        >>> load("runs/classify-1").predict(["a lovely film", "an awful one"])
+        ['pos', 'neg']
+        """
+        answers = []
+        for probs in self.classify(texts):
+            chosen = self.choose_labels(probs)
+            is_unsure = threshold is not None and max(probs.values()) < threshold
+            several = bool(self.task.get("multi_label"))
+            answers.append(None if is_unsure else chosen if several else chosen[0])
+        return answers
+
+    def predict_proba(self, texts: Sequence[str | tuple[str, ...]]) -> NDArray[np.float64]:
+        """Return the probabilities of the labels, texts x labels, in the order of `labels`.
+
+        >>> load("runs/classify-1").predict_proba(["a lovely film"]).shape
+        (1, 2)
+        """
+        rows = [[probs[label] for label in self.labels] for probs in self.classify(texts)]
+        return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.labels))
+
+    def choose_labels(self, probs: dict[str, float]) -> list[str]:
+        """Return the most likely label, or all from 50% if a text can have several."""
+        if self.task.get("multi_label"):
+            return [label for label in self.labels if probs[label] >= 0.5]
+        return [next(iter(probs))]
+
+    def answer(
+        self, probs: dict[str, float], texts: tuple[str, ...], threshold: float | None = None
+    ) -> tuple[str | None, float]:
+        """Return the chosen labels, joined by |, and the highest probability.
+
+        The answer is None if that is below `threshold`, or if most tokens of the texts are unknown
+        to the model.
+        """
+        prob = max(probs.values())
+        is_unsure = threshold is not None and prob < threshold
+        if is_unsure or unknown_fraction(self.require_tokenizer(), texts) > 0.5:
+            return None, prob
+        return "|".join(self.choose_labels(probs)), prob
 
     def translate(
         self,
@@ -388,20 +441,115 @@ def load(
     return Model(*checkpoint.open_model(Path(path), ignore, tokenizer=tokenizer_file))
 
 
-def train(task: str | None = None, *data: str | Path, **options: Any) -> Model:
-    """Train a model for `task` on the files `data` and return it with its best weights.
+def train(task: str | None = None, *data: Any, **options: Any) -> Model:
+    """Train a model for `task` on `data` and return it with its best weights.
 
-    `task` is generate, classify, translate or fill-mask; without files, a built-in sample is used.
-    The options are those of `glass train`: run (the folder to write), model (an architecture), base
-    (a model to fine-tune), config (a recipe), minutes, steps or epochs, text and label (columns),
-    valid (files), seed, settings (as for `--set`), overwrite, and any training setting by its name.
+    `task` is generate, classify, translate or fill-mask. `data` are files, DataFrames (pandas,
+    polars), or lists of dicts or tuples; without any, a built-in sample is used. The options are
+    those of `glass train`: run (the folder to write), model (an architecture), base (a model to
+    fine-tune), config (a recipe), minutes, steps or epochs, text and label (columns), valid (more
+    data), seed, settings (as for `--set`), overwrite, and any training setting by its name.
     `Model.metrics` has the result.
 
     >>> model = train("classify", "reviews.csv", steps=20, settings=["model.dim=32"])
     >>> sorted(model.classify(["a lovely film"])[0])
     ['neg', 'pos']
     """
-    result = training.train(task, *data, **options)
+    with TemporaryDirectory() as scratch:
+        files = save_in_memory_data(task, data, Path(scratch))
+        if options.get("valid"):
+            valid = options["valid"]
+            valid = valid if isinstance(valid, tuple) else (valid,)
+            options["valid"] = save_in_memory_data(task, valid, Path(scratch), "valid")
+        result = training.train(task, *files, **options)
+    return load_trained(result)
+
+
+def resume(run: str | Path, **budget: Any) -> Model:
+    """Resume the training run in a folder; `budget` is steps (in total) or minutes (from now).
+
+    >>> resume("runs/classify-1", steps=40).metrics["steps"]
+    40
+    """
+    return load_trained(training.resume(Path(run), **budget))
+
+
+def load_trained(result: dict[str, Any]) -> Model:
+    """Load the model of a run; `result` is what training it returned."""
     model = load(result["run"])
     model.metrics = result
     return model
+
+
+def evaluate(model: Model | str | Path, *data: Any, **options: Any) -> dict[str, Any]:
+    """Return the metrics of a model, or of the run in a folder, on data.
+
+    `data` is as for `train`; without any, it is the run's own validation data. Options: text and
+    label (columns), predictions (a file for a row per example), plot (a file), skip_bad.
+
+    >>> round(evaluate("runs/classify-1", "reviews.csv")["accuracy"], 1)
+    1.0
+    """
+    for name in ("plot", "predictions"):
+        if options.get(name) is not None:
+            options[name] = Path(options[name])
+    with TemporaryDirectory() as scratch:
+        path = Path(scratch) / "model"
+        if isinstance(model, Model):
+            if not data and model.metrics:
+                path = Path(model.metrics["run"])
+            elif not data:
+                raise GlassError("a loaded model has no validation data: specify the data")
+            else:
+                model.save(path)
+            task = model.task.get("name")
+        else:
+            path, task = Path(model), load(model).task.get("name")
+        files = save_in_memory_data(task, data, Path(scratch))
+        return evaluation.evaluate(path, tuple(map(Path, files)), **options)
+
+
+def compare(task: str, *data: Any, models: Sequence[str], **options: Any) -> list[dict[str, Any]]:
+    """Train several models with the same budget; return a row with the metrics of each.
+
+    `models` are as for `glass compare`; the options are those of `train`.
+
+    >>> rows = compare("classify", "reviews.csv", models=["nb_svm", "classifier"], steps=5)
+    >>> sorted(row["name"] for row in rows)
+    ['classifier', 'nb_svm']
+    """
+    with TemporaryDirectory() as scratch:
+        files = save_in_memory_data(task, data, Path(scratch))
+        _, rows = comparison.compare(task, *files, models=models, reporter=Reporter(), **options)
+    return rows
+
+
+def save_in_memory_data(
+    task: str | None, data: Sequence[Any], folder: Path, name: str = "data"
+) -> tuple[str | Path, ...]:
+    """Return files as they are; write other data to files in the folder."""
+    return tuple(
+        item
+        if isinstance(item, str | Path)
+        else save_data(str(task), item, folder / f"{name}-{i}.jsonl")
+        for i, item in enumerate(data)
+    )
+
+
+def check_texts(texts: Any, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts of one example as a tuple; raise an error if they do not fit the columns."""
+    row = (texts,) if isinstance(texts, str) else texts
+    is_valid = isinstance(row, tuple | list) and all(isinstance(text, str) for text in row)
+    if not is_valid or len(row) != len(columns):
+        expected = f"{len(columns)} texts" if len(columns) > 1 else "1 text"
+        names = ", ".join(columns)
+        raise GlassError(f"this model expects {expected} ({names}), got {str(row)[:80]}")
+    return tuple(row)
+
+
+def unknown_fraction(tokenizer: Tokenizer, texts: Sequence[str]) -> float:
+    """Return the fraction of tokens that are unknown, if the tokenizer has a token for these."""
+    special = tokenizer.special_tokens
+    unknown = {special[token] for token in ("<unk>", "[UNK]") if token in special}
+    ids = [i for text in texts for i in tokenizer.encode(text)]
+    return sum(i in unknown for i in ids) / max(len(ids), 1)

@@ -85,9 +85,11 @@ def test_embed_and_evaluate_overwrite_no_file(run, tmp_path, monkeypatch):
         assert "folder nowhere does not exist" in command(*line, f"nowhere/{file.name}", code=2)
 
 
-def test_embed_writes_only_npy_files(run, tmp_path):
+def test_embed_writes_arrays_and_tables_only(run, tmp_path):
     error = command("embed", run, "a cat", "--out", tmp_path / "vectors", code=2)
-    assert f"--out: expected a .npy file, got {tmp_path / 'vectors'}" in error
+    endings = ".npy, .csv, .tsv, .jsonl, .parquet"
+    file = tmp_path / "vectors"
+    assert f"--out: expected a file name ending in {endings}, got {file}" in error
     assert not list(tmp_path.iterdir())
 
 

@@ -18,15 +18,9 @@ from glassformer.data.batches import (
     pad_rows,
     sample_windows,
 )
-from glassformer.data.files import (
-    MAX_LINE_LENGTH,
-    BadRowPolicy,
-    IgnoreBadRows,
-    file_type,
-    guess_separator,
-    read_lines,
-    read_rows,
-)
+from glassformer.data.compression import file_type
+from glassformer.data.delimited import guess_separator
+from glassformer.data.files import MAX_LINE_LENGTH, BadRowPolicy, IgnoreBadRows, read_lines
 from glassformer.data.labeled import (
     check_labels,
     guess_columns,
@@ -36,6 +30,7 @@ from glassformer.data.labeled import (
 from glassformer.data.pairs import read_aligned_lines
 from glassformer.data.split import LeakCounter, is_held_out
 from glassformer.data.store import Store, StoreWriter
+from glassformer.data.tables import read_rows
 from glassformer.text.plain import Bytes
 
 
@@ -59,7 +54,10 @@ def test_byte_order_marks_and_windows_line_ends_are_removed(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"good\nb\xffd\n", r"a.txt:2: the line is not valid UTF-8; fix it, or skip such rows"),
+        (
+            b"good\nb\xffd\n",
+            r"a.txt:2: the line is not valid UTF-8 \(for another encoding: --encoding\)",
+        ),
         (b"good\nb\0d\n", r"a.txt:2: the line has a NUL character"),
         (
             b"x" * (MAX_LINE_LENGTH + 5) + b"\ngood\n",
@@ -136,24 +134,24 @@ def test_ragged_rows_and_invalid_json_are_rejected(tmp_path, name, content, mess
 def test_columns_are_guessed_by_name_and_by_content(tmp_path):
     body = "".join(f"{i},{'good' if i % 2 else 'bad'},text number {i} is long\n" for i in range(20))
     named = write(tmp_path / "a.csv", "id,sentiment,review\n" + body)
-    guess = guess_columns(peek_rows((named,), None), (), None)
+    guess = guess_columns(peek_rows((named,)), (), None)
     assert (guess.text, guess.label) == (("review",), "sentiment")
     without_header = write(tmp_path / "b.csv", body)
-    guess = guess_columns(peek_rows((without_header,), None), (), None)
+    guess = guess_columns(peek_rows((without_header,)), (), None)
     assert (guess.text, guess.label) == (("3",), "2")
     message = "unknown column 'txt'; the columns are id, sentiment, review"
     with pytest.raises(GlassError, match=message):
-        guess_columns(peek_rows((named,), None), ("txt",), None)
+        guess_columns(peek_rows((named,)), ("txt",), None)
     pairs = write(
         tmp_path / "c.csv", "premise,hypothesis,label\n" + "a b,c d,yes\ne f,g h,no\n" * 4
     )
-    assert guess_columns(peek_rows((pairs,), None), (), None).text == ("premise", "hypothesis")
+    assert guess_columns(peek_rows((pairs,)), (), None).text == ("premise", "hypothesis")
 
 
 def test_the_column_with_the_fewest_values_is_guessed_as_label(tmp_path):
     body = "".join(f"{i % 5},{i % 2},some words and {i}\n" for i in range(40))
     file = write(tmp_path / "a.csv", "stars,kind,text\n" + body)
-    guess = guess_columns(peek_rows((file,), None), (), None)
+    guess = guess_columns(peek_rows((file,)), (), None)
     assert (guess.text, guess.label) == (("text",), "kind")
 
 
@@ -163,7 +161,7 @@ def test_the_subfolders_of_a_folder_are_its_labels(tmp_path):
             folder = tmp_path / "acl" / part / label
             folder.mkdir(parents=True)
             write(folder / "1.txt", f"{part} {label}")
-    rows = [row.values for row in read_table_rows((tmp_path / "acl",), BadRowPolicy(), None)]
+    rows = [row.values for row in read_table_rows((tmp_path / "acl",), BadRowPolicy())]
     assert rows == [
         {"text": "train neg", "label": "neg"},
         {"text": "train pos", "label": "pos"},

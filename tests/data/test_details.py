@@ -22,16 +22,11 @@ from glassformer.data.batches import (
     sample_windows,
     split_batch,
 )
+from glassformer.data.compression import file_type
+from glassformer.data.delimited import guess_separator
 from glassformer.data.examples import Example
-from glassformer.data.files import (
-    BadRowPolicy,
-    IgnoreBadRows,
-    Row,
-    file_type,
-    guess_separator,
-    read_rows,
-    save_streams,
-)
+from glassformer.data.files import BadRowPolicy, IgnoreBadRows, Row, save_streams
+from glassformer.data.format import FileFormat
 from glassformer.data.labeled import (
     check_labels,
     guess_columns,
@@ -42,6 +37,7 @@ from glassformer.data.pairs import read_aligned_lines
 from glassformer.data.request import DataOptions, DataRequest
 from glassformer.data.split import LeakCounter, is_held_out
 from glassformer.data.store import Store, StoreWriter
+from glassformer.data.tables import read_rows
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.table_rows import summarize_examples
@@ -340,7 +336,7 @@ def test_the_column_with_the_most_text_is_read(tmp_path):
     assert corpus.guess_column((folder,)) == "body"
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(GlassError, match="empty is empty"):
+    with pytest.raises(GlassError, match="empty has no text files"):
         list(corpus.read_texts((empty,), BadRowPolicy()))
 
 
@@ -393,7 +389,7 @@ def test_unknown_columns_are_reported(text, label, message):
         guess_columns(rows({"label": "a", "text": "b"}), text, label)
     with pytest.raises(GlassError, match="there are no rows"):
         guess_columns([], (), None)
-    with pytest.raises(GlassError, match="no text column besides the label"):
+    with pytest.raises(GlassError, match="one column only"):
         guess_columns(rows({"label": "a"}), (), None)
 
 
@@ -429,10 +425,8 @@ def test_at_most_a_thousand_labels_are_allowed():
 
 def test_peeking_at_rows_stops_at_the_limit(tmp_path):
     file = write(tmp_path / "a.csv", "text,label\n" + "".join(f"t{i},x\n" for i in range(30)))
-    assert len(peek_rows((file,), None, limit=7)) == 7
-    assert len(peek_rows((file,), None)) == 30
-    with pytest.raises(GlassError, match=r"is neither a folder nor a table \(.*\)"):
-        list(read_table_rows((write(tmp_path / "a.txt", "x"),), BadRowPolicy(), None))
+    assert len(peek_rows((file,), limit=7)) == 7
+    assert len(peek_rows((file,))) == 30
 
 
 def test_a_folder_of_labels_has_one_subfolder_per_label(tmp_path):
@@ -440,19 +434,19 @@ def test_a_folder_of_labels_has_one_subfolder_per_label(tmp_path):
     (tmp_path / "f" / "a").mkdir()
     write(tmp_path / "f" / "b" / "deep" / "1.txt", "one\ntwo\n")
     write(tmp_path / "f" / "a" / "2.txt", "three")
-    found = list(read_table_rows((tmp_path / "f",), BadRowPolicy(), None))
+    found = list(read_table_rows((tmp_path / "f",), BadRowPolicy()))
     assert [row.values for row in found] == [
         {"text": "three", "label": "a"}, {"text": "one\ntwo\n", "label": "b"}
     ]  # fmt: skip
     with pytest.raises(GlassError, match="has no subfolders"):
-        list(read_table_rows((tmp_path / "f" / "a",), BadRowPolicy(), None))
+        list(read_table_rows((tmp_path / "f" / "a",), BadRowPolicy()))
 
 
 @pytest.mark.parametrize(
     ("content", "separator"),
     [
         ("a,b;c\nd;e\n", ";"),  # the comma is not in every line
-        ("a,b,c;d\ne,f,g;h\n", ","),
+        ("a,b,c;d\ne,f,g;h\n", ";"),
         ("a\tb\nc\td\n", "\t"),
         ("a|b|c\nd|e|f,g\n", "|"),
         ("abc\ndef\n", ","),
@@ -475,7 +469,7 @@ def test_a_column_without_a_name_is_numbered(tmp_path):
 
 def test_a_given_separator_is_preferred(tmp_path):
     file = write(tmp_path / "a.csv", "text,x;label\none,y;two\n")
-    (row,) = read_rows(file, BadRowPolicy(), ";")
+    (row,) = read_rows(file, BadRowPolicy(), FileFormat(separator=";"))
     assert row.values == {"text,x": "one,y", "label": "two"}
 
 
@@ -503,23 +497,29 @@ def test_the_type_of_a_file_is_its_extension(tmp_path, name, kind):
 
 
 @pytest.mark.parametrize(
-    ("content", "ending"),
-    [(b' {"a": 1}\n', ".jsonl"), (b"a\tb,c\n", ".tsv"), (b"a,b\n", ".csv"), (b"", ".csv")],
+    ("content", "rows"),
+    [
+        (b' {"a": 1}\n', [{"a": "1"}]),
+        (b"text\tb,c\nx\ty\n", [{"text": "x", "b,c": "y"}]),
+        (b"text,b\nx,y\n", [{"text": "x", "b": "y"}]),
+        (b"", []),
+    ],
 )
-def test_the_format_of_a_stream_of_rows_is_guessed_from_its_first_line(
-    tmp_path, monkeypatch, content, ending
+def test_the_format_of_a_stream_of_rows_is_guessed_from_its_content(
+    tmp_path, monkeypatch, content, rows
 ):
     monkeypatch.setattr(files.sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
     other = write(tmp_path / "a.csv", "x")
-    found = save_streams((other, type(other)("-")), tmp_path, table=True)
+    found = save_streams((other, type(other)("-")), tmp_path)
     assert found[0] == other
-    assert found[1] == tmp_path / f"input-1{ending}"
+    assert found[1] == tmp_path / "input-1.txt"
     assert found[1].read_bytes() == content
+    assert [row.values for row in read_rows(found[1], BadRowPolicy())] == rows
 
 
 def test_a_stream_of_text_is_saved_as_text(tmp_path, monkeypatch):
     monkeypatch.setattr(files.sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"a": 1}\n')))
-    found = save_streams((type(tmp_path)("-"),), tmp_path, table=False, name="valid")
+    found = save_streams((type(tmp_path)("-"),), tmp_path, name="valid")
     assert found == (tmp_path / "valid-0.txt",)
 
 

@@ -15,16 +15,11 @@ from faults import COMMAND
 from glassformer import GlassError
 from glassformer.core.reporter import NullReporter
 from glassformer.data import files
-from glassformer.data.files import (
-    BadRowPolicy,
-    IgnoreBadRows,
-    guess_separator,
-    read_lines,
-    read_rows,
-    save_streams,
-)
+from glassformer.data.delimited import guess_separator
+from glassformer.data.files import BadRowPolicy, IgnoreBadRows, read_lines, save_streams
 from glassformer.data.labeled import guess_columns
 from glassformer.data.request import DataOptions, DataRequest
+from glassformer.data.tables import read_rows
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import check
 from glassformer.training.request import Request
@@ -213,16 +208,16 @@ def test_a_pipe_is_copied_to_a_file(tmp_path):
     content = "text,label\n" + "a b,x\nc d,y\n" * 5000
     writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text(content))
     writer.start()
-    (copy,) = save_streams((tmp_path / "pipe",), tmp_path, table=True)
+    (copy,) = save_streams((tmp_path / "pipe",), tmp_path)
     writer.join()
-    assert (copy.suffix, copy.read_text()) == (".csv", content)
+    assert (copy.suffix, copy.read_text()) == (".txt", content)
 
 
 def test_a_pipe_without_a_writer_times_out(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "PIPE_TIMEOUT", 0.05)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(GlassError, match=r"is a pipe, and no data arrived within 0.05 seconds"):
-        save_streams((tmp_path / "pipe",), tmp_path, table=False)
+        save_streams((tmp_path / "pipe",), tmp_path)
     with pytest.raises(GlassError, match="data is read more than once"):
         list(read_lines(tmp_path / "pipe", BadRowPolicy()))
     with pytest.raises(GlassError, match="nothing does not exist"):
@@ -240,7 +235,7 @@ def test_a_pipe_with_a_slow_writer_does_not_time_out(tmp_path, monkeypatch):
 
     writer = threading.Thread(target=write_late)
     writer.start()
-    (copy,) = save_streams((tmp_path / "pipe",), tmp_path, table=False)
+    (copy,) = save_streams((tmp_path / "pipe",), tmp_path)
     writer.join()
     assert copy.read_text() == "late\n"
 

@@ -13,7 +13,7 @@ from formats.parity import close, randomize
 from glassformer import MODELS, GlassError, load, text
 from glassformer.api import Model
 from glassformer.formats.tokenizer_json import to_engine
-from glassformer.tasks.classify import encode_pair
+from glassformer.tasks.text_pairs import encode_pair
 from glassformer.text.plain import Bytes, Characters, Words
 from glassformer.text.subword import BPE, WordPiece
 

@@ -11,25 +11,20 @@ import torch.nn.functional as F
 
 from glassformer import MODELS
 from glassformer.core.reporter import NullReporter
-from glassformer.data.files import BadRowPolicy
 from glassformer.data.request import DataRequest
 from glassformer.models.network import Network
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
-from glassformer.tasks.classify import (
-    ClassifyCodec,
-    encode_pair,
-    find_separator,
-    macro_f1,
-    truncate,
-)
+from glassformer.tasks.classify import ClassifyCodec
 from glassformer.tasks.fill_mask import (
     MASK_FRACTION,
     MASK_TOKEN_FRACTION,
     RANDOM_TOKEN_FRACTION,
     FillMaskCodec,
 )
+from glassformer.tasks.label_metrics import LabelScores
 from glassformer.tasks.task import Artifacts
+from glassformer.tasks.text_pairs import encode_pair, find_separator, truncate
 from glassformer.tasks.translate import MAX_TOKENS, max_target_lengths
 from glassformer.text.plain import Words
 from glassformer.text.subword import WordPiece
@@ -59,9 +54,10 @@ MODEL = {"generate": "gpt2", "fill-mask": "bert", "classify": "classifier",
          "translate": "translator"}  # fmt: skip
 
 
-def prepare_task(home, name, **more):
+def prepare_task(home, name, reporter=None, **more):
     request = DataRequest(files=(home / FILES[name],), **more)
-    return TASKS[name].open(TASKS[name].prepare(request, home, NullReporter()), home)
+    artifacts = TASKS[name].prepare(request, home, reporter or NullReporter())
+    return TASKS[name].open(artifacts, home)
 
 
 def train_batch(task, step, context=32, batch_size=1, seed=0):
@@ -267,8 +263,7 @@ def test_classify_metrics_match_a_direct_computation(home):
             f1.append(2 * pairs.count((label, label)) / (true + predicted))
     assert metrics["f1"] == pytest.approx(sum(f1) / len(f1))
     for (true, predicted), count in Counter(pairs).items():
-        assert scores.sums["confusion"][true, predicted] == count
-    assert macro_f1(np.array([[3, 1], [0, 0]])) == pytest.approx((6 / 7 + 0) / 2)
+        assert LabelScores(scores, task.artifacts).confusion()[true, predicted] == count
 
 
 def test_long_texts_are_truncated_at_the_end_and_keep_their_separators():
@@ -388,13 +383,13 @@ def test_length_limits_leave_room_for_long_translations():
     assert max_target_lengths(torch.ones(1, 200, dtype=torch.bool)) == [MAX_TOKENS]
 
 
-def test_pairs_over_the_length_limit_are_bad_rows(home):
+def test_pairs_over_the_length_limit_are_left_out_and_counted(home):
     (home / "pairs.tsv").write_text(
         "\n".join([f"a {i}\tb {i}" for i in range(40)] + ["a " * 900 + "\tb"])
     )
-    on_bad_row = BadRowPolicy(home / "skipped.jsonl")
-    task = prepare_task(home, "translate", on_bad_row=on_bad_row)
-    assert on_bad_row.count == 1
+    reporter = RecordingReporter()
+    task = prepare_task(home, "translate", reporter=reporter)
+    assert any(line.startswith("left out 1 pair with more than 256") for line in reporter.lines)
     assert sum(len(task.dataset.pairs[part][0]) for part in ("train", "valid")) == 40
 
 

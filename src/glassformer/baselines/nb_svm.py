@@ -40,6 +40,6 @@ class NBSVM(Network):
         logits: Tensor = self.svm(mark_padding(ids, SequenceLayout.from_ids(ids, keep).keep))
         return logits
 
-    def fit(self, ids: Tensor, labels: Tensor) -> None:
-        """Fit to texts, which are concatenated with -1 between them, and their labels (n)."""
-        self.svm.fit(ids, labels)
+    def fit(self, ids: Tensor, labels: Tensor, class_weights: Tensor | None = None) -> None:
+        """Fit to texts, which are concatenated with -1 between them; see `NGramClassifier.fit`."""
+        self.svm.fit(ids, labels, class_weights)

@@ -41,6 +41,24 @@ def parse_separator(
 # Input
 trained_run = click.argument("run", type=click.Path(exists=True))
 data_files = click.argument("data", nargs=-1, type=click.Path(exists=True))
+file_format = combine(
+    click.option(
+        "--encoding",
+        metavar="NAME",
+        help="Encoding of text files, such as cp1252 or utf-16.  [default: detected]",
+    ),
+    click.option(
+        "--separator",
+        callback=parse_separator,
+        help="Character between columns: , or ; or tab.  [default: detected]",
+    ),
+    click.option(
+        "--header/--no-header",
+        default=None,
+        help="Whether the first row of a table has the names of its columns.  [default: detected]",
+    ),
+)
+skip_bad = partial(click.option, "--skip-bad", is_flag=True)
 texts = combine(
     click.argument("texts", nargs=-1),
     click.option(
@@ -54,6 +72,8 @@ texts = combine(
         metavar="COLUMN",
         help="Column of --file with the texts; give it twice for pairs.  [default: detected]",
     ),
+    file_format,
+    skip_bad(help="Leave out rows of --file that cannot be read instead of stopping."),
 )
 columns = combine(
     click.option(
@@ -63,11 +83,7 @@ columns = combine(
         help="Column with the texts; give it twice for pairs.  [default: detected]",
     ),
     click.option("--label", metavar="COLUMN", help="Column with the labels.  [default: detected]"),
-    click.option(
-        "--separator",
-        callback=parse_separator,
-        help="Character between columns: , or ; or tab.  [default: detected]",
-    ),
+    file_format,
 )
 source_and_target = combine(
     click.option(

@@ -12,6 +12,8 @@ from glassformer.cli import options
 from glassformer.cli.help import echo
 from glassformer.core.i18n import localize
 
+MAX_CONFUSION_LABELS = 20
+
 
 @click.command()
 @click.argument("task", type=click.Choice(["generate", "classify", "translate", "fill-mask"]))
@@ -20,11 +22,18 @@ from glassformer.core.i18n import localize
 @options.source_and_target
 @options.valid(help="Validation data; can be repeated.  [default: a tenth of DATA]")
 @options.group
+@click.option(
+    "--multi-label", is_flag=True, help="A text can have several labels, with | between them."
+)
+@options.skip_bad(help="Report bad rows but do not count them as an error.")
 @options.json(help="Print one JSON object.")
-def check_data(task: str, data: tuple[str, ...], as_json: bool, **values: Any) -> None:
+def check_data(
+    task: str, data: tuple[str, ...], as_json: bool, skip_bad: bool, **values: Any
+) -> None:
     """Report the size, labels, duplicates and bad rows of DATA before training for TASK.
 
-    Also shows how `glass train` would read and split the data. Without DATA, reports on the
+    Also shows how `glass train` would read and split the data, and the tokens that the model would
+    see. Without DATA, reports on the
     built-in sample. The exit code is 1 if there are bad rows or if training would fail.
 
     \b
@@ -42,7 +51,8 @@ def check_data(task: str, data: tuple[str, ...], as_json: bool, **values: Any) -
         click.echo(json.dumps(report, ensure_ascii=False))
     else:
         print_data_report(report)
-    sys.exit(1 if report["bad_rows"] or report["error"] else 0)
+    has_bad_rows = report["bad_rows"] and not skip_bad
+    sys.exit(1 if has_bad_rows or report["error"] else 0)
 
 
 def print_data_report(report: dict[str, Any]) -> None:
@@ -61,8 +71,11 @@ def print_data_report(report: dict[str, Any]) -> None:
         click.echo(f"  {label:<24} {count:8,}  {count / report['examples']:6.1%}")
     for sample in report["samples"]:
         label = "" if sample["label"] is None else f"  ->  {sample['label']}"
-        text = sample["text"].replace("\t", "  ->  ").replace("\n", " ")
+        text = "  ->  ".join(" ".join(text.split()) for text in sample["texts"])
         echo(f"  example: {text[:120]}{'...' if len(text) > 120 else ''}{label}")
+        if "tokens" in sample:
+            tokens = "  ->  ".join("|".join(row) for row in sample["tokens"])
+            echo(f"    tokens: {tokens[:160]}{'...' if len(tokens) > 160 else ''}")
     echo(f"{format_count(report['duplicates'], 'duplicate')}, {report['empty']:,} empty {unit}")
     if report.get("same_text_other_label"):
         conflicts = format_count(report["same_text_other_label"], "duplicate")
@@ -72,6 +85,10 @@ def print_data_report(report: dict[str, Any]) -> None:
     leak = f"{format_count(leaks, 'validation example')} also {verb} in train"
     note = " (data leak)" if leaks else ""
     echo(f"split: {train:,} train, {valid:,} validation; {leak}{note}")
+    for first, second in report["near_duplicates"]:
+        echo(f"  almost equal: {first[:70]!r} (validation) and {second[:70]!r} (train)")
+    for warning in report["warnings"]:
+        echo(f"warning: {warning}")
     if report["error"]:
         echo(f"`glass train {report['task']}` would fail: {report['error']}")
     else:
@@ -95,44 +112,127 @@ def format_count(count: int, noun: str) -> str:
     type=int,
     help="Window length for generate and fill-mask models, in tokens.  [default: as in training]",
 )
-@options.plot(help="Draw the confusion matrix of a classifier (.png, .svg or .pdf).")
-@options.overwrite(help="Overwrite the --plot file if it exists.")
+@options.skip_bad(help="Leave out rows of DATA that cannot be read instead of stopping.")
+@click.option(
+    "--predictions",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a row per example with its texts, true answer and prediction: .csv, .tsv, .jsonl "
+    "or .parquet.",
+)
+@options.plot(
+    help="Draw the confusion matrix and the calibration of a classifier (.png, .svg or .pdf)."
+)
+@options.overwrite(help="Overwrite the --plot and --predictions files if they exist.")
 @options.json(help="Print one JSON object.")
 def evaluate(
     run: str, data: tuple[str, ...], overwrite: bool, as_json: bool, **values: Any
 ) -> None:
     """Evaluate the model in RUN on DATA or on its own validation data.
 
-    Prints the metrics of the model and, if its run has one, of the baseline.
+    Prints the metrics of the model and, if its run has one, of the baseline, with 95% intervals by
+    the bootstrap; for a classifier also the scores of each label, the confusion matrix and the
+    worst errors; for a translator the worst translations.
 
     \b
     glass evaluate runs/generate-1
     glass evaluate runs/classify-1 test.csv --plot confusion.png
+    glass evaluate runs/classify-1 test.csv --predictions predictions.csv
     glass evaluate runs/classify-1 test.csv --json
     glass evaluate runs/generate-1 --context 256
     """
-    from glassformer.core.reporter import format_value
+    from glassformer.core.reporter import Reporter
+    from glassformer.data.output import OUTPUTS
     from glassformer.training.evaluate import evaluate as evaluate_run
-    from glassformer.training.evaluator import metric_label
 
+    predictions = values["predictions"]
+    if predictions and predictions.suffix.lower() not in OUTPUTS:
+        endings = ", ".join(OUTPUTS)
+        raise click.UsageError(
+            f"--predictions: expected a file name ending in {endings}, got {predictions}"
+        )
     if values["plot"] and values["plot"].suffix not in (".png", ".svg", ".pdf"):
         raise click.UsageError(f"--plot: expected a .png, .svg or .pdf file, got {values['plot']}")
-    options.check_output_paths(values["plot"], overwrite=overwrite)
+    options.check_output_paths(values["plot"], predictions, overwrite=overwrite)
 
-    metrics = evaluate_run(Path(run), tuple(map(Path, data)), **values)
+    reporter = Reporter() if data else None
+    metrics = evaluate_run(Path(run), tuple(map(Path, data)), reporter=reporter, **values)
     if as_json:
-        click.echo(json.dumps(metrics))
-        return
-    baseline = metrics.pop("baseline", {})
+        click.echo(json.dumps(metrics, ensure_ascii=False))
+    else:
+        print_evaluation(metrics)
+
+
+def print_evaluation(metrics: dict[str, Any]) -> None:
+    """Print the metrics of the model and of its baseline, then the details of the task."""
+    from glassformer.core.reporter import format_value
+    from glassformer.training.evaluator import metric_label
+
+    baseline = metrics.get("baseline", {})
     labels = {"model": "architecture", "loss": "loss", "bleu_signature": "BLEU signature"}
     shared = ("task", "tokens", "bytes", "examples", "bleu_signature")  # the same for the baseline
     rows = [("", "model", "baseline" if baseline else "")]
     for name, value in metrics.items():
+        if isinstance(value, dict | list | tuple) or value is None:
+            continue
         other = "" if name in shared else format_value(baseline.get(name, ""))
         rows.append((labels.get(name) or metric_label(name), format_value(value), other))
+        if interval := metrics.get(f"{name}_interval"):
+            low, high = map(format_value, interval)
+            rows.append((f"  95% {localize('interval')}", f"{low} to {high}", ""))
     width = max([14, *(len(value) for _, value, other in rows if other)])
     for label, value, other in rows:
         click.echo(f"{label:<22} {value:<{width}} {other}".rstrip())
+    if difference := baseline.get("difference_interval"):
+        low, high = difference
+        verdict = "" if low > 0 or high < 0 else "; the two are not distinguishable"
+        echo(f"difference to the baseline: {low:+.2g} to {high:+.2g} (95% interval){verdict}")
+    print_classes(metrics.get("classes", []), metrics.get("confusion"))
+    print_worst(metrics.get("worst", []))
+
+
+def print_classes(classes: list[dict[str, Any]], confusion: list[list[int]] | None) -> None:
+    """Print precision, recall and F1 of each class, and the confusion matrix."""
+    from rich.cells import cell_len
+
+    if not classes:
+        return
+    names = [str(row["label"]) for row in classes]
+    width = min(max([6, *map(cell_len, names)]), 30)
+    names = [pad(name[:30], width) for name in names]
+    echo(f"\n{'label':<{width}}  precision  recall      F1  examples")
+    for name, row in zip(names, classes, strict=True):
+        scores = f"{row['precision']:9.3f}  {row['recall']:6.3f}  {row['f1']:6.3f}"
+        click.echo(f"{name}  {scores}  {row['examples']:8,}")
+    if confusion is None or len(names) > MAX_CONFUSION_LABELS:
+        return
+    echo("\nconfusion matrix: a row per true label, a column per predicted label")
+    cells = max(len(str(count)) for row in confusion for count in row)
+    for name, counts in zip(names, confusion, strict=True):
+        click.echo(f"{name}  {'  '.join(f'{count:>{cells}}' for count in counts)}")
+
+
+def print_worst(worst: list[dict[str, Any]]) -> None:
+    """Print the examples with the worst predictions."""
+    if not worst:
+        return
+    echo("\nworst predictions")
+    for row in worst:
+        text = " ".join(str(row.get("text", "")).split())
+        if "true" in row:
+            prob = row["probabilities"].get(row["label"], 0.0)
+            answer = f"{row['label']} ({prob:.0%}), true: {row['true']}"
+        else:
+            answer = f"chrF {row['chrf']}: {row['translation']}"
+        location = f"{row['location']}: " if row.get("location") else ""
+        click.echo(f"  {location}{answer}\n    {text[:160]}{'...' if len(text) > 160 else ''}")
+
+
+def pad(text: str, width: int) -> str:
+    """Pad a text with spaces; a Chinese character takes two columns."""
+    from rich.cells import cell_len
+
+    return text + " " * (width - cell_len(text))
 
 
 @click.command()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from glassformer.cli import options
 from glassformer.cli.help import echo
@@ -54,6 +55,16 @@ from glassformer.cli.help import echo
     help="Validation data; can be repeated.  [default: a tenth of DATA]", type=click.Path()
 )
 @options.group
+@click.option(
+    "--multi-label",
+    is_flag=True,
+    help="A text can have several labels, with | between them.",
+)
+@click.option(
+    "--class-weights",
+    is_flag=True,
+    help="Give rare labels as much weight in the loss as frequent ones.",
+)
 @options.source_and_target
 @options.tokenizer
 @options.machine
@@ -67,10 +78,8 @@ from glassformer.cli.help import echo
 @click.option(
     "--shrink-on-oom", is_flag=True, help="Split batches into micro-batches when out of memory."
 )
-@click.option(
-    "--skip-bad",
-    is_flag=True,
-    help="Skip rows that cannot be read and log them in skipped.jsonl instead of stopping.",
+@options.skip_bad(
+    help="Skip rows that cannot be read and log them in skipped.jsonl instead of stopping."
 )
 @options.overwrite(help="Replace the run folder if it exists.")
 @click.option(
@@ -169,6 +178,7 @@ def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) ->
 )
 @options.columns
 @options.valid(help="Validation data; can be repeated.  [default: a tenth of DATA]")
+@options.skip_bad(help="Skip rows that cannot be read instead of stopping.")
 @options.tokenizer
 @options.machine
 @options.settings(help="Set any model.* or train.* setting for all models; can be repeated.")
@@ -205,11 +215,8 @@ def compare(
 
 def drop_unset(values: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were set on the command line."""
-    return {
-        name: value
-        for name, value in values.items()
-        if value is not None and value is not False and value != ()
-    }
+    source = click.get_current_context().get_parameter_source
+    return {n: v for n, v in values.items() if source(n) is not ParameterSource.DEFAULT}
 
 
 def print_result(result: dict[str, Any], as_json: bool) -> None:

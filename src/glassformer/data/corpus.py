@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from glassformer.core.errors import GlassError
+from glassformer.core.folder import wrap_read_errors
 from glassformer.core.reporter import ProgressBar, Reporter
-from glassformer.data.files import (
-    TABLES,
-    BadRowPolicy,
-    IgnoreBadRows,
-    file_type,
-    read_lines,
-    read_rows,
-)
+from glassformer.data.compression import open_bytes
+from glassformer.data.encoding import UTF8, detect_encoding
+from glassformer.data.files import BadRowPolicy, IgnoreBadRows, read_lines
+from glassformer.data.format import DETECT, FileFormat
 from glassformer.data.store import StoreWriter
+from glassformer.data.tables import is_table, read_rows
 from glassformer.text import TOKENIZERS
 from glassformer.text.plain import UNKNOWN, ListTokenizer
 from glassformer.text.subword import BERT_SPECIAL_TOKENS, SubwordTokenizer
 from glassformer.text.tokenizer import Tokenizer
 
+MODEL_FILES = ("config.toml", "manifest.json")  # in the folder of a run or a trained model
 CHUNK_CHARACTERS = 1 << 16  # minimum size of a chunk of text, which is encoded at once
 MAX_TOKENIZER_CHARACTERS = 20_000_000  # max text that a tokenizer is trained on
 
@@ -31,23 +30,47 @@ T = TypeVar("T")
 
 
 def read_texts(
-    files: tuple[Path, ...], on_bad_row: BadRowPolicy, column: str | None = None
+    files: Iterable[Path],
+    on_bad_row: BadRowPolicy,
+    column: str | None = None,
+    format: FileFormat = DETECT,
 ) -> Iterator[str]:
     """Yield text in chunks: from files, from all files in folders, or from one column of tables."""
     for file in files:
-        if file.is_dir():
-            folder_files = tuple(sorted(p for p in file.rglob("*") if p.is_file()))
+        if is_table(file):
+            yield from read_column(file, on_bad_row, column, format)
+        elif file.is_dir():
+            folder_files = list_texts(file)
             if not folder_files:
-                raise GlassError(f"the folder {file} is empty: there is no text to train on")
-            yield from read_texts(folder_files, on_bad_row, column)
-        elif file_type(file) in TABLES:
-            yield from read_column(file, on_bad_row, column)
+                raise GlassError(f"the folder {file} has no text files to train on")
+            yield from read_texts(folder_files, on_bad_row, column, format)
         else:
-            yield from join_lines(text for _, text in read_lines(file, on_bad_row))
+            yield from join_lines(text for _, text in read_lines(file, on_bad_row, format.encoding))
 
 
-def read_column(file: Path, on_bad_row: BadRowPolicy, column: str | None) -> Iterator[str]:
-    for row in read_rows(file, on_bad_row):
+def list_texts(folder: Path) -> list[Path]:
+    """The files below a folder, without hidden and binary files, trained models and runs."""
+    files = list[Path]()
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        if path.is_dir() and not any((path / name).is_file() for name in MODEL_FILES):
+            files += [path] if is_table(path) else list_texts(path)
+        elif path.is_file() and (is_table(path) or not is_binary(path)):
+            files.append(path)
+    return files
+
+
+def is_binary(file: Path) -> bool:
+    """Whether a file has NUL bytes near its start but is not UTF-16."""
+    with wrap_read_errors(file), open_bytes(file) as content:
+        return b"\0" in content.read(8192) and detect_encoding(file) == UTF8
+
+
+def read_column(
+    file: Path, on_bad_row: BadRowPolicy, column: str | None, format: FileFormat
+) -> Iterator[str]:
+    for row in read_rows(file, on_bad_row, format):
         if column is None or column not in row.values:
             raise GlassError(
                 f"{row.location}: unknown column {column!r}; "
@@ -56,19 +79,18 @@ def read_column(file: Path, on_bad_row: BadRowPolicy, column: str | None) -> Ite
         yield row.values[column] + "\n"
 
 
-def guess_column(files: Iterable[Path]) -> str | None:
+def guess_column(files: Iterable[Path], format: FileFormat = DETECT) -> str | None:
     """The column with the most text in the first rows of the first table, or None."""
     for file in files:
-        if file.is_dir():
-            column = guess_column(sorted(p for p in file.rglob("*") if p.is_file()))
-            if column is not None:
-                return column
-        elif file_type(file) in TABLES:
-            first_rows = list(islice(read_rows(file, IgnoreBadRows()), 100))
+        if is_table(file):
             sizes = Counter[str]()
-            for row in first_rows:
+            for row in islice(read_rows(file, IgnoreBadRows(), format), 100):
                 sizes.update({name: len(value) for name, value in row.values.items()})
             return max(sizes, key=sizes.__getitem__, default=None)
+        if file.is_dir():
+            column = guess_column(list_texts(file), format)
+            if column is not None:
+                return column
     return None
 
 

@@ -10,20 +10,17 @@ from typing import Any
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Reporter
 from glassformer.data.examples import Example, ExampleReader
-from glassformer.data.files import (
-    TABLES,
-    BadRowPolicy,
-    IgnoreBadRows,
-    Row,
-    file_type,
-    read_lines,
-    read_rows,
-)
+from glassformer.data.files import BadRowPolicy, IgnoreBadRows, Row, read_lines
+from glassformer.data.format import DETECT, FileFormat
 from glassformer.data.request import DataRequest
 from glassformer.data.sample import code_passages
+from glassformer.data.tables import describe_formats, is_table, read_rows
 
 LABEL_NAMES = ("label", "labels", "class", "category", "sentiment", "target", "topic", "tag", "y")
-PAIR_NAMES = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"))
+PAIR_NAMES = (
+    *(("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2")),
+    *(("text1", "text2"), ("text_1", "text_2")),
+)
 
 
 @dataclass(frozen=True)
@@ -44,16 +41,16 @@ def make_labeled_reader(
             Example("", (text,), request.assign_split(file), label)
             for text, label, file in code_passages()
         ), {}
-    columns = guess_columns(
-        peek_rows(request.files, request.separator), request.text, request.label
-    )
+    for line in describe_formats((*request.files, *request.valid), request.format):
+        reporter(line)
+    columns = choose_columns(peek_rows(request.files, request.format), request)
     texts = " and ".join(f'"{name}"' for name in columns.text)
     reporter(f'columns: text = {texts}, label = "{columns.label}"')
 
     def read(on_bad_row: BadRowPolicy) -> Iterator[Example]:
         needed = (*columns.text, columns.label, *([request.group] if request.group else []))
         for files, split in request.split_files():
-            for row in read_table_rows(files, on_bad_row, request.separator):
+            for row in read_table_rows(files, on_bad_row, request.format):
                 missing = [name for name in needed if name not in row.values]
                 if missing:
                     on_bad_row(row.location, f"there is no column {missing[0]!r}", str(row.values))
@@ -73,19 +70,19 @@ def make_labeled_reader(
 
 
 def read_table_rows(
-    files: tuple[Path, ...], on_bad_row: BadRowPolicy, separator: str | None
+    files: tuple[Path, ...], on_bad_row: BadRowPolicy, format: FileFormat = DETECT
 ) -> Iterator[Row]:
     """Yield the rows of tables, and of folders with one subfolder per label."""
     for file in files:
-        if file.is_dir():
-            yield from read_folder_rows(file, on_bad_row)
-        elif file_type(file) in TABLES:
-            yield from read_rows(file, on_bad_row, separator)
+        if file.is_dir() and not is_table(file):
+            yield from read_folder_rows(file, on_bad_row, format.encoding)
         else:
-            raise GlassError(f"{file} is neither a folder nor a table ({', '.join(TABLES)})")
+            yield from read_rows(file, on_bad_row, format)
 
 
-def read_folder_rows(folder: Path, on_bad_row: BadRowPolicy) -> Iterator[Row]:
+def read_folder_rows(
+    folder: Path, on_bad_row: BadRowPolicy, encoding: str | None = None
+) -> Iterator[Row]:
     """Read folder/label/file, or folder/train/label/file as in aclImdb."""
     folder = folder / "train" if (folder / "train").is_dir() else folder
     label_folders = sorted(p for p in folder.iterdir() if p.is_dir() and p.name != "unsup")
@@ -93,8 +90,19 @@ def read_folder_rows(folder: Path, on_bad_row: BadRowPolicy) -> Iterator[Row]:
         raise GlassError(f"{folder} has no subfolders: expected one per label, with its texts")
     for label_folder in label_folders:
         for file in sorted(p for p in label_folder.rglob("*") if p.is_file()):
-            text = "".join(text for _, text in read_lines(file, on_bad_row))
+            text = "".join(text for _, text in read_lines(file, on_bad_row, encoding))
             yield Row(str(file), {"text": text, "label": label_folder.name})
+
+
+def choose_columns(first_rows: list[Row], request: DataRequest) -> Columns:
+    """Return the columns that the user named, or those of the training data, or guess them."""
+    names = first_rows[0].values if first_rows else {}
+    text, label = request.text, request.label
+    if not text and all(name in names for name in request.trained_text):
+        text = request.trained_text
+    if not label and request.trained_label in names and request.trained_label not in text:
+        label = request.trained_label
+    return guess_columns(first_rows, text, label)
 
 
 def guess_columns(first_rows: list[Row], text: tuple[str, ...], label: str | None) -> Columns:
@@ -102,12 +110,18 @@ def guess_columns(first_rows: list[Row], text: tuple[str, ...], label: str | Non
     if not first_rows:
         raise GlassError("there are no rows to train on: the files are empty")
     names = list(first_rows[0].values)
+    if len(names) < 2:
+        raise GlassError(
+            f"the data has one column only, {names[0]!r}: expected a text and a label; if they "
+            "are separated by an unusual character, name it with --separator"
+        )
     for name in (*text, *([label] if label else [])):
         if name not in names:
             raise GlassError(f"unknown column {name!r}; the columns are {', '.join(names)}")
     if label in text:
         raise GlassError(f"the column {label!r} cannot be both the label and the text")
     lower = {name.casefold(): name for name in names}
+    lengths = {n: sum(len(row.values.get(n, "")) for row in first_rows) for n in names}
     if label is None:
         n_values = {name: len({row.values.get(name) for row in first_rows}) for name in names}
         limit = max(len(first_rows) // 4, 2)
@@ -118,21 +132,24 @@ def guess_columns(first_rows: list[Row], text: tuple[str, ...], label: str | Non
             raise GlassError(
                 f"no column looks like a label: choose one with --label; the columns are {columns}"
             )
-        label = by_name[0] if by_name else min(categorical, key=n_values.__getitem__)
+        fewest = min(categorical, key=lambda n: (n_values[n], lengths[n]), default="")
+        label = by_name[0] if by_name else fewest
     if not text:
         pair = next((p for p in PAIR_NAMES if all(name in lower for name in p)), None)
         others = [name for name in names if name != label]
-        if not others:
-            raise GlassError(f"there is no text column besides the label {label!r}")
-        lengths = {n: sum(len(row.values.get(n, "")) for row in first_rows) for n in others}
         longest = max(others, key=lengths.__getitem__)
         text = tuple(lower[name] for name in pair) if pair else (longest,)
     return Columns(text, label)
 
 
-def peek_rows(files: tuple[Path, ...], separator: str | None, limit: int = 1000) -> list[Row]:
+def peek_rows(files: tuple[Path, ...], format: FileFormat = DETECT, limit: int = 1000) -> list[Row]:
     """The first rows of the data; bad rows are ignored."""
-    return list(islice(read_table_rows(files, IgnoreBadRows(), separator), limit))
+    return list(islice(read_table_rows(files, IgnoreBadRows(), format), limit))
+
+
+def split_labels(cell: str) -> list[str]:
+    """The labels in a cell like `a|b`."""
+    return [label.strip() for label in cell.split("|") if label.strip()]
 
 
 def check_labels(counts: Counter[str]) -> list[str]:

@@ -8,10 +8,13 @@ from pathlib import Path
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Reporter
 from glassformer.data.examples import Example, ExampleReader
-from glassformer.data.files import TABLES, BadRowPolicy, file_type, read_lines
+from glassformer.data.files import BadRowPolicy, read_lines
 from glassformer.data.labeled import peek_rows, read_table_rows
 from glassformer.data.request import DataRequest
 from glassformer.data.sample import number_pairs
+from glassformer.data.tables import describe_formats, is_table
+
+PAIR_COLUMNS = (("source", "target"), ("src", "tgt"))
 
 
 def make_pair_reader(request: DataRequest, reporter: Reporter) -> ExampleReader:
@@ -22,6 +25,8 @@ def make_pair_reader(request: DataRequest, reporter: Reporter) -> ExampleReader:
             Example("", pair, request.assign_split(pair[0]), group=pair[0])
             for pair in number_pairs()
         )
+    for line in describe_formats((*request.files, *request.valid), request.format):
+        reporter(line)
     readers, reported = [], set[tuple[str, ...]]()
     for files, split in request.split_files():
         read, columns = open_pairs(replace(request, files=files))
@@ -48,19 +53,21 @@ def open_pairs(
     request: DataRequest,
 ) -> tuple[Callable[[BadRowPolicy], Iterator[tuple[str, str, str]]], tuple[str, ...]]:
     """Return a function that yields (location, source, target), and the two columns of a table."""
-    are_tables = all(file_type(file) in TABLES for file in request.files)
-    if len(request.files) == 1 and not are_tables and not request.files[0].is_dir():
-        raise GlassError(
-            f"{request.files[0]} is not a table: give two line-aligned files with --source and "
-            "--target (for validation data, give --valid twice)"
-        )
+    are_tables = all(map(is_table, request.files))
     if len(request.files) == 2 and not request.text and not are_tables:
         source, target = request.files
-        return lambda on_bad_row: read_aligned_lines(source, target, on_bad_row), ()
-    first = peek_rows(request.files, request.separator)
+        encoding = request.format.encoding
+        return lambda on_bad_row: read_aligned_lines(source, target, on_bad_row, encoding), ()
+    first = peek_rows(request.files, request.format)
     if not first:
         raise GlassError(f"{request.files[0]} has no rows")
-    names = request.text or tuple(first[0].values)[:2]
+    if len(first[0].values) < 2:
+        raise GlassError(
+            f"{request.files[0]} has one column only: expected a source and a target; give two "
+            "line-aligned files with --source and --target (for validation data, give --valid "
+            "twice)"
+        )
+    names = request.text or choose_pair_columns(list(first[0].values))
     if len(names) != 2 or not all(name in first[0].values for name in names):
         raise GlassError(
             f"{request.files[0]}: expected two columns, a source and a target, got {list(names)}; "
@@ -68,19 +75,30 @@ def open_pairs(
         )
 
     def read(on_bad_row: BadRowPolicy) -> Iterator[tuple[str, str, str]]:
-        for row in read_table_rows(request.files, on_bad_row, request.separator):
+        for row in read_table_rows(request.files, on_bad_row, request.format):
             yield row.location, row.values.get(names[0], ""), row.values.get(names[1], "")
 
     return read, names
 
 
+def choose_pair_columns(names: list[str]) -> tuple[str, ...]:
+    """The columns named source and target, or else the first two."""
+    lower = {name.casefold(): name for name in names}
+    for pair in PAIR_COLUMNS:
+        if all(name in lower for name in pair):
+            return tuple(lower[name] for name in pair)
+    return tuple(names[:2])
+
+
 def read_aligned_lines(
-    source: Path, target: Path, on_bad_row: BadRowPolicy
+    source: Path, target: Path, on_bad_row: BadRowPolicy, encoding: str | None = None
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the location, the source line and the target line of each pair in two aligned files."""
     end = ("", None)
     for (location, source_line), (_, target_line) in zip_longest(
-        read_lines(source, on_bad_row), read_lines(target, on_bad_row), fillvalue=end
+        read_lines(source, on_bad_row, encoding),
+        read_lines(target, on_bad_row, encoding),
+        fillvalue=end,
     ):
         if source_line is None or target_line is None:
             short, long = (source, target) if source_line is None else (target, source)

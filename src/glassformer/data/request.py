@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from glassformer.core.bounds import check_bounds
-from glassformer.core.errors import GlassError
 from glassformer.data.files import BadRowPolicy
+from glassformer.data.format import FileFormat
 from glassformer.data.split import is_held_out
 from glassformer.text.tokenizer import Tokenizer
 
@@ -17,16 +17,23 @@ class DataOptions:
     text: tuple[str, ...] = ()  # columns
     label: str | None = None  # a column
     group: str | None = None  # a column; rows with equal values are in the same split
-    separator: str | None = None
+    encoding: str | None = None  # of text files; detected
+    separator: str | None = None  # between the columns of a table; detected
+    header: bool | None = None  # whether tables start with the names of the columns; detected
+    multi_label: bool = False  # whether a label cell can have several labels: a|b
+    class_weights: bool = False  # whether rare labels weigh as much in the loss as frequent ones
     tokenizer: str | None = None  # a name in TOKENIZERS
     vocab: int | None = None
     valid_fraction: float = 0.1  # held out for validation, unless validation files are given
 
     def __post_init__(self) -> None:
         check_bounds({"valid_fraction": self.valid_fraction, "vocab": self.vocab})
-        separator = self.separator
-        if separator is not None and (len(separator) != 1 or separator in '\r\n"\0'):
-            raise GlassError(f"the separator must be one character (or tab), got {separator!r}")
+        _ = self.format  # checks the encoding and the separator
+
+    @property
+    def format(self) -> FileFormat:
+        columns = (*self.text, *(name for name in (self.label, self.group) if name))
+        return FileFormat(self.encoding, self.separator, self.header, columns)
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,13 @@ class DataRequest(DataOptions):
     base_tokenizer: Tokenizer | None = None  # tokenizer of the trained model, if any
     extend: bool = False  # whether to add new tokens to base_tokenizer
     labels: tuple[str, ...] = ()  # labels of the trained model to evaluate
+    trained_text: tuple[str, ...] = ()  # the columns that it was trained on
+    trained_label: str | None = None
+
+    @property
+    def is_evaluation(self) -> bool:
+        """Whether all of the data is for validation: a trained model is evaluated on it."""
+        return self.valid_fraction == 1
 
     def split_files(self) -> tuple[tuple[tuple[Path, ...], str | None], ...]:
         """Files and their split, train or valid; None if `assign_split` splits their examples."""

@@ -2,6 +2,7 @@
 
 import hashlib
 from array import array
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -15,6 +16,12 @@ def hash_text(text: str) -> int:
 def is_held_out(key: str, seed: int, fraction: float = 0.1) -> bool:
     """Whether all examples with this key (a text or a group) are held out for validation."""
     return hash_text(f"{seed}:{key}") < fraction * 2**64
+
+
+def held_out_fraction(keys: Iterable[str], seed: int, count: int) -> float:
+    """The fraction with which `is_held_out` holds out this many of the keys."""
+    hashes = sorted(hash_text(f"{seed}:{key}") for key in keys)
+    return (hashes[count - 1] + hashes[count]) / 2 / 2**64
 
 
 class LeakCounter:

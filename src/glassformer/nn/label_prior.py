@@ -14,6 +14,7 @@ from torch import Tensor
 
 from glassformer.core.i18n import tr
 from glassformer.nn.counts import check_tables
+from glassformer.nn.labels import label_loss
 from glassformer.nn.ngram_classifier import NGramClassifier
 from glassformer.nn.prior import Prior, describe_ngrams
 from glassformer.trace import Tap, tap
@@ -49,19 +50,26 @@ class LabelPrior(Prior):
         return self.weights[0] * logits + self.weights[1] * ngram_logits
 
     @torch.no_grad()
-    def fit_weights(self, logits: Tensor, ngram_logits: Tensor, targets: Tensor) -> None:
-        """Minimize the cross-entropy of the mixture on texts with these targets (n).
+    def fit_weights(
+        self,
+        logits: Tensor,
+        ngram_logits: Tensor,
+        targets: Tensor,
+        class_weights: Tensor | None = None,
+    ) -> None:
+        """Minimize the cross-entropy of the mixture on texts with these targets (n, or n c).
 
-        Both logits have the shape n c. A weight that would be negative is 0. If neither predicts
-        these texts better than chance, the n-gram classifier is used alone.
+        Both logits have the shape n c; `class_weights` (c) weigh the loss. A weight that would be
+        negative is 0. If neither predicts these texts better than chance, the n-gram classifier is
+        used alone.
         """
         components = torch.stack((logits, ngram_logits)).double()
         start = torch.tensor(START, dtype=components.dtype, device=components.device)
-        weights = fit_mixture(components, targets, start)
+        weights = fit_mixture(components, targets, start, class_weights)
         if (weights < 0).any() and (weights >= 0).any():
             rest = weights >= 0
             weights = torch.zeros_like(weights)
-            weights[rest] = fit_mixture(components[rest], targets, start[rest])
+            weights[rest] = fit_mixture(components[rest], targets, start[rest], class_weights)
         weights = weights.clamp(min=0)
         self.weights.copy_(weights if weights.any() else start)
 
@@ -70,7 +78,9 @@ class LabelPrior(Prior):
         check_tables(is_valid, "the weights of the network and the n-grams are invalid")
 
 
-def fit_mixture(components: Tensor, targets: Tensor, start: Tensor) -> Tensor:
+def fit_mixture(
+    components: Tensor, targets: Tensor, start: Tensor, class_weights: Tensor | None = None
+) -> Tensor:
     """The weights of the components (m n c) that minimize the cross-entropy of their mixture: m.
 
     A penalty of half the squared distance from `start` (m), about as large as the loss of one
@@ -81,13 +91,15 @@ def fit_mixture(components: Tensor, targets: Tensor, start: Tensor) -> Tensor:
         [weights], max_iter=MAX_ITERATIONS, line_search_fn="strong_wolfe", tolerance_change=1e-9
     )
 
+    scale = None if class_weights is None else class_weights.to(components.dtype)
+
+    @torch.enable_grad()
     def loss() -> float:
-        log_probs = torch.tensordot(weights, components, dims=1).log_softmax(dim=-1)  # n c
-        target_log_probs = log_probs.gather(1, targets[:, None])
-        ones = torch.ones_like(target_log_probs)
-        logits_grad = log_probs.exp().scatter_add(1, targets[:, None], -ones)
-        weights.grad = (components * logits_grad).sum(dim=(1, 2)) + weights - start
-        return float(((weights - start) ** 2).sum() / 2 - target_log_probs.sum())
+        variable = weights.detach().requires_grad_()
+        logits = torch.tensordot(variable, components, dims=1)  # n c
+        total = label_loss(logits, targets, scale) + ((variable - start) ** 2).sum() / 2
+        (weights.grad,) = torch.autograd.grad(total, variable)
+        return float(total.detach())
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     return weights

@@ -86,21 +86,41 @@ class NGramClassifier(nn.Module):
         keys = torch.cat([torch.unique(keys) for keys in keys_by_length])
         return keys // total, keys % total
 
-    def fit(self, ids: Tensor, labels: Tensor) -> None:
-        """Fit to texts, which are concatenated with -1 between them, and their labels (n)."""
+    def fit(self, ids: Tensor, labels: Tensor, class_weights: Tensor | None = None) -> None:
+        """Fit to texts, which are concatenated with -1 between them, and their labels.
+
+        Labels are class indices (n), or 0/1 for each class (n c). `class_weights` (c) multiply the
+        loss of the texts of each class.
+        """
         columns = previous_ids(ids[None], self.order)
         indexes = [*self.ngrams.fit(columns, self.min_count)]
         text, ngram = self.unique_pairs(indexes, (ids < 0).cumsum(0))
         matrix = IncidenceMatrix(text, ngram, len(labels), self.size)
-        classes = torch.arange(1 if self.classes == 2 else self.classes)
+        is_class = labels.bool() if labels.dim() == 2 else F.one_hot(labels, self.classes).bool()
+        loss_weights = weigh_texts(is_class, labels.dim() == 2, class_weights)
+        has_one_boundary = self.classes == 2 and labels.dim() == 1
+        classes = torch.arange(1 if has_one_boundary else self.classes)
         fits = [
-            fit_svm(matrix, labels[:, None] == chunk, self.svm_c)
+            fit_svm(matrix, is_class[:, chunk], self.svm_c * loss_weights[:, chunk])
             for chunk in torch.split(classes, max(MAX_WEIGHTS // max(self.size, 1), 1))
         ]
         weight, bias = (torch.cat(parts, dim=-1) for parts in zip(*fits, strict=True))
-        if self.classes == 2:
+        if has_one_boundary:
             weight, bias = (torch.cat((x, -x), dim=-1) for x in (weight, bias))
         self.weight, self.bias = weight, bias
+
+
+def weigh_texts(is_class: Tensor, multi_label: bool, class_weights: Tensor | None) -> Tensor:
+    """The weight of each text in the loss of each class: n c -> n c.
+
+    With one label per text, a text has the weight of its class everywhere; with several, only the
+    loss of the classes that it has is weighted.
+    """
+    if class_weights is None:
+        return torch.ones(is_class.shape)
+    if multi_label:
+        return torch.where(is_class, class_weights, 1.0)
+    return (is_class.float() @ class_weights)[:, None].expand(is_class.shape)
 
 
 class IncidenceMatrix:
@@ -137,11 +157,11 @@ def compress_rows(row: Tensor, column: Tensor, n_rows: int) -> tuple[Tensor, Ten
 
 
 @torch.no_grad()
-def fit_svm(matrix: IncidenceMatrix, is_class: Tensor, svm_c: float) -> tuple[Tensor, Tensor]:
+def fit_svm(matrix: IncidenceMatrix, is_class: Tensor, svm_c: Tensor) -> tuple[Tensor, Tensor]:
     """N-gram weights and biases that separate each class from all others: n c -> n-grams c, c.
 
-    Minimizes |w|^2 / 2 + svm_c * the squared hinge loss, summed over the texts. N-grams are scaled
-    by their log count ratio between the class and the rest.
+    Minimizes |w|^2 / 2 + svm_c (n c) * the squared hinge loss, summed over the texts. N-grams are
+    scaled by their log count ratio between the class and the rest.
     """
     counts = [1 + matrix.transposed_times(side.float()) for side in (is_class, ~is_class)]
     ratio = (counts[0] / counts[0].sum(dim=0)).log() - (counts[1] / counts[1].sum(dim=0)).log()
@@ -161,7 +181,7 @@ def fit_svm(matrix: IncidenceMatrix, is_class: Tensor, svm_c: float) -> tuple[Te
         logits_grad = -2 * svm_c * sign * hinge
         weight.grad = weight + ratio * matrix.transposed_times(logits_grad)
         bias.grad = logits_grad.sum(dim=0)
-        return float(weight.square().sum() / 2 + svm_c * hinge.square().sum())
+        return float(weight.square().sum() / 2 + (svm_c * hinge.square()).sum())
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     return weight * ratio, bias

@@ -3,33 +3,27 @@
 import statistics
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import NullReporter
-from glassformer.data.files import BadRowPolicy, save_streams
+from glassformer.data.files import CountBadRows, IgnoreBadRows, save_streams
+from glassformer.data.labeled import split_labels
+from glassformer.data.near_duplicates import NearDuplicateCounter
 from glassformer.data.request import DataRequest
 from glassformer.data.split import LeakCounter, hash_text
 from glassformer.tasks import TASKS
+from glassformer.tasks.task import TaskSpec
 
+MAX_SAMPLES = 3  # examples that are shown
+MAX_SHOWN_TOKENS = 24  # of each text
+MAX_COMPARED_TEXTS = 50_000  # to find near-duplicates
+MIN_LABEL_EXAMPLES = 20
+MAX_SHARE = 0.9  # of the most frequent label
 MAX_TRIAL_BYTES = 50_000_000  # with more data, do not check whether training would fail
-MAX_REPORTED_BAD_ROWS = 10
 BARS = "▁▂▃▄▅▆▇█"
-
-
-@dataclass
-class RecordBadRows(BadRowPolicy):
-    """Counts bad rows and records where the first ones are."""
-
-    first: list[str] = field(default_factory=list)
-
-    def __call__(self, location: str, reason: str, content: str = "") -> None:
-        self.count += 1
-        self.reasons[reason] = self.reasons.get(reason, 0) + 1
-        if len(self.first) < MAX_REPORTED_BAD_ROWS:
-            self.first.append(f"{location}: {reason}")
 
 
 class RecordingReporter(NullReporter):
@@ -48,33 +42,36 @@ def check(name: str, request: DataRequest) -> dict[str, Any]:
 
     The keys are those of `check-data --json`.
     """
-    is_table = TASKS[name].is_table
     with tempfile.TemporaryDirectory() as scratch:
-        files = save_streams(request.files, Path(scratch), table=is_table)
-        valid = save_streams(request.valid, Path(scratch), table=is_table, name="valid")
+        files = save_streams(request.files, Path(scratch))
+        valid = save_streams(request.valid, Path(scratch), name="valid")
         return check_files(name, replace(request, files=files, valid=valid))
 
 
 def check_files(name: str, request: DataRequest) -> dict[str, Any]:
     """Check files that can be read more than once; returns the same as `check`."""
-    on_bad_row, reporter, leaks = RecordBadRows(), RecordingReporter(), LeakCounter()
+    on_bad_row, reporter, leaks = CountBadRows(), RecordingReporter(), LeakCounter()
+    spec, near_duplicates = TASKS[name], NearDuplicateCounter()
     labels, lengths, split_counts = Counter[str](), list[int](), Counter[str]()
     label_by_text: dict[int, str | None] = {}
     size = duplicates = conflicts = empty = 0
     samples: list[dict[str, Any]] = []
-    for example in TASKS[name].examples(request, on_bad_row, reporter):
+    for example in spec.examples(request, on_bad_row, reporter):
         text = ("\t" if example.group else " ").join(example.texts)
         size += len(text.encode("utf-8", "replace"))
         lengths.append(len(text.rstrip("\n")))
         split_counts[example.split] += 1
-        if len(samples) < 2 and text.strip():
-            samples.append({"text": text.rstrip("\n"), "label": example.label})
+        if len(samples) < MAX_SAMPLES and text.strip():
+            samples.append({"texts": example.texts, "label": example.label})
         if not text.strip():
             empty += 1
             continue
         leaks.add(example.split, example.key)
+        if spec.is_table and len(lengths) <= MAX_COMPARED_TEXTS:
+            near_duplicates.add(example.split, example.texts[0])
         if example.label is not None:
-            labels[example.label] += 1
+            multi_label = request.multi_label
+            labels.update(split_labels(example.label) if multi_label else [example.label])
         key = hash_text(text)
         if key in label_by_text:
             duplicates += 1
@@ -89,32 +86,80 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
         "duplicates": duplicates,
         "split": dict(split_counts),
         "leaks": leaks.count(),
+        "near_duplicates": near_duplicates.find()[:MAX_SAMPLES],
         "bad_rows": on_bad_row.count,
         "bad_reasons": on_bad_row.reasons,
         "first_bad": on_bad_row.first,
         "read_as": reporter.lines,
-        "model": TASKS[name].models[0],
+        "model": spec.models[0],
         "samples": samples,
         "error": None,
     }
-    if size < MAX_TRIAL_BYTES and not on_bad_row.count:
-        result["error"] = find_training_error(name, request)
     if labels:
         result |= {"labels": dict(labels.most_common()), "same_text_other_label": conflicts}
+    if size < MAX_TRIAL_BYTES:
+        result |= try_training(spec, replace(request, on_bad_row=IgnoreBadRows()), samples)
+    result["warnings"] = list_warnings(result)
     return result
 
 
-def find_training_error(name: str, request: DataRequest) -> str | None:
-    """Return the error that `train` would raise, or None; reads all of the data."""
-    spec = TASKS[name]
+def try_training(
+    spec: TaskSpec, request: DataRequest, samples: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Prepare the data as `train` would, and add the tokens that the model reads to the samples.
+
+    Returns the error that `train` would raise, or None.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         try:
             artifacts = spec.prepare(request, Path(scratch), NullReporter())
             dataset = spec.dataset(artifacts, Path(scratch))
             dataset.train_batches(1, spec.model_settings.get("context"), request.seed).at(0)
         except GlassError as error:
-            return str(error)
-    return None
+            return {"error": str(error)}
+        tokenizer = artifacts.tokenizer
+    if tokenizer is not None:
+        for sample in samples:
+            ids = [tokenizer.encode(text)[:MAX_SHOWN_TOKENS] for text in sample["texts"]]
+            sample["tokens"] = [[tokenizer.token(i) for i in row] for row in ids]
+    return {"error": None}
+
+
+def list_warnings(report: dict[str, Any]) -> list[str]:
+    """Say what a user may regret: few or unbalanced examples, labels that may be the same."""
+    warnings, labels = list[str](), report.get("labels", {})
+    if labels:
+        examples = report["examples"]
+        rarest, most = min(labels, key=labels.__getitem__), max(labels.values())
+        if labels[rarest] < MIN_LABEL_EXAMPLES:
+            warnings.append(
+                f"few examples: the label {rarest!r} has only {labels[rarest]}; a model needs "
+                f"about {MIN_LABEL_EXAMPLES} or more of each label"
+            )
+        if len(labels) > 1 and most > MAX_SHARE * examples:
+            warnings.append(
+                f"unbalanced: {most / examples:.0%} of the texts have the same label, so that "
+                "accuracy says little; compare F1, and try --class-weights"
+            )
+        by_key: dict[str, str] = {}
+        for label in labels:
+            key = "".join(label.casefold().split())
+            if key in by_key:
+                warnings.append(
+                    f"the labels {by_key[key]!r} and {label!r} differ only in case or spaces"
+                )
+            by_key.setdefault(key, label)
+    if report["leaks"]:
+        warnings.append(
+            "data leak: examples for validation are also in the training data; the score will be "
+            "optimistic"
+        )
+    elif report["near_duplicates"]:
+        warnings.append(
+            "some validation texts are almost equal to training texts; the score will be "
+            "optimistic: --group keeps rows that belong together on one side of the split"
+        )
+    return warnings
 
 
 def summarize_lengths(lengths: list[int], bins: int = 24) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Classify: predict the label of a text or a pair of texts. Shapes: b batch, c classes."""
+"""Classify: predict the label, or several labels, of a text or a pair of texts.
+
+Shapes: b batch, c classes.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,30 +9,37 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.baselines.nb_svm import NBSVM
 from glassformer.core.errors import GlassError
-from glassformer.core.figures import subplots
-from glassformer.core.reporter import ProgressBar, Reporter
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
 from glassformer.data.batches import (
     Buckets,
     choose_examples,
     concatenate_texts,
     group_by_tokens,
-    pad_rows,
 )
 from glassformer.data.corpus import reuse_tokenizer, train_tokenizer
 from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows
-from glassformer.data.labeled import check_labels, make_labeled_reader
+from glassformer.data.labeled import check_labels, make_labeled_reader, split_labels
 from glassformer.data.request import DataRequest
 from glassformer.data.store import Store, read_array
 from glassformer.models.network import Network, PriorConfig, TextClassifier
 from glassformer.nn.label_prior import LabelPrior
+from glassformer.nn.labels import label_loss, label_probs
+from glassformer.tasks.label_metrics import (
+    ACCURACY,
+    LabelScores,
+    calibrate,
+    label_details,
+    label_predictions,
+    plot_labels,
+)
 from glassformer.tasks.table_rows import (
+    hold_out_some,
     open_writers,
     report_sizes,
     summarize_examples,
@@ -44,10 +54,10 @@ from glassformer.tasks.task import (
     TaskSpec,
     move_to_device,
 )
-from glassformer.text.tokenizer import CLS, SEP, SEPARATOR, SEPARATORS, Tokenizer
+from glassformer.tasks.text_pairs import UNLIMITED, collate, encode_pair
+from glassformer.text.tokenizer import CLS, SEP, SEPARATOR, Tokenizer
 
 EVAL_BATCH_TOKENS = 16_384
-UNLIMITED = 10**9  # tokens; stands for a context of None
 PREVIEW_TOKENS = 12  # of each text in a preview
 DEFAULT_SUBWORD_VOCAB, DEFAULT_WORD_VOCAB = 20_000, 40_000
 
@@ -59,7 +69,11 @@ Ids = NDArray[np.int64]
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
     read, columns = make_labeled_reader(request, reporter)
-    summary = summarize_examples(read(request.on_bad_row))
+    summary = summarize_examples(read(request.on_bad_row), multi_label=request.multi_label)
+    if request.is_evaluation:
+        reporter = NullReporter()
+    else:
+        read, columns = make_labeled_reader(hold_out_some(request, summary), NullReporter())
     labels = list(request.labels) or check_labels(summary.labels)
     unknown = [label for label in summary.labels if label not in labels]
     if unknown:
@@ -69,18 +83,50 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         read(IgnoreBadRows()),
         lambda example: [encode_pair(tokenizer, example.texts)],
         open_writers(folder, ("",), tokenizer.vocab),
+        folder,
         bar=ProgressBar(reporter, "encoding", summary.count),
     )
-    for split, names in written.labels.items():
-        indices = np.array([labels.index(str(label)) for label in names], dtype=np.int64)
-        np.save(folder / f"{split}.labels.npy", indices)
-        if not names and request.valid_fraction < 1:
+    metadata: dict[str, Any] = {**columns, "labels": labels}
+    if request.multi_label:
+        metadata["multi_label"] = True
+    for split, cells in written.labels.items():
+        targets = encode_labels(cells, labels, multi_label=request.multi_label)
+        np.save(folder / f"{split}.labels.npy", targets)
+        if not cells and not request.is_evaluation:
             purpose = "training" if split == "train" else "validation"
             raise GlassError(f"{summary.count} texts are too few: none are left for {purpose}")
+        if split == "train" and request.class_weights:
+            metadata["class_weights"] = balance_classes(targets, len(labels))
     common = ", ".join(f"{label} {n:,}" for label, n in summary.labels.most_common(5))
     reporter(f"{len(labels)} labels ({common}{' ...' if len(labels) > 5 else ''})")
     report_sizes(written, "texts", reporter, "texts")
-    return Artifacts({**columns, "labels": labels}, tokenizer)
+    return Artifacts(metadata, tokenizer)
+
+
+def encode_labels(cells: list[str | None], labels: list[str], *, multi_label: bool) -> Ids:
+    """The index of the label in each cell (n), or 0/1 for each label in a cell like `a|b` (n c)."""
+    index = {label: i for i, label in enumerate(labels)}
+    if not multi_label:
+        return np.array([index[str(cell)] for cell in cells], dtype=np.int64)
+    targets = np.zeros((len(cells), len(labels)), dtype=np.int64)
+    for row, cell in zip(targets, cells, strict=True):
+        row[[index[label] for label in split_labels(str(cell))]] = 1
+    return targets
+
+
+def balance_classes(targets: Ids, n_classes: int) -> list[float]:
+    """A weight for each class that makes rare ones count as much as frequent ones.
+
+    With one label per text, the total weight of each class is the same; with several, positive and
+    negative examples of each class have the same total weight.
+    """
+    if targets.ndim == 1:
+        counts = np.bincount(targets, minlength=n_classes).clip(min=1)
+        weights = len(targets) / (n_classes * counts)
+    else:
+        counts = targets.sum(axis=0).clip(min=1)
+        weights = (len(targets) - counts).clip(min=1) / counts
+    return [round(float(weight), 4) for weight in weights]
 
 
 def read_examples(
@@ -108,62 +154,6 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
     )
     vocab = None if default is None else request.vocab or default
     return train_tokenizer(kind, sample, vocab=vocab, special_tokens=special_tokens)
-
-
-# --- texts to ids ---------------------------------------------------------------------------------
-
-
-def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
-    """Return the ids of one or two texts: [CLS] A [SEP] B [SEP], or A <sep> B."""
-    special, (first, *second) = tokenizer.special_tokens, map(tokenizer.encode, texts)
-    if CLS in special:
-        if SEP not in special:
-            raise GlassError(f"the tokenizer has the special token {CLS} but not {SEP}")
-        ids = [special[CLS], *first, special[SEP]]
-        return ids + [i for rest in second for i in (*rest, special[SEP])]
-    separator = find_separator(tokenizer)
-    if second and separator < 0:
-        names = ", ".join(SEPARATORS)
-        raise GlassError(
-            f"the tokenizer has no special token to separate two texts; it needs one of {names}"
-        )
-    return first + [i for rest in second for i in (separator, *rest)]
-
-
-def find_separator(tokenizer: Tokenizer) -> int:
-    """Return the id of the special token that separates two texts, or -1."""
-    special = tokenizer.special_tokens
-    return next((special[t] for t in SEPARATORS if t in special), -1)
-
-
-def truncate(ids: Ids, limit: int, separator: int) -> Ids:
-    """Truncate to `limit` ids: in a pair, the longer text is cut; a final separator stays."""
-    if len(ids) <= limit:
-        return ids
-    closing = ids[-1:] if ids[-1] == separator else ids[:0]
-    ids, limit = ids[: len(ids) - len(closing)], limit - len(closing)
-    separators = np.flatnonzero(ids == separator)
-    middle = int(separators[0]) if len(separators) else len(ids)
-    second = min(len(ids) - middle, max(limit // 2, limit - middle))
-    return np.concatenate((ids[:middle][: limit - second], ids[middle:][:second], closing))
-
-
-def collate(tokenizer: Tokenizer, rows: Sequence[Ids], context: int | None) -> Batch:
-    """Truncate rows of ids to the context and pad them into a batch; an empty text becomes id 0.
-
-    If the tokenizer has [SEP], segments are 0 up to the first one and 1 after it. If a row was
-    truncated, `untruncated_ids` are the rows before truncation, padded with -1.
-    """
-    separator, empty = find_separator(tokenizer), np.zeros(1, dtype=np.int64)
-    truncated = [truncate(row, context or UNLIMITED, separator) for row in rows]
-    ids, keep = pad_rows([row if len(row) else empty for row in truncated])
-    batch = {"ids": ids, "keep": keep}
-    if sum(map(len, truncated)) < sum(map(len, rows)):
-        batch["untruncated_ids"], _ = pad_rows(list(rows), fill=-1)
-    if SEP in tokenizer.special_tokens:
-        ends = (ids == tokenizer.special_tokens[SEP]).long()
-        batch["segments"] = (ends.cumsum(dim=1) - ends).clamp(max=1)
-    return batch
 
 
 # --- batches --------------------------------------------------------------------------------------
@@ -199,8 +189,10 @@ class ClassifyDataset:
         """Return the label indices of one split."""
         file = folder / f"{split}.labels.npy"
         targets = read_array(file)
-        is_label = (targets >= 0) & (targets < len(self.labels))
-        if len(targets) != len(self.texts[split]) or not is_label.all():
+        size, multi_label = len(self.labels), bool(self.artifacts.metadata.get("multi_label"))
+        shape = (len(self.texts[split]), *([size] if multi_label else []))
+        is_valid = (targets >= 0) & (targets < (2 if multi_label else size))
+        if targets.shape != shape or not is_valid.all():
             raise GlassError(f"{file} is corrupted: expected one valid label for each text")
         return targets
 
@@ -222,7 +214,8 @@ class ClassifyDataset:
         chosen = choose_examples(len(self.texts["valid"]), limit)
         lengths = np.minimum(self.texts["valid"].lengths[chosen], context or UNLIMITED).clip(min=1)
         for rows in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, EVAL_BATCH_TOKENS):
-            yield self.gather("valid", chosen[rows], context)
+            index = torch.from_numpy(chosen[rows])
+            yield {**self.gather("valid", chosen[rows], context), "index": index}
 
     def preview_batch(self, context: int | None) -> Batch:
         return self.gather("valid", np.arange(min(3, len(self.texts["valid"]))), context)
@@ -230,7 +223,11 @@ class ClassifyDataset:
     def fit(self, network: Network, fraction: float) -> float:
         texts, targets = self.texts["train"], self.targets["train"]
         rows = choose_examples(len(texts), max(round(len(texts) * fraction), 1))
-        network.fit(concatenate_texts(texts, rows), torch.from_numpy(targets[rows]))  # type: ignore[operator]
+        weights = self.artifacts.metadata.get("class_weights")
+        class_weights = None if weights is None else torch.tensor(weights)
+        network.fit(  # type: ignore[operator]
+            concatenate_texts(texts, rows), torch.from_numpy(targets[rows]), class_weights
+        )
         return len(rows) / len(texts)
 
     def fit_prior(self, network: TextClassifier, fit: FitFunction) -> tuple[NBSVM, float]:
@@ -252,7 +249,9 @@ class ClassifyDataset:
             targets.append(batch["targets"])
         logits, ngram_logits = (torch.cat(part) for part in zip(*parts, strict=True))
         if logits.isfinite().all():
-            network.prior.fit_weights(logits, ngram_logits, torch.cat(targets))
+            weights = self.artifacts.metadata.get("class_weights")
+            class_weights = None if weights is None else logits.new_tensor(weights)
+            network.prior.fit_weights(logits, ngram_logits, torch.cat(targets), class_weights)
 
 
 # --- losses and metrics ---------------------------------------------------------------------------
@@ -264,7 +263,7 @@ class ClassifyObjective:
     groups = (None,)
 
     def __init__(self, artifacts: Artifacts) -> None:
-        self.labels = artifacts.metadata["labels"]
+        self.artifacts = artifacts
 
     def count(self, batch: Batch) -> int:
         return len(batch["targets"])
@@ -273,70 +272,37 @@ class ClassifyObjective:
         self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
     ) -> Iterator[Tensor]:
         logits = network(**network.select_inputs(batch)).float()
-        yield F.cross_entropy(
-            logits, batch["targets"], reduction="sum", label_smoothing=label_smoothing
-        )
+        weights = self.artifacts.metadata.get("class_weights")
+        class_weights = None if weights is None else logits.new_tensor(weights)
+        yield label_loss(logits, batch["targets"], class_weights, label_smoothing)
 
     def scores(self, network: Network, batch: Batch) -> Scores:
-        logits = network(**network.select_inputs(batch)).float().cpu()
-        targets, size = batch["targets"].cpu(), len(self.labels)
-        cells = (targets * size + logits.argmax(dim=-1)).numpy()
+        logits = network(**network.select_inputs(batch)).float()
         return Scores(
-            {
-                "nats": float(F.cross_entropy(logits, targets, reduction="sum")),
-                "confusion": np.bincount(cells, minlength=size**2).reshape(size, size),
+            arrays={
+                "index": [batch["index"].cpu().numpy()],
+                "target": [batch["targets"].cpu().numpy()],
+                "logits": [logits.cpu().numpy()],
             }
         )
 
     def metrics(self, scores: Scores) -> dict[str, Any]:
-        confusion = scores.sums["confusion"]  # true x predicted
-        examples = int(confusion.sum())
-        return {
-            "loss": scores.sums["nats"] / examples,
-            "accuracy": float(np.trace(confusion) / examples),
-            "f1": macro_f1(confusion),
-            "examples": examples,
-        }
-
-
-def macro_f1(confusion: NDArray[np.int64]) -> float:
-    """Return the mean over labels of 2 correct / (predicted + true), without absent labels."""
-    totals = confusion.sum(axis=0) + confusion.sum(axis=1)
-    return float((2 * np.diag(confusion)[totals > 0] / totals[totals > 0]).mean())
-
-
-def plot_confusion(scores: Scores, artifacts: Artifacts, file: Path) -> None:
-    """Draw the confusion matrix, as percentages of each true label."""
-    counts, labels = scores.sums["confusion"], artifacts.metadata["labels"]
-    fractions = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
-    side = min(max(3.5, 0.55 * len(labels) + 2), 20)
-    chart, axes = subplots(figsize=(side, side))
-    axes.tick_params(labelsize=min(10, 60 * side / len(labels)))
-    axes.imshow(fractions, cmap="Blues", vmin=0, vmax=1)
-    axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
-    for true, row in enumerate(fractions):
-        for predicted, value in enumerate(row):
-            color = "white" if value > 0.5 else "black"
-            if counts[true, predicted] and len(labels) <= 50:
-                axes.text(predicted, true, f"{value:.0%}", ha="center", va="center", color=color)
-    file.parent.mkdir(exist_ok=True)
-    chart.savefig(file, dpi=110)
+        return LabelScores(scores, self.artifacts).metrics()
 
 
 # --- prediction -----------------------------------------------------------------------------------
 
 
 class ClassifyCodec:
-    """From texts, or pairs of texts, to the probabilities of the labels, highest first."""
+    """From texts, or pairs of texts, to the calibrated probabilities of labels, highest first."""
 
     batch_size = 32
 
     def __init__(self, artifacts: Artifacts) -> None:
         self.tokenizer = artifacts.text_tokenizer
         self.labels: list[str] = list(artifacts.metadata.get("labels", ()))
+        self.multi_label = bool(artifacts.metadata.get("multi_label"))
+        self.temperature = float(artifacts.metadata.get("temperature", 1.0))
 
     def encode(
         self, examples: Sequence[str | tuple[str, ...]], context: int | None = None
@@ -349,7 +315,7 @@ class ClassifyCodec:
     def run(self, network: Network, batch: Batch) -> Tensor:
         """Return probabilities: b c."""
         logits: Tensor = network(**network.select_inputs(batch))
-        return logits.float().softmax(dim=-1)
+        return label_probs(logits / self.temperature, multi_label=self.multi_label)
 
     def decode(self, output: Tensor) -> list[dict[str, float]]:
         labels = self.labels or [str(i) for i in range(output.shape[-1])]
@@ -365,8 +331,14 @@ class ClassifyCodec:
             text = self.tokenizer.decode(ids[:PREVIEW_TOKENS].tolist())
             ellipsis = " ..." if len(ids) > PREVIEW_TOKENS else ""
             prediction = f"{best} ({prob:.0%})"
-            lines.append(f"{prediction:<24} true: {self.labels[int(target)]:<16} {text}{ellipsis}")
+            true = "|".join(self.labels[i] for i in target_indices(target))
+            lines.append(f"{prediction:<24} true: {true:<16} {text}{ellipsis}")
         return "\n".join(lines)
+
+
+def target_indices(target: Tensor) -> list[int]:
+    """The indices of the labels of one text, from its row of targets."""
+    return [int(target)] if target.dim() == 0 else target.nonzero()[:, 0].tolist()
 
 
 CLASSIFY = TaskSpec(
@@ -394,5 +366,9 @@ CLASSIFY = TaskSpec(
     baseline_name="NB-SVM",
     fit_prior=ClassifyDataset.fit_prior,
     fit_prior_weights=ClassifyDataset.fit_prior_weights,
-    plots={"confusion": plot_confusion},
+    calibrate=calibrate,
+    sampled_metric=ACCURACY,
+    details=label_details,
+    predictions=label_predictions,
+    plots={"confusion": plot_labels},
 )

@@ -15,7 +15,7 @@ from glassformer.core.reporter import Reporter
 from glassformer.data.batches import pad_rows, sample_windows
 from glassformer.data.request import DataRequest
 from glassformer.models.network import Network, Trait
-from glassformer.tasks.classify import encode_pair
+from glassformer.tasks.bootstrap import Sample, SampledMetric, sum_blocks
 from glassformer.tasks.running_text import (
     EVAL_LIMIT,
     FINAL_EVAL_LIMIT,
@@ -24,6 +24,7 @@ from glassformer.tasks.running_text import (
     read_examples,
 )  # fmt: skip
 from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
+from glassformer.tasks.text_pairs import encode_pair
 from glassformer.text.tokenizer import Tokenizer
 
 OTHER_STEPS = 1 << 40  # added to a step to draw the windows that replace second halves
@@ -196,18 +197,16 @@ class FillMaskObjective:
         targets = batch["targets"][masked_positions]
         if network.has(Trait.FITTED):
             probs = network.target_probs(batch["ids"], masked_positions, targets)  # type: ignore[operator]
-            return Scores({"nats": -float(probs.log().sum()), "tokens": len(targets)})
+            return score_masks(-probs.log())
         logits = network.masked_logits(batch["ids"], masked_positions, batch["segments"])  # type: ignore[operator]
         tokens = logits.tokens.float()
-        sums = {
-            "nats": float(F.cross_entropy(tokens, targets, reduction="sum")),
-            "tokens": len(targets),
-            "correct": int((tokens.argmax(-1) == targets).sum()),
-        }
+        scores = score_masks(F.cross_entropy(tokens, targets, reduction="none"))
+        sums = scores.sums
+        sums["correct"] = int((tokens.argmax(-1) == targets).sum())
         if logits.is_next is not None:
             sums["is_next"] = int((logits.is_next.argmax(-1) == batch["is_next"]).sum())
             sums["pairs"] = len(masked_positions)
-        return Scores(sums)
+        return scores
 
     def metrics(self, scores: Scores) -> dict[str, Any]:
         sums = scores.sums
@@ -217,6 +216,24 @@ class FillMaskObjective:
         if "is_next" in sums:
             metrics["next_accuracy"] = sums["is_next"] / sums["pairs"]
         return metrics
+
+
+def score_masks(nats: Tensor) -> Scores:
+    """The scores of masked tokens with these negative log-likelihoods."""
+    values = nats.double().cpu()
+    return Scores(
+        {"nats": float(values.sum()), "tokens": len(values)}, arrays={"nats": [values.numpy()]}
+    )
+
+
+def sample_masks(scores: Scores, artifacts: Artifacts) -> Sample:
+    """The nats and the number of masked tokens in blocks of consecutive ones."""
+    nats = scores.array("nats")
+    blocks = sum_blocks(np.column_stack((nats, np.ones(len(nats)))))
+    return Sample(np.arange(len(blocks)), blocks)
+
+
+MASK_LOSS = SampledMetric(sample_masks, lambda sums: sums[:, 0] / sums[:, 1])
 
 
 class FillMaskCodec:
@@ -286,4 +303,5 @@ FILL_MASK = TaskSpec(
     task_variants={"bert_encoder": "bert"},
     baseline_model="neighbors",
     baseline_name="neighbor counts",
+    sampled_metric=MASK_LOSS,
 )

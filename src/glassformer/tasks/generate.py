@@ -22,6 +22,7 @@ from glassformer.data.store import Store
 from glassformer.generate.decode import generate_tokens
 from glassformer.generate.sampling import Sampling
 from glassformer.models.network import LanguageModel, Network, PriorConfig, Trait
+from glassformer.tasks.bootstrap import Sample, SampledMetric, sum_blocks
 from glassformer.tasks.running_text import (
     EVAL_LIMIT,
     FINAL_EVAL_LIMIT,
@@ -200,13 +201,15 @@ class GenerateObjective:
         """Return nats and tokens; an unknown token adds the nats of a random Unicode character."""
         if "unpredicted" in batch:
             targets = batch["unpredicted"]
-            nats = math.log(network.config.vocab) * len(targets)  # uniform
+            nats = torch.full(targets.shape, math.log(network.config.vocab))  # uniform
         else:
             targets = batch["targets"][batch["targets"] != IGNORE_INDEX]
             nats = token_nats(network, batch)
         unknown = self.artifacts.text_tokenizer.special_tokens.get(UNKNOWN, -1)
-        unknown_nats = int((targets == unknown).sum()) * math.log(0x110000)
-        return Scores({"nats": nats + unknown_nats, "tokens": len(targets)})
+        nats = nats.cpu().double() + (targets == unknown).cpu() * math.log(0x110000)
+        return Scores(
+            {"nats": float(nats.sum()), "tokens": len(targets)}, arrays={"nats": [nats.numpy()]}
+        )
 
     def metrics(self, scores: Scores) -> dict[str, Any]:
         metadata, tokens = self.artifacts.metadata, scores.sums["tokens"]
@@ -221,13 +224,26 @@ def token_loss(network: Network, batch: Batch, label_smoothing: float = 0.0) -> 
     return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
 
 
-def token_nats(network: Network, batch: Batch) -> float:
-    """Return the total negative log-likelihood of the targets (b t) that are not ignored."""
-    if not network.has(Trait.FITTED):
-        return float(token_loss(network, batch))
-    ids, targets = batch["ids"][0], batch["targets"][0]
-    probs: Tensor = network.target_probs(torch.cat((ids, targets[-1:])))  # type: ignore[operator]
-    return -float(probs[targets != IGNORE_INDEX].double().log().sum())
+def token_nats(network: Network, batch: Batch) -> Tensor:
+    """Return the negative log-likelihood of each target (b t) that is not ignored, in order."""
+    is_target = batch["targets"] != IGNORE_INDEX
+    if network.has(Trait.FITTED):
+        ids, targets = batch["ids"][0], batch["targets"][0]
+        probs: Tensor = network.target_probs(torch.cat((ids, targets[-1:])))  # type: ignore[operator]
+        return -probs[is_target[0]].double().log()
+    logits = network(**network.select_inputs(batch))[is_target].float()
+    return F.cross_entropy(logits, batch["targets"][is_target], reduction="none")
+
+
+def sample_text(scores: Scores, artifacts: Artifacts) -> Sample:
+    """The nats and bytes of blocks of consecutive tokens."""
+    nats, metadata = scores.array("nats"), artifacts.metadata
+    bytes_per_token = metadata["valid_bytes"] / max(metadata["valid_tokens"], 1)
+    blocks = sum_blocks(np.column_stack((nats, np.full(len(nats), bytes_per_token))))
+    return Sample(np.arange(len(blocks)), blocks)
+
+
+BITS_PER_BYTE = SampledMetric(sample_text, lambda sums: sums[:, 0] / math.log(2) / sums[:, 1])
 
 
 def text_metrics(nats: float, tokens: int, size: float) -> dict[str, float]:
@@ -305,4 +321,5 @@ GENERATE = TaskSpec(
     baseline_model="markov",
     baseline_name="n-gram counts",
     fit_prior=GenerateDataset.fit_prior,
+    sampled_metric=BITS_PER_BYTE,
 )

@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
-from glassformer.core.reporter import ProgressBar, Reporter
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
 from glassformer.data import corpus
 from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows
 from glassformer.data.request import DataRequest
 from glassformer.data.sample import python_documentation
 from glassformer.data.store import Store
+from glassformer.data.tables import describe_formats
 from glassformer.models.network import Network
 from glassformer.tasks.task import Artifacts
 
@@ -52,6 +53,8 @@ def prepare_corpus(
     """
     read = make_reader(request, reporter)
     summary = corpus.summarize_corpus(read(request.files, request.on_bad_row))
+    if request.is_evaluation:
+        reporter = NullReporter()
     reporter(f"{summary.bytes:,} bytes of text")
     if request.base_tokenizer is not None:
         tokenizer = corpus.reuse_tokenizer(
@@ -80,10 +83,13 @@ def make_reader(request: DataRequest, reporter: Reporter) -> TextReader:
     if not request.files:
         reporter("no data given: using the documentation that comes with Python")
         return lambda _files, _bad: python_documentation()
-    column = request.text[0] if request.text else corpus.guess_column(request.files)
+    for line in describe_formats((*request.files, *request.valid), request.format):
+        reporter(line)
+    format = request.format
+    column = request.text[0] if request.text else corpus.guess_column(request.files, format)
     if column is not None:
         reporter(f'column: text = "{column}"')
-    return lambda files, on_bad_row: corpus.read_texts(files, on_bad_row, column)
+    return lambda files, on_bad_row: corpus.read_texts(files, on_bad_row, column, format)
 
 
 def read_examples(

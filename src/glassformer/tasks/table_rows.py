@@ -1,17 +1,23 @@
 """Shared by the tasks on tables: rows are read twice, and their ids are written to stores."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from glassformer.core.reporter import ProgressBar, Reporter
 from glassformer.data.corpus import MAX_TOKENIZER_CHARACTERS
 from glassformer.data.examples import Example
-from glassformer.data.split import LeakCounter
+from glassformer.data.labeled import split_labels
+from glassformer.data.request import DataRequest
+from glassformer.data.split import LeakCounter, held_out_fraction
 from glassformer.data.store import StoreWriter
 
 SPLITS = ("train", "valid")
+MAX_KEYS = 1000  # data with more never lacks validation examples by chance
+VALID_EXAMPLES = "valid.examples.jsonl"  # in the cache of a run
 
 
 @dataclass
@@ -21,14 +27,31 @@ class ExampleSummary:
     count: int = 0
     labels: Counter[str] = field(default_factory=Counter)
     sample: list[str] = field(default_factory=list)
+    splits: Counter[str] = field(default_factory=Counter)
+    keys: set[str] = field(default_factory=set)  # of the first examples; see `Example.key`
 
 
-def summarize_examples(examples: Iterable[Example]) -> ExampleSummary:
+def hold_out_some(request: DataRequest, summary: ExampleSummary) -> DataRequest:
+    """Return a request that holds out at least one example of small data for validation.
+
+    By chance, the split by hash may hold out none.
+    """
+    if request.valid or len(set(summary.splits)) > 1 or len(summary.keys) < 2:
+        return request
+    count = max(round(request.valid_fraction * len(summary.keys)), 1)
+    fraction = held_out_fraction(summary.keys, request.seed, min(count, len(summary.keys) - 1))
+    return replace(request, valid_fraction=fraction)
+
+
+def summarize_examples(examples: Iterable[Example], *, multi_label: bool = False) -> ExampleSummary:
     summary, characters_left = ExampleSummary(), MAX_TOKENIZER_CHARACTERS
     for example in examples:
         summary.count += 1
+        summary.splits[example.split] += 1
+        if len(summary.keys) < MAX_KEYS:
+            summary.keys.add(example.key)
         if example.label is not None:
-            summary.labels[example.label] += 1
+            summary.labels.update(split_labels(example.label) if multi_label else [example.label])
         for text in example.texts:
             if characters_left > 0:
                 summary.sample.append(text[:characters_left])
@@ -43,29 +66,37 @@ class WriteSummary:
     counts: Counter[str] = field(default_factory=Counter)
     labels: dict[str, list[str | None]] = field(default_factory=lambda: {s: [] for s in SPLITS})
     leaks: int = 0  # validation texts that are also in the training split
+    left_out: int = 0  # examples that could not be encoded
 
 
 def write_stores(
     examples: Iterable[Example],
     encode: Callable[[Example], list[list[int]] | None],
     stores: dict[str, list[StoreWriter]],
+    folder: Path,
     bar: ProgressBar,
 ) -> WriteSummary:
     """Write the ids of each example to the stores of its split, one row per store.
 
-    Examples for which `encode` returns None are left out.
+    Examples for which `encode` returns None are left out. The validation examples are also written
+    to a JSONL file in the folder as they were read, for reports.
     """
     summary, leaks = WriteSummary(), LeakCounter()
-    for example in examples:
-        rows = encode(example)
-        if rows is None:
-            continue
-        for store, ids in zip(stores[example.split], rows, strict=True):
-            store.add(ids)
-        summary.counts[example.split] += 1
-        summary.labels[example.split].append(example.label)
-        leaks.add(example.split, example.key)
-        bar.add(1)
+    with (folder / VALID_EXAMPLES).open("w", encoding="utf-8") as valid_examples:
+        for example in examples:
+            rows = encode(example)
+            if rows is None:
+                summary.left_out += 1
+                continue
+            if example.split == "valid":
+                record = {"location": example.location, "texts": example.texts}
+                valid_examples.write(json.dumps({**record, "label": example.label}) + "\n")
+            for store, ids in zip(stores[example.split], rows, strict=True):
+                store.add(ids)
+            summary.counts[example.split] += 1
+            summary.labels[example.split].append(example.label)
+            leaks.add(example.split, example.key)
+            bar.add(1)
     for writers in stores.values():
         for writer in writers:
             writer.close()
@@ -82,6 +113,12 @@ def report_sizes(summary: WriteSummary, unit: str, reporter: Reporter, leak_unit
             f"data leak: {summary.leaks:,} of the validation {leak_unit} also {verb} in the "
             "training data; the score will be optimistic"
         )
+
+
+def read_valid_examples(folder: Path) -> list[dict[str, Any]]:
+    """The validation examples that `write_stores` wrote: location, texts and label."""
+    with (folder / VALID_EXAMPLES).open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
 def open_writers(

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.core.reporter import Reporter
@@ -21,6 +23,7 @@ from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy
 from glassformer.data.request import DataRequest
 from glassformer.models.network import Network
+from glassformer.tasks.bootstrap import SampledMetric
 from glassformer.text.tokenizer import Tokenizer
 
 Batch = dict[str, Tensor]
@@ -66,15 +69,22 @@ class Artifacts:
 
 @dataclass
 class Scores:
-    """Sums over examples, and one row per example for metrics that need them, such as BLEU."""
+    """Sums over examples, and what is kept of each example: rows, or arrays with one row each."""
 
     sums: dict[str, Any] = field(default_factory=dict)  # numbers or arrays
     rows: list[dict[str, Any]] = field(default_factory=list)
+    arrays: dict[str, list[NDArray[Any]]] = field(default_factory=dict)  # to be concatenated
 
     def add(self, other: "Scores") -> None:
         for name, value in other.sums.items():
             self.sums[name] = self.sums[name] + value if name in self.sums else value
         self.rows += other.rows
+        for name, parts in other.arrays.items():
+            self.arrays.setdefault(name, []).extend(parts)
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Return the values with this name for all examples."""
+        return np.concatenate(self.arrays[name])
 
 
 class Batches(Protocol):
@@ -236,6 +246,13 @@ class TaskSpec:
     # Fits the mixture weights of a prior to validation data before each evaluation during training.
     # Takes (dataset, network, limit); `limit` is as in `Dataset.eval_batches`.
     fit_prior_weights: Callable[[Any, Any, int | None], None] | None = None
+    # Fits the temperature of the model to the scores of an evaluation, in the artifacts' metadata.
+    calibrate: Callable[[Scores, Artifacts], None] | None = None
+    sampled_metric: SampledMetric | None = None  # for the interval of `metric`
+    # What `evaluate` reports besides the metrics, such as the scores of each class.
+    details: Callable[[Scores, Artifacts], dict[str, Any]] | None = None
+    # The prediction for each example of an evaluation, by its index in the validation split.
+    predictions: Callable[[Scores, Artifacts], dict[int, dict[str, Any]]] | None = None
     plots: Mapping[str, Callable[[Scores, Artifacts, Path], None]] = field(default_factory=dict)
 
     def open(self, artifacts: Artifacts, folder: Path) -> "Task":

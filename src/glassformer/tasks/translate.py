@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.reporter import ProgressBar, Reporter
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
 from glassformer.data.batches import (
     Buckets,
     choose_examples,
@@ -34,18 +34,25 @@ from glassformer.models.encoder_decoder import EncoderDecoder, LexicalPriorConfi
 from glassformer.models.network import Network
 from glassformer.tasks.generate import token_loss
 from glassformer.tasks.table_rows import (
+    hold_out_some,
     open_writers,
     report_sizes,
     summarize_examples,
     write_stores,
 )
 from glassformer.tasks.task import METRICS, Artifacts, Batch, FitFunction, Scores, TaskSpec
+from glassformer.tasks.translation_metrics import (
+    CHRF,
+    compute_bleu,
+    list_translations,
+    translation_details,
+)
 from glassformer.text.tokenizer import Tokenizer
 
 BOS, EOS = "<start>", "<end>"
 MAX_TOKEN_PAIRS = 8_000_000  # (source, target) pairs to align, to limit memory
 FOLDS = 8  # parts of the training pairs, each of which the prior predicts from the others
-MAX_TOKENS = 256  # in a source or target; longer pairs are reported as bad rows and left out
+MAX_TOKENS = 256  # in a source or target; longer pairs are left out
 EVAL_BATCH_TOKENS = 8192
 BEAM_SIZE, LENGTH_PENALTY = 4, 0.6  # a penalty above 0 favors longer translations
 
@@ -60,25 +67,32 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
     summary = summarize_examples(read(request.on_bad_row))
     if not summary.sample:
         raise GlassError("the data has no valid pairs of source and target")
+    if request.is_evaluation:
+        reporter = NullReporter()
+    else:
+        read = make_pair_reader(hold_out_some(request, summary), NullReporter())
     tokenizer = make_tokenizer(request, summary.sample, reporter)
 
     def encode(example: Example) -> list[list[int]] | None:
         ids = [tokenizer.encode(text) for text in example.texts]
-        if max(map(len, ids)) <= MAX_TOKENS:
-            return ids
-        reason = f"the source or target is longer than {MAX_TOKENS} tokens"
-        request.on_bad_row(example.location, reason, example.texts[0])
-        return None
+        return ids if max(map(len, ids)) <= MAX_TOKENS else None
 
     written = write_stores(
         read(IgnoreBadRows()),
         encode,
         open_writers(folder, (".source", ".target"), tokenizer.vocab),
+        folder,
         bar=ProgressBar(reporter, "encoding", summary.count),
     )
-    if not written.counts["valid"] or not (written.counts["train"] or request.valid_fraction == 1):
+    if not written.counts["valid"] or not (written.counts["train"] or request.is_evaluation):
         raise GlassError(f"too few pairs for training and validation: {summary.count}")
     report_sizes(written, "pairs", reporter, "sources")
+    if written.left_out:
+        pairs = "1 pair" if written.left_out == 1 else f"{written.left_out:,} pairs"
+        reporter(
+            f"left out {pairs} with more than {MAX_TOKENS} tokens in the source or the target; "
+            "to use them, split them into sentences"
+        )
     return Artifacts({}, tokenizer)
 
 
@@ -163,7 +177,8 @@ class TranslateDataset:
         chosen = choose_examples(len(self.pairs["valid"][0]), limit)
         lengths = self.lengths("valid")[chosen]
         for rows in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, EVAL_BATCH_TOKENS):
-            yield self.gather("valid", chosen[rows])
+            index = torch.from_numpy(chosen[rows])
+            yield {**self.gather("valid", chosen[rows]), "index": index}
 
     def preview_batch(self, context: int | None) -> Batch:
         return self.gather("valid", np.arange(min(4, len(self.pairs["valid"][0]))))
@@ -249,6 +264,7 @@ class TranslateObjective:
                 "exact": sum(ids == target for ids, target in zip(generated, targets, strict=True)),
             },
             [{"prediction": prediction, "target": target} for prediction, target in texts],
+            {"index": [batch["index"].cpu().numpy()]},
         )
 
     def metrics(self, scores: Scores) -> dict[str, Any]:
@@ -262,19 +278,6 @@ class TranslateObjective:
                 [row["prediction"] for row in scores.rows], [row["target"] for row in scores.rows]
             ),
         }
-
-
-def compute_bleu(predictions: list[str], targets: list[str]) -> dict[str, Any]:
-    """Return sacreBLEU and chrF, and the signature of the BLEU score."""
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-
-    ideographs = sum(c.isalpha() and ord(c) > 0x2E80 for text in targets for c in text)
-    metric = BLEU(tokenize="zh" if ideographs > len("".join(targets)) / 3 else "13a")
-    bleu = metric.corpus_score(predictions, [targets])
-    chrf = CHRF().corpus_score(predictions, [targets])
-    signature = str(metric.get_signature())
-    return {"bleu": bleu.score, "bleu_signature": signature, "chrf": chrf.score}
 
 
 # --- prediction -----------------------------------------------------------------------------------
@@ -361,4 +364,7 @@ TRANSLATE = TaskSpec(
     baseline_model="phrase_table",
     baseline_name="phrase table",
     fit_prior=TranslateDataset.fit_prior,
+    sampled_metric=CHRF,
+    details=translation_details,
+    predictions=list_translations,
 )

@@ -2,20 +2,23 @@
 
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from glassformer import checkpoint, registry
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import read_json
+from glassformer.core.folder import read_json, wrap_read_errors
 from glassformer.core.reporter import Reporter
 from glassformer.models.network import Network
-from glassformer.tasks.task import Task
+from glassformer.tasks.bootstrap import Interval, Sample, difference_interval
+from glassformer.tasks.task import Metric, Task
+from glassformer.training.diagnosis import Diagnosis, Verdict
 from glassformer.training.evaluator import metric_label
 from glassformer.training.run import BASELINE, Run
 from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
 
-METRICS_FILE = "metrics.json"
+METRICS_FILE, SAMPLE_FILE = "metrics.json", "sample.npy"
 MAX_SECONDS = 90.0  # time limit for fitting and evaluating a baseline
 MAX_BUDGET_FRACTION = 0.1  # the same limit as a fraction of a time budget
 MAX_TOKENS = 2_000_000  # tokens of running text to fit on, to limit memory
@@ -73,13 +76,15 @@ def fit_baseline(
     limit = spec.final_eval_limit or MAX_EVAL_EXAMPLES
     if has_deadline:
         limit = estimate_eval_limit(task, network, limit, context, start + max_seconds)
-    metrics, _ = task.evaluate(network.eval(), limit, context)
+    metrics, scores = task.evaluate(network.eval(), limit, context)
     seconds = round(time.monotonic() - start, 1)
     metrics |= {"model": name, "fraction": round(fraction, 4), "seconds": seconds}
     metrics["options"] = options
 
     def write_metrics(folder: Path) -> None:
         (folder / METRICS_FILE).write_text(json.dumps(metrics), encoding="utf-8")
+        if spec.sampled_metric is not None:
+            spec.sampled_metric.sample(scores, task.artifacts).save(folder / SAMPLE_FILE)
 
     checkpoint.save(
         run.path / BASELINE, network, task.artifacts.tokenizer, task=task.metadata,
@@ -123,19 +128,68 @@ def load_baseline_metrics(run: Run, task: Task) -> dict[str, Any]:
     return metrics
 
 
-def beats_baseline(task: Task, metrics: dict[str, Any], baseline: dict[str, Any]) -> bool:
-    metric = task.spec.metric
-    return metric.is_better(float(metrics[metric.name]), float(baseline[metric.name]))
+def load_baseline_sample(run: Run) -> Sample | None:
+    """Return the statistics of each example that a run's baseline was evaluated on, if any."""
+    file = run.path / BASELINE / SAMPLE_FILE
+    if not file.exists():
+        return None
+    with wrap_read_errors(file):
+        return Sample.load(file)
 
 
-def compare_with_baseline(task: Task, metrics: dict[str, Any], baseline: dict[str, Any]) -> str:
-    """Describe in one sentence whether the model is better than the baseline."""
-    spec, name = task.spec, task.spec.metric.name
-    values = f"{metric_label(name)} {metrics[name]:.4g} vs. {baseline[name]:.4g}"
-    options = baseline.get("options", "--model " + str(spec.baseline_model))
-    if beats_baseline(task, metrics, baseline):
-        return f"better than the baseline ({spec.baseline_name}): {values}"
-    return (
-        f"NOT better than the baseline ({spec.baseline_name}): {values}; for now, use the "
-        f"baseline instead ({options})"
-    )
+@dataclass(frozen=True)
+class Comparison:
+    """The metric of a model and of its baseline, with the interval of their difference."""
+
+    metric: Metric
+    value: float
+    baseline: dict[str, Any]  # its metrics
+    baseline_name: str
+    difference: Interval | None  # of the model's metric minus the baseline's
+
+    @property
+    def is_better(self) -> bool:
+        return self.metric.is_better(self.value, float(self.baseline[self.metric.name]))
+
+    @property
+    def is_distinguishable(self) -> bool:
+        """Whether the interval excludes 0; assumed if there is none."""
+        return self.difference is None or self.difference[0] > 0 or self.difference[1] < 0
+
+    def describe(self, diagnosis: Diagnosis | None = None) -> str:
+        """Return one sentence on whether the model is better than the baseline, and what to do."""
+        name, baseline = self.metric.name, self.baseline
+        values = f"{metric_label(name)} {self.value:.4g} vs. {baseline[name]:.4g}"
+        if self.difference is not None:
+            low, high = self.difference
+            values += f" (difference {low:+.2g} to {high:+.2g}, 95% interval)"
+        fraction = baseline.get("fraction", 1.0)
+        part = "" if fraction == 1 else f" on {fraction:.0%} of the data"
+        fitted = f"the baseline ({self.baseline_name}{part})"
+        if not self.is_distinguishable:
+            return f"not distinguishable from {fitted}: {values}"
+        if self.is_better:
+            return f"better than {fitted}: {values}"
+        options = baseline.get("options", "--model " + str(baseline.get("model")))
+        if diagnosis and diagnosis.verdict is Verdict.UNDERTRAINED:
+            return f"NOT better than {fitted}: {values}; for now, use the baseline ({options})"
+        return (
+            f"NOT better than {fitted}: {values}; for this data, the baseline is the better model "
+            f"({options})"
+        )
+
+
+def compare_with_baseline(
+    task: Task, metrics: dict[str, Any], sample: Sample | None, baseline: dict[str, Any], run: Run
+) -> Comparison:
+    """Compare the metrics of a model with those of the run's baseline, on the same examples.
+
+    `sample` has the statistics of the model's examples.
+    """
+    metric, sampled = task.spec.metric, task.spec.sampled_metric
+    baseline_sample = load_baseline_sample(run)
+    difference = None
+    if sampled is not None and sample is not None and baseline_sample is not None:
+        difference = difference_interval(sampled, sample, baseline_sample)
+    value = float(metrics[metric.name])
+    return Comparison(metric, value, baseline, task.spec.baseline_name, difference)

@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,15 @@ from glassformer import checkpoint, registry
 from glassformer.checkpoint import BEST
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import find_subfolder, wrap_read_errors
-from glassformer.core.reporter import NullReporter
-from glassformer.data.files import save_streams
+from glassformer.core.reporter import NullReporter, Reporter
+from glassformer.data.files import BadRowPolicy, CountBadRows, save_streams
+from glassformer.data.output import TableWriter, merge_columns
 from glassformer.data.request import DataRequest
+from glassformer.models.network import Network
 from glassformer.tasks import TASKS
-from glassformer.tasks.task import Artifacts, Task, TaskSpec
+from glassformer.tasks.bootstrap import difference_interval, interval
+from glassformer.tasks.table_rows import VALID_EXAMPLES, read_valid_examples
+from glassformer.tasks.task import Artifacts, Scores, Task, TaskSpec
 from glassformer.training.run import BASELINE, Run
 
 
@@ -21,66 +26,164 @@ def evaluate(
     path: Path,
     files: tuple[Path, ...] = (),
     *,
-    plot: Path | None = None,
-    context: int | None = None,
-    **columns: Any,
+    skip_bad: bool = False,
+    reporter: Reporter | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
     """Return the metrics of a run's best weights, or of a model folder, on all of the data.
 
-    `files` replaces the run's own validation data, and `columns` says how to read it.
-    `plot` is the file to save the task's plot to, such as a confusion matrix. `context` is the
-    number of tokens per window of running text; by default the one used in training.
+    `files` replaces the run's own validation data. `options` are those of `evaluate_network`, and
+    data options that say how to read the files.
     """
     folder = find_subfolder(path, BEST) or path
     if not (folder / checkpoint.CONFIG).exists():
         raise GlassError(f"{path} is neither a run folder nor a model folder")
     network, tokenizer, metadata = checkpoint.load(folder)
+    spec = find_spec(metadata, str(path))
+    artifacts = Artifacts(metadata, tokenizer)
+    baseline = path / BASELINE if (path / BASELINE).is_dir() else None
+    output = {name: options.pop(name, None) for name in ("plot", "predictions", "context")}
+    on_bad_row = CountBadRows() if skip_bad else BadRowPolicy()
+    with tempfile.TemporaryDirectory() as scratch:
+        if files:
+            cache = Path(scratch)
+            request = make_request(artifacts, files, cache, options, on_bad_row)
+            task = spec.open(spec.prepare(request, cache, reporter or NullReporter()), cache)
+            task.artifacts.metadata.update(select_metadata(metadata))
+        else:
+            cache = Run(path).cache
+            task = open_run_task(spec, artifacts, path)
+        result = evaluate_network(network, task, cache, baseline=baseline, **output)
+    if on_bad_row.count:
+        result["bad_rows"] = on_bad_row.count
+    return result
+
+
+def find_spec(metadata: dict[str, Any], model: str) -> TaskSpec:
+    """Return the task that is named in the metadata of a model, and remove its name there."""
     name = metadata.pop("name", None)
     if name not in TASKS:
-        raise GlassError(f"{path} has no known task in its {checkpoint.CONFIG}: got {name!r}")
-    spec, artifacts = TASKS[name], Artifacts(metadata, tokenizer)
+        raise GlassError(f"{model} has no known task in its {checkpoint.CONFIG}: got {name!r}")
+    return TASKS[name]
+
+
+def select_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return what a trained model's metadata say about its predictions, whatever the data."""
+    return {name: metadata[name] for name in ("temperature",) if name in metadata}
+
+
+def evaluate_network(
+    network: Network,
+    task: Task,
+    cache: Path,
+    *,
+    baseline: Path | None = None,
+    plot: Path | None = None,
+    predictions: Path | None = None,
+    context: int | None = None,
+) -> dict[str, Any]:
+    """Return the metrics of a network on a task, with an interval and, for a table, details.
+
+    `cache` is the folder with the task's data. `baseline` is the folder of a model to compare with.
+    `plot` is the file for the task's plot, such as a confusion matrix; `predictions` is a table
+    with a row per example. `context` is the number of tokens per window of running text; by default
+    the one used in training.
+    """
+    spec, artifacts = task.spec, task.artifacts
     if context is not None and (spec.is_table or context < 1):
         raise GlassError(
             f"context must be at least 1 token and applies only to tasks on running text, got "
-            f"{context} for {name}"
+            f"{context} for {spec.name}"
         )
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as scratch:
-        if files:
-            task = open_task(spec, artifacts, files, Path(scratch), columns)
-        else:
-            task = open_run_task(spec, artifacts, path)
-        metrics, scores = task.evaluate(network, context=context)
-        if (path / BASELINE).is_dir():
-            baseline, _, _ = checkpoint.load(path / BASELINE)
-            baseline_metrics, _ = task.evaluate(baseline, context=context or network.context)
-            metrics["baseline"] = {"model": registry.model_name(baseline), **baseline_metrics}
-        if plot:
-            for draw in spec.plots.values():
-                draw(scores, artifacts, plot)
+    if predictions is not None and spec.predictions is None:
+        raise GlassError(f"{spec.name} has no predictions per example to write")
+    start, sampled = time.monotonic(), spec.sampled_metric
+    metrics, scores = task.evaluate(network, context=context)
+    examples = read_valid_examples(cache) if (cache / VALID_EXAMPLES).is_file() else []
+    if sampled is not None:
+        sample = sampled.sample(scores, artifacts)
+        metrics[f"{spec.metric.name}_interval"] = interval(sampled, sample)
+    if spec.details is not None:
+        metrics |= add_texts(spec.details(scores, artifacts), examples)
+    if baseline is not None:
+        other, tokenizer, metadata = checkpoint.load(baseline)
+        objective = spec.objective(Artifacts(metadata, tokenizer))
+        other_task = replace(task, objective=objective)
+        other_metrics, other_scores = other_task.evaluate(other, context=context or network.context)
+        if sampled is not None:
+            other_sample = sampled.sample(other_scores, artifacts)
+            difference = difference_interval(sampled, sample, other_sample)
+            other_metrics["difference_interval"] = difference
+        metrics["baseline"] = {"model": registry.model_name(other), **other_metrics}
+    if plot:
+        for draw in spec.plots.values():
+            draw(scores, artifacts, plot)
+    if predictions is not None:
+        write_predictions(predictions, task, scores, examples)
     seconds = round(time.monotonic() - start, 2)
-    return {"task": name, "model": registry.model_name(network), **metrics, "seconds": seconds}
+    return {"task": spec.name, "model": registry.model_name(network), **metrics, "seconds": seconds}
 
 
-def open_task(
-    spec: TaskSpec,
+def add_texts(details: dict[str, Any], examples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Add the location and the texts of the worst examples."""
+    for row in details.get("worst", []):
+        if row["index"] < len(examples):
+            example = examples[row["index"]]
+            row |= {"location": example["location"], "text": " | ".join(example["texts"])}
+    return details
+
+
+def write_predictions(
+    file: Path, task: Task, scores: Scores, examples: list[dict[str, Any]]
+) -> None:
+    """Write a table with the texts, the true answer and the prediction for each example."""
+    artifacts, list_predictions = task.artifacts, task.spec.predictions
+    if list_predictions is None or not examples:
+        raise GlassError(
+            "the texts of this run's validation data were not saved: give the data to evaluate on"
+        )
+    by_index = list_predictions(scores, artifacts)
+    is_labeled = "labels" in artifacts.metadata
+    names = list(artifacts.metadata.get("text", ())) or ["text"]
+    with TableWriter(file) as writer:
+        for index in sorted(by_index):
+            example, prediction = examples[index], by_index[index]
+            if is_labeled:
+                columns = dict(zip(names, example["texts"], strict=True))
+                label = str(artifacts.metadata.get("label", "label"))
+                columns[label] = example["label"]
+                probs = prediction["probabilities"]
+                result = {
+                    "prediction": prediction["label"],
+                    "probability": max(probs.values()),
+                    **{f"p_{name}": prob for name, prob in probs.items()},
+                }
+            else:
+                columns = dict(zip(("source", "target"), example["texts"], strict=True))
+                result = prediction
+            writer.write({"location": example["location"], **merge_columns(columns, result)})
+
+
+def make_request(
     artifacts: Artifacts,
     files: tuple[Path, ...],
     folder: Path,
-    columns: dict[str, Any],
-) -> Task:
-    """Open the task on other data, read in the same way as the training data."""
+    options: dict[str, Any],
+    on_bad_row: BadRowPolicy,
+) -> DataRequest:
+    """Return a request to read other data in the same way as the training data."""
     metadata = artifacts.metadata
-    columns["text"] = columns.get("text") or tuple(metadata.get("text", ()))
-    columns["label"] = columns.get("label") or metadata.get("label")
-    request = DataRequest(
-        files=save_streams(files, folder, table=spec.is_table),
+    return DataRequest(
+        files=save_streams(files, folder),
         valid_fraction=1.0,
         base_tokenizer=artifacts.tokenizer,
         labels=tuple(metadata.get("labels", ())),
-        **columns,
+        multi_label=bool(metadata.get("multi_label")),
+        trained_text=tuple(metadata.get("text", ())),
+        trained_label=metadata.get("label"),
+        on_bad_row=on_bad_row,
+        **options,
     )
-    return spec.open(spec.prepare(request, folder, NullReporter()), folder)
 
 
 def open_run_task(spec: TaskSpec, artifacts: Artifacts, path: Path) -> Task:

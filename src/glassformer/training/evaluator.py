@@ -47,7 +47,10 @@ class Evaluation:
 
 
 class Evaluator:
-    """Evaluates a network on the same subset of the validation data each time."""
+    """Evaluates a network on the same subset of the validation data each time.
+
+    The mixture weights of a prior and the temperature of a classifier are fitted to this subset.
+    """
 
     def __init__(self, task: Task, settings: TrainingSettings) -> None:
         self.task, self.settings = task, settings
@@ -67,6 +70,9 @@ class Evaluator:
         was_training = network.training
         network.eval()
         metrics, scores = self.task.evaluate(network, self.limit)
+        if self.task.spec.calibrate is not None:
+            self.task.spec.calibrate(scores, self.task.artifacts)
+            metrics = self.task.objective.metrics(scores)
         value = self.metric_value(metrics)
         preview = self.task.preview(network) if math.isfinite(value) else ""
         network.train(was_training)

@@ -1,6 +1,7 @@
 """Train a model, resume a run, and summarize the result."""
 
 import json
+import math
 import shutil
 import time
 from collections.abc import Iterable
@@ -20,15 +21,12 @@ from glassformer.data.files import BadRowPolicy, save_streams
 from glassformer.data.request import DataRequest
 from glassformer.models.network import PriorNetwork, Trait
 from glassformer.tasks import TASKS
+from glassformer.tasks.bootstrap import interval
 from glassformer.tasks.task import Artifacts, Task, TaskSpec
 from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
-from glassformer.training.baseline import (
-    beats_baseline,
-    compare_with_baseline,
-    fit,
-    load_baseline_metrics,
-)
+from glassformer.training.baseline import compare_with_baseline, fit, load_baseline_metrics
 from glassformer.training.checkpointer import Checkpointer
+from glassformer.training.diagnosis import Diagnosis, diagnose
 from glassformer.training.evaluator import Evaluation, format_metrics
 from glassformer.training.memory import peak_memory
 from glassformer.training.plots import plot_metrics
@@ -114,8 +112,8 @@ def prepare(spec: TaskSpec, request: DataRequest, run: Run, reporter: Reporter) 
     """Read the data into the run's cache, and open the task on it."""
     request = replace(
         request,
-        files=save_streams(request.files, run.cache, table=spec.is_table),
-        valid=save_streams(request.valid, run.cache, table=spec.is_table, name="valid"),
+        files=save_streams(request.files, run.cache),
+        valid=save_streams(request.valid, run.cache, name="valid"),
     )
     artifacts = spec.prepare(request, run.cache, reporter)
     if request.on_bad_row.count:
@@ -267,19 +265,44 @@ def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
         "speed": round(trainer.speed(), 1),
         "memory": round(peak_memory(), 2),
         **evaluation.metrics,
-        **({"baseline": baseline} if baseline else {}),
     }
-    write_readme(trainer, result)
+    sampled, sample = task.spec.sampled_metric, None
+    if sampled is not None:
+        sample = sampled.sample(evaluation.scores, task.artifacts)
+        result[f"{task.spec.metric.name}_interval"] = interval(sampled, sample)
+    diagnosis, conclusions = diagnose_run(trainer), list[str]()
+    if baseline:
+        comparison = compare_with_baseline(task, evaluation.metrics, sample, baseline, run)
+        result["baseline"] = {**baseline, "difference_interval": comparison.difference}
+        conclusions.append(comparison.describe(diagnosis))
+    if diagnosis:
+        result["diagnosis"] = diagnosis.verdict.value
+        conclusions.append(diagnosis.text)
+    write_readme(trainer, result, conclusions)
     run.write_checksums()
     reporter(f"final: {format_metrics(evaluation.metrics)}")
-    if baseline:
-        reporter(compare_with_baseline(task, evaluation.metrics, baseline))
-        if not beats_baseline(task, evaluation.metrics, baseline) and trainer.state.step:
-            epochs = trainer.state.step / trainer.batches.per_epoch
-            more = f"to train longer: glass resume {run.path} --minutes 10"
-            reporter(f"trained for {epochs:.1f} epochs; {more}")
+    for conclusion in conclusions:
+        reporter(conclusion)
     reporter(f"use it: glass {task.name} {run.path}   evaluate it: glass evaluate {run.path}")
     return result
+
+
+def diagnose_run(trainer: Trainer) -> Diagnosis | None:
+    """Diagnose a run by its validation losses; None for a model that was fitted in one pass."""
+    state = trainer.state
+    try:
+        losses_by_step = {
+            row["step"]: float(row["loss"])
+            for row in trainer.run.metrics()
+            if row["kind"] == "validation" and isinstance(row.get("loss"), float)
+        }
+    except GlassError:  # the file is damaged, which is reported when it is plotted
+        return None
+    if not state.step or not losses_by_step or not all(map(math.isfinite, losses_by_step.values())):
+        return None
+    steps, losses = zip(*sorted(losses_by_step.items()), strict=True)
+    epochs, minutes = state.step / trainer.batches.per_epoch, state.seconds / 60
+    return diagnose(steps, losses, epochs=epochs, minutes=minutes, run=str(trainer.run.path))
 
 
 def draw_plots(trainer: Trainer, evaluation: Evaluation, reporter: Reporter) -> None:
@@ -296,17 +319,14 @@ def draw_plots(trainer: Trainer, evaluation: Evaluation, reporter: Reporter) -> 
         reporter(f"the plots could not be drawn: {error}")
 
 
-def write_readme(trainer: Trainer, result: dict[str, Any]) -> None:
+def write_readme(trainer: Trainer, result: dict[str, Any], conclusions: list[str]) -> None:
     """Write a README.md with the results of a run."""
     rows = "\n".join(
         f"| {name} | {format_value(value)} |"
         for name, value in result.items()
-        if name not in ("baseline", "bleu_signature")
+        if name not in ("baseline", "bleu_signature") and not name.endswith("_interval")
     )
-    comparison = ""
-    if "baseline" in result:
-        text = compare_with_baseline(trainer.task, result, result["baseline"])
-        comparison = f"{text[0].upper()}{text[1:]}. "
+    comparison = "".join(f"{text[0].upper()}{text[1:]}. " for text in conclusions)
     network = trainer.network
     if isinstance(network, PriorNetwork) and network.prior:
         comparison += (

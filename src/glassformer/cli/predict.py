@@ -1,0 +1,363 @@
+"""Commands that predict with a trained model: classify, translate, fill-mask, embed."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from glassformer.cli import options
+from glassformer.cli.help import echo
+
+if TYPE_CHECKING:
+    from glassformer.data.inputs import Input
+
+CHUNK = 64  # inputs that are predicted at once
+UNSURE = "unsure"
+
+results = options.combine(
+    options.out(
+        help="Write a table with all columns of the input and the results: .csv, .tsv, .jsonl or "
+        ".parquet."
+    ),
+    options.overwrite(help="Overwrite the --out file if it exists."),
+)
+
+
+@click.command()
+@options.trained_run
+@options.texts
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 1),
+    help="Answer `unsure` if the probability is lower.  [default: only for texts in which most "
+    "tokens are unknown]",
+)
+@click.option(
+    "--csv",
+    "as_csv",
+    is_flag=True,
+    help="Print the table that --out writes as CSV.",
+)
+@results
+@options.json()
+def classify(
+    run: str, threshold: float | None, as_csv: bool, as_json: bool, out: Path | None, **values: Any
+) -> None:
+    """Classify TEXTS with the model in RUN.
+
+    Prints the most likely label, its probability and the text; for a model with several labels per
+    text, all labels from a probability of 50%. The answer to a text in which most tokens are
+    unknown is `unsure`. Without TEXTS or --file, each line of standard input is a text. A model
+    trained on pairs takes TEXTS in pairs, or lines with a tab between the two texts.
+
+    \b
+    glass classify runs/classify-1 "What a wonderful film" "I fell asleep"
+    glass classify runs/classify-1 --file reviews.csv --out labels.csv
+    glass classify runs/classify-1 --file reviews.xlsx --text comment --threshold 0.8
+    """
+    from glassformer.api import load
+    from glassformer.data.output import DelimitedWriter, merge_columns
+
+    if as_csv and as_json:
+        raise click.UsageError("give --csv or --json, not both")
+    if out and (as_csv or as_json):
+        raise click.UsageError("give --out, or --csv or --json, not both")
+    model = load(run)
+    trained = tuple(model.task.get("text", ()))
+    table = DelimitedWriter(sys.stdout)
+
+    def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
+        probabilities = model.classify([item.value for item in inputs])
+        for item, probs in zip(inputs, probabilities, strict=True):
+            label, prob = model.answer(probs, item.texts, threshold)
+            label = UNSURE if label is None else label
+            columns = {f"p_{name}": probs[name] for name in model.task["labels"]}
+            yield {"label": label, "probability": prob, "probabilities": probs, "columns": columns}
+
+    def show(item: "Input", result: dict[str, Any]) -> None:
+        text = " | ".join(item.texts)
+        label, prob, probs = result["label"], result["probability"], result["probabilities"]
+        if as_csv:
+            table.write(merge_columns(item.columns, to_columns(result)))
+        elif as_json:
+            row = {"text": text, "label": label, "probabilities": probs}
+            click.echo(json.dumps(row, ensure_ascii=False))
+        else:
+            click.echo(f"{label}\t{prob:.3f}\t{text}")
+
+    def to_columns(result: dict[str, Any]) -> dict[str, Any]:
+        label, prob = result["label"], result["probability"]
+        return {"prediction": label, "probability": prob, **result["columns"]}
+
+    run_predictions(predict, show, to_columns, out, trained=trained, **values)
+
+
+@click.command()
+@options.trained_run
+@options.texts
+@click.option(
+    "--beam",
+    type=click.IntRange(1, 64),
+    default=4,
+    show_default=True,
+    help="Beam size, the number of hypotheses; 1 means greedy decoding.",
+)
+@click.option(
+    "--length-penalty",
+    default=0.6,
+    show_default=True,
+    help="Exponent of the length penalty; higher values favor longer translations.",
+)
+@click.option(
+    "--alignment",
+    is_flag=True,
+    help="Also print the cross-attention from each target token to the source tokens.",
+)
+@results
+@options.json()
+def translate(
+    run: str,
+    beam: int,
+    length_penalty: float,
+    alignment: bool,
+    as_json: bool,
+    out: Path | None,
+    **values: Any,
+) -> None:
+    """Translate TEXTS with the model in RUN.
+
+    Without TEXTS or --file, each line of standard input is translated.
+
+    \b
+    glass translate runs/translate-1 "三百二十一"
+    glass translate runs/translate-1 "三百二十一" --alignment
+    glass translate runs/translate-1 --beam 1 --file lines.txt
+    glass translate runs/translate-1 --file products.csv --text name --out translated.csv
+    """
+    from rich.console import Console
+
+    from glassformer.api import load
+    from glassformer.inspection.terminal import show as show_steps
+
+    model = load(run)
+
+    def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
+        texts = [str(item.value) for item in inputs]
+        translations = model.translate(texts, beam=beam, length_penalty=length_penalty)
+        for text, translation in zip(texts, translations, strict=True):
+            yield {"text": text, "translation": translation}
+
+    def show(_item: "Input", result: dict[str, Any]) -> None:
+        text, translation = result["text"], result["translation"]
+        aligned = model.align(text, translation) if alignment else None
+        if aligned and as_json:
+            rows = [[round(weight, 4) for weight in row] for row in aligned.pattern.tolist()]
+            result |= {"source": aligned.source, "target": aligned.target, "alignment": rows}
+        click.echo(json.dumps(result, ensure_ascii=False) if as_json else translation)
+        if aligned and not as_json:
+            show_steps(Console(highlight=False), aligned.steps())
+
+    def to_columns(result: dict[str, Any]) -> dict[str, Any]:
+        return {"translation": result["translation"]}
+
+    run_predictions(predict, show, to_columns, out, **values)
+
+
+@click.command()
+@options.trained_run
+@options.texts
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Number of tokens to print for each mask.",
+)
+@results
+@options.json()
+def fill_mask(run: str, top: int, as_json: bool, out: Path | None, **values: Any) -> None:
+    """Predict the token at each [MASK] in TEXTS with the model in RUN.
+
+    Prints a line for each mask with the most likely tokens and their probabilities. Without TEXTS
+    or --file, each line of standard input is a text.
+
+    \b
+    glass fill-mask runs/fill-mask-1 "The [MASK] of the function is a list."
+    glass fill-mask runs/fill-mask-1 --file gaps.csv --text sentence --out filled.csv
+    """
+    from glassformer.api import load
+
+    model = load(run)
+
+    def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
+        for item in inputs:
+            text = str(item.value)
+            masks = model.fill_mask(text, top=top)
+            rows = [[{"token": t, "probability": p} for t, p in row] for row in masks]
+            yield {"text": text, "masks": rows}
+
+    def show(_item: "Input", result: dict[str, Any]) -> None:
+        if as_json:
+            click.echo(json.dumps(result, ensure_ascii=False))
+            return
+        for row in result["masks"]:
+            click.echo("  ".join(f"{entry['token']} {entry['probability']:.1%}" for entry in row))
+
+    def to_columns(result: dict[str, Any]) -> dict[str, Any]:
+        best = " ".join(str(row[0]["token"]) for row in result["masks"])
+        return {"tokens": best, "masks": result["masks"]}
+
+    run_predictions(predict, show, to_columns, out, **values)
+
+
+@click.command()
+@options.trained_run
+@options.texts
+@options.out(
+    help="Write the vectors to this .npy file, or all columns of the input and the vectors to a "
+    ".csv, .tsv, .jsonl or .parquet file, instead of printing one JSON object per line."
+)
+@options.overwrite(help="Overwrite the --out file if it exists.")
+def embed(run: str, out: Path | None, **values: Any) -> None:
+    """Compute an embedding vector for each of TEXTS with the model in RUN.
+
+    Without TEXTS or --file, each line of standard input is a text.
+
+    \b
+    glass embed runs/fill-mask-1 "one text" "another"
+    glass embed runs/fill-mask-1 --file lines.txt --out vectors.npy
+    glass embed runs/fill-mask-1 --file reviews.csv --out vectors.parquet
+    """
+    import numpy as np
+
+    from glassformer.api import load
+
+    model = load(run)
+    vectors = list[Any]()
+    is_array = out is not None and out.suffix == ".npy"
+
+    def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
+        texts = [str(item.value) for item in inputs]
+        for text, vector in zip(texts, model.embed(texts), strict=True):
+            yield {"text": text, "vector": vector}
+
+    def show(_item: "Input", result: dict[str, Any]) -> None:
+        if is_array:
+            vectors.append(result["vector"])
+        else:
+            result["vector"] = result["vector"].tolist()
+            click.echo(json.dumps(result, ensure_ascii=False))
+
+    def to_columns(result: dict[str, Any]) -> dict[str, Any]:
+        return {"vector": result["vector"].tolist()}
+
+    if out is None or not is_array:
+        run_predictions(predict, show, to_columns, out, outputs=(".npy",), **values)
+        return
+    options.check_output_paths(out, overwrite=values["overwrite"])
+    run_predictions(predict, show, to_columns, None, **values)
+    array = np.stack(vectors) if vectors else np.empty((0, model.config.dim), np.float32)
+    np.save(out, array)
+    dim = array.shape[1]
+    echo(f"wrote {len(array)} vectors of {dim} dimensions to {out}", err=True)
+
+
+def run_predictions(
+    predict: Callable[[list["Input"]], Iterator[dict[str, Any]]],
+    show: Callable[["Input", dict[str, Any]], None],
+    to_columns: Callable[[dict[str, Any]], dict[str, Any]],
+    out: Path | None,
+    *,
+    overwrite: bool,
+    trained: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (),
+    **values: Any,
+) -> None:
+    """Predict on the inputs in chunks; show each result or, with `out`, write it to a table.
+
+    `trained` are the text columns of the training data, `outputs` other endings that the command
+    accepts for `out`, and `values` the options of `options.texts`.
+    """
+    from glassformer.core.reporter import ProgressBar, Reporter
+    from glassformer.data.output import OUTPUTS, TableWriter, merge_columns
+
+    options.check_output_paths(out, overwrite=overwrite)
+    if out is not None and out.suffix.lower() not in OUTPUTS:
+        endings = ", ".join((*outputs, *OUTPUTS))
+        raise click.UsageError(f"--out: expected a file name ending in {endings}, got {out}")
+    with contextlib.ExitStack() as stack:
+        inputs, count = open_inputs(stack, trained=trained, **values)
+        reporter = Reporter()
+        writer = stack.enter_context(TableWriter(out)) if out else None
+        bar = ProgressBar(reporter, "predicting", count) if writer and count else None
+        while chunk := list(islice(inputs, CHUNK)):
+            for item, result in zip(chunk, predict(chunk), strict=True):
+                if writer:
+                    writer.write(merge_columns(item.columns, to_columns(result)))
+                else:
+                    show(item, result)
+            if bar:
+                bar.add(len(chunk))
+        reporter.clear()
+        if writer:
+            echo(f"wrote {writer.count:,} rows to {out}", err=True)
+
+
+def open_inputs(
+    stack: contextlib.ExitStack,
+    *,
+    texts: tuple[str, ...],
+    file: Path | None,
+    text: tuple[str, ...],
+    skip_bad: bool,
+    trained: tuple[str, ...] = (),
+    **format: Any,
+) -> tuple[Iterator["Input"], int]:
+    """Return the inputs, from arguments, a file or standard input, and their number (0: unknown).
+
+    Reports rows that were skipped when `stack` is closed.
+    """
+    from glassformer.data.files import BadRowPolicy, CountBadRows, IgnoreBadRows, save_streams
+    from glassformer.data.format import FileFormat
+    from glassformer.data.inputs import read_inputs, to_inputs
+    from glassformer.data.tables import describe_formats
+
+    names = text or trained
+    if file is None:
+        for name in texts:
+            if len(name) < 200 and Path(name).is_file():
+                echo(f"{name} is treated as text; to read the file: --file {name}", err=True)
+        lines = list(texts) or [line.rstrip("\n") for line in sys.stdin]
+        values = make_pairs(list(texts), lines) if len(names) > 1 else lines
+        return iter(to_inputs(values, names)), len(values)
+    if texts:
+        raise click.UsageError("give TEXTS or --file, not both")
+    file_format = FileFormat(columns=names, **format)
+    scratch = Path(stack.enter_context(TemporaryDirectory()))
+    (path,) = save_streams((file,), scratch)
+    for line in describe_formats((path,), file_format):
+        echo(line, err=True)
+    on_bad_row = CountBadRows() if skip_bad else BadRowPolicy()
+    if isinstance(on_bad_row, CountBadRows):
+        stack.callback(report_skipped, on_bad_row)
+    count = sum(1 for _ in read_inputs(path, IgnoreBadRows(), file_format, text, trained))
+    return read_inputs(path, on_bad_row, file_format, text, trained), count
+
+
+def report_skipped(on_bad_row: Any) -> None:
+    if on_bad_row.count:
+        rows = "1 bad row" if on_bad_row.count == 1 else f"{on_bad_row.count:,} bad rows"
+        echo(f"left out {rows}; the first: {on_bad_row.first[0]}", err=True)
+
+
+def make_pairs(arguments: list[str], texts: list[str]) -> list[tuple[str, ...]]:
+    """Group the texts into pairs if they are arguments; else split each line at its tab."""
+    if arguments:
+        return [tuple(texts[i : i + 2]) for i in range(0, len(texts), 2)]
+    return [tuple(line.split("\t")) for line in texts]

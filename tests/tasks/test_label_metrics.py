@@ -1,0 +1,182 @@
+"""Metrics of labels against scikit-learn, calibration, several labels, and their plots."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as sk
+
+from glassformer.nn.labels import label_loss, label_probs
+from glassformer.nn.ngram_classifier import NGramClassifier, weigh_texts
+from glassformer.tasks.classify import balance_classes, encode_labels
+from glassformer.tasks.label_metrics import (
+    LabelScores,
+    calibrate,
+    fit_temperature,
+    label_details,
+    label_predictions,
+    plot_labels,
+    sample_accuracy,
+)
+from glassformer.tasks.task import Artifacts, Scores
+
+LABELS = ["a", "b", "c"]
+
+
+def make_scores(n=200, multi_label=False, sharpness=2.0, seed=0):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(n, 3)).astype(np.float32)
+    probs = torch.from_numpy(logits)
+    if multi_label:
+        target = (rng.random((n, 3)) < probs.sigmoid().numpy()).astype(np.int64)
+    else:
+        cumulative = probs.softmax(-1).cumsum(-1).numpy()
+        target = (rng.random((n, 1)) > cumulative).sum(axis=1).clip(max=2).astype(np.int64)
+    arrays = {"index": [np.arange(n)], "target": [target], "logits": [sharpness * logits]}
+    metadata = {"labels": LABELS, **({"multi_label": True} if multi_label else {})}
+    return Scores(arrays=arrays), Artifacts(metadata)
+
+
+def test_metrics_are_those_of_scikit_learn():
+    scores, artifacts = make_scores()
+    labels = LabelScores(scores, artifacts)
+    true, predicted = labels.targets, labels.probs.argmax(axis=1)
+    found = labels.metrics()
+    assert found["accuracy"] == pytest.approx(sk.accuracy_score(true, predicted))
+    assert found["f1"] == pytest.approx(sk.f1_score(true, predicted, average="macro"))
+    assert found["loss"] == pytest.approx(sk.log_loss(true, labels.probs), rel=1e-5)
+    assert labels.confusion().tolist() == sk.confusion_matrix(true, predicted).tolist()
+    precision, recall, f1, support = sk.precision_recall_fscore_support(true, predicted)
+    for row, *expected in zip(labels.per_class(), precision, recall, f1, support, strict=True):
+        names = ("precision", "recall", "f1", "examples")
+        assert [row[name] for name in names] == pytest.approx(expected)
+
+
+def test_metrics_of_several_labels_are_those_of_scikit_learn():
+    scores, artifacts = make_scores(multi_label=True)
+    labels = LabelScores(scores, artifacts)
+    found = labels.metrics()
+    assert found["accuracy"] == pytest.approx(sk.accuracy_score(labels.targets, labels.probs > 0.5))
+    assert found["f1"] == pytest.approx(
+        sk.f1_score(labels.targets, labels.probs > 0.5, average="macro")
+    )
+    assert "confusion" not in label_details(scores, artifacts)
+    chosen = label_predictions(scores, artifacts)[0]["label"].split("|")
+    assert [name for name in LABELS if labels.probs[0][LABELS.index(name)] >= 0.5] == [
+        name for name in chosen if name
+    ]
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_the_temperature_minimizes_the_loss_and_calibrates(multi_label):
+    scores, artifacts = make_scores(4000, multi_label, sharpness=3.0)
+    before = LabelScores(scores, artifacts)
+    calibrate(scores, artifacts)
+    assert artifacts.metadata["temperature"] == pytest.approx(3.0, rel=0.1)
+    after = LabelScores(scores, artifacts)
+    assert after.metrics()["loss"] < before.metrics()["loss"]
+    assert after.metrics()["accuracy"] == before.metrics()["accuracy"]
+    assert after.calibration_error() < 0.03 < before.calibration_error()
+    logits, targets = torch.from_numpy(before.logits.numpy()).double(), torch.tensor(after.targets)
+    best = fit_temperature(logits, targets, None)
+    for other in (best * 0.9, best * 1.1):
+        assert label_loss(logits / best, targets) < label_loss(logits / other, targets)
+
+
+def test_the_calibration_error_is_the_weighted_gap_of_the_bins():
+    logits = np.log(np.array([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], dtype=np.float32))
+    arrays = {"index": [np.arange(4)], "target": [np.array([0, 0, 1, 1])], "logits": [logits]}
+    labels = LabelScores(Scores(arrays=arrays), Artifacts({"labels": ["x", "y"]}))
+    expected = 3 / 4 * abs(0.9 - 2 / 3) + 1 / 4 * abs(0.6 - 1)
+    assert labels.calibration_error() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_worst_errors_are_the_most_certain_ones():
+    scores, artifacts = make_scores()
+    labels = LabelScores(scores, artifacts)
+    wrong = np.flatnonzero(~labels.is_correct)
+    lowest = min(wrong, key=lambda i: labels.probs[i, labels.targets[i]])
+    first = label_details(scores, artifacts)["worst"][0]
+    assert first["index"] == lowest
+    assert first["true"] == LABELS[labels.targets[lowest]] != first["label"]
+
+
+def test_a_perfect_model_has_no_worst_errors(tmp_path):
+    target = np.array([0, 1, 2] * 10)
+    logits = 9.0 * np.eye(3, dtype=np.float32)[target]
+    arrays = {"index": [np.arange(30)], "target": [target], "logits": [logits]}
+    scores, artifacts = Scores(arrays=arrays), Artifacts({"labels": LABELS})
+    assert label_details(scores, artifacts)["worst"] == []
+    sample = sample_accuracy(scores, artifacts)
+    assert sample.statistics.tolist() == [[1.0, 1.0]] * 30
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_the_plot_has_two_panels(tmp_path, multi_label):
+    scores, artifacts = make_scores(multi_label=multi_label)
+    plot_labels(scores, artifacts, tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 5000
+
+
+def test_not_finite_logits_are_not_calibrated():
+    arrays = {
+        "index": [np.arange(2)], "target": [np.array([0, 1])],
+        "logits": [np.full((2, 2), np.nan, dtype=np.float32)],
+    }  # fmt: skip
+    artifacts = Artifacts({"labels": ["x", "y"]})
+    calibrate(Scores(arrays=arrays), artifacts)
+    assert "temperature" not in artifacts.metadata
+
+
+# --- targets, weights and losses ------------------------------------------------------------------
+
+
+def test_labels_become_indices_or_zeros_and_ones():
+    assert encode_labels(["b", "a"], LABELS, multi_label=False).tolist() == [1, 0]
+    several = encode_labels(["a|c", "b", " c | a "], LABELS, multi_label=True)
+    assert several.tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
+
+
+def test_balanced_weights_give_each_class_the_same_total():
+    targets = np.array([0] * 90 + [1] * 10)
+    weights = balance_classes(targets, 2)
+    assert [90 * weights[0], 10 * weights[1]] == pytest.approx([50, 50], rel=1e-3)
+    several = np.array([[1, 0]] * 20 + [[0, 1]] * 80)
+    assert balance_classes(several, 2) == pytest.approx([4.0, 0.25])
+
+
+def test_the_loss_of_several_labels_is_a_sum_of_binary_losses():
+    logits, targets = torch.randn(5, 3), torch.randint(0, 2, (5, 3))
+    probs = label_probs(logits, multi_label=True)
+    expected = -(targets * probs.log() + (1 - targets) * (1 - probs).log()).sum()
+    assert float(label_loss(logits, targets)) == pytest.approx(float(expected), rel=1e-5)
+    weights = torch.tensor([2.0, 1.0, 3.0])
+    expected = -(weights * targets * probs.log() + (1 - targets) * (1 - probs).log()).sum()
+    assert float(label_loss(logits, targets, weights)) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_texts_are_weighed_by_their_class():
+    is_class = torch.tensor([[True, False], [False, True]])
+    weights = torch.tensor([2.0, 3.0])
+    assert weigh_texts(is_class, False, weights).tolist() == [[2.0, 2.0], [3.0, 3.0]]
+    assert weigh_texts(is_class, True, weights).tolist() == [[2.0, 1.0], [1.0, 3.0]]
+    assert weigh_texts(is_class, True, None).tolist() == [[1.0, 1.0], [1.0, 1.0]]
+
+
+def test_nb_svm_learns_several_labels_and_leans_to_weighted_classes():
+    texts = [[1, 2], [1, 3], [2, 3], [1, 2, 3], [4, 2], [4, 3]] * 10
+    ids = torch.tensor([i for text in texts for i in (*text, -1)][:-1])
+    targets = torch.tensor([[int(1 in t), int(2 in t)] for t in texts])
+    classifier = NGramClassifier(5, 2)
+    classifier.fit(ids, targets)
+    rows = torch.tensor([[1, 2, -1], [1, 3, -1], [4, 2, -1], [4, 3, -1]])
+    assert (classifier(rows) > 0).tolist() == [
+        [True, True], [True, False], [False, True], [False, False]
+    ]  # fmt: skip
+    noisy = torch.tensor([0] * 54 + [1] * 6)
+    same = torch.tensor([i for _ in noisy for i in (1, 2, -1)][:-1])
+    plain, weighted = NGramClassifier(5, 2), NGramClassifier(5, 2)
+    plain.fit(same, noisy)
+    weighted.fit(same, noisy, torch.tensor(balance_classes(noisy.numpy(), 2)))
+    text = torch.tensor([[1, 2]])
+    assert plain(text).argmax() == 0
+    assert weighted(text)[0, 1] > plain(text)[0, 1]
