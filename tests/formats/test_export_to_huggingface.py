@@ -101,6 +101,18 @@ def test_labels_are_exported_and_loaded_in_order(tmp_path):
     assert load(tmp_path / "y").task == {"labels": ["LABEL_0", "LABEL_1", "LABEL_2"]}
 
 
+@torch.no_grad()
+def test_several_labels_per_text_are_exported_and_loaded(tmp_path):
+    model = build_model("bert_classifier")
+    model.task["multi_label"] = True
+    model.save(tmp_path / "x", format="huggingface")
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "x")
+    assert config.problem_type == "multi_label_classification"
+    reloaded = load(tmp_path / "x")
+    assert reloaded.task == {"labels": LABELS, "multi_label": True}
+    assert reloaded.classify(TEXTS) == model.classify(TEXTS)
+
+
 @pytest.mark.parametrize("id2label", [None, [], {"0": "a", "1": "a", "2": "b"}])
 def test_unusable_labels_are_not_loaded(id2label, tmp_path):
     build_model("bert_classifier").save(tmp_path / "x", format="huggingface")

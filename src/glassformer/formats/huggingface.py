@@ -22,6 +22,7 @@ from glassformer.text.tokenizer import Tokenizer, clean, find_eos
 CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 GENERATION, TOKENIZER_CONFIG = "generation_config.json", "tokenizer_config.json"
 PAD, BOS = "[PAD]", ("<s>", "<|endoftext|>")
+SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
 TOKEN_ROLES = {
     "[UNK]": "unk_token",
     "<unk>": "unk_token",
@@ -73,12 +74,18 @@ def read_eos(path: Path, theirs: dict[str, Any], vocab: int) -> dict[str, Any]:
 
 
 def read_labels(network: Network, theirs: dict[str, Any]) -> dict[str, Any]:
-    """Return `labels`, the names of a classifier's classes in order, if the config has them."""
+    """Return `labels`, the names of a classifier's classes in order, if the config has them.
+
+    `multi_label` is true if a text can have several of them.
+    """
     names = theirs.get("id2label")
     if not network.has(Trait.CLASSIFIER) or not isinstance(names, dict):
         return {}
     labels = [clean(str(names.get(str(i), i))) for i in range(network.config.classes)]
-    return {"labels": labels} if len(set(labels)) == len(labels) else {}
+    if len(set(labels)) < len(labels):
+        return {}
+    has_several = theirs.get("problem_type") == MULTI_LABEL
+    return {"labels": labels} | ({"multi_label": True} if has_several else {})
 
 
 def find_weight_files(path: Path) -> list[Path]:
@@ -211,14 +218,17 @@ def special_ids(
 
 
 def label_settings(network: Network, task: dict[str, Any]) -> dict[str, Any]:
-    """The names of the classes of a classifier; an empty dict for other networks."""
+    """The names of the classes of a classifier; an empty dict for other networks.
+
+    There is no setting for the temperature that calibrates the probabilities: it is left out.
+    """
     if not network.has(Trait.CLASSIFIER):
         return {}
     labels = task.get("labels") or [f"LABEL_{i}" for i in range(network.config.classes)]
     return {
         "id2label": {str(i): label for i, label in enumerate(labels)},
         "label2id": {label: i for i, label in enumerate(labels)},
-        "problem_type": "single_label_classification",
+        "problem_type": MULTI_LABEL if task.get("multi_label") else SINGLE_LABEL,
     }
 
 
