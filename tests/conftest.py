@@ -13,6 +13,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a 
 
 SLOW = (  # substrings of the ids of tests that `make quick` skips
     *("tests/training/", "tests/cli/", "tests/tasks/", "tests/test_use.py", "tests/test_bench.py"),
+    "tests/formats/test_onnx.py",
     *("tests/test_fuzz.py", "tests/test_hostile.py", "tests/test_bugs.py"),
     *("tests/test_how_to_add.py", "[compiles to one graph-"),
     *("[one batch can be learned-", "::test_training_runs_without_unix_modules"),

@@ -235,7 +235,8 @@ def test_a_new_exporter_is_a_module_and_one_entry(monkeypatch, tmp_path):
     assert shapes["token.weight"] == [*model.network.token.weight.shape]
     assert EXPORTERS["toy"].models == ("gpt2",)
     with pytest.raises(
-        GlassError, match="unknown format 'gguf': expected one of glassformer, huggingface, toy"
+        GlassError,
+        match="unknown format 'gguf': expected one of glassformer, huggingface, onnx, toy",
     ):
         model.save(tmp_path / "no", format="gguf")
 
@@ -244,11 +245,12 @@ def test_a_new_exporter_is_a_module_and_one_entry(monkeypatch, tmp_path):
 def test_exporter_saves_exactly_the_models_it_lists(name, tmp_path):
     models: Sequence[str] = EXPORTERS[name].models
     assert set(models) <= set(MODELS)
-    for case in ("gpt2", "generator"):
+    for case in ("text_cnn", "gpt2", "markov"):
         model = Model(CASES[case].network)
         if case in models:
             model.save(tmp_path / case, format=name)
-            assert load(tmp_path / case).name == case
+            if name != "onnx":  # which `load` does not open
+                assert load(tmp_path / case).name == case
         else:
             with pytest.raises(GlassError, match=f"cannot export {case}"):
                 model.save(tmp_path / case, format=name)

@@ -397,9 +397,10 @@ class Model:
         format: str = "glassformer",
         overwrite: bool = False,
     ) -> None:
-        """Write the model to the folder `path`, which `load` can open.
+        """Write the model to the folder `path`.
 
-        `format` is a name in `EXPORTERS`. An existing folder is replaced only with `overwrite`.
+        `format` is a name in `EXPORTERS`; `load` opens all of them except "onnx". An existing
+        folder is replaced only with `overwrite`.
 
         >>> load("runs/generate-1").save("exported")
         >>> load("exported").name

@@ -23,7 +23,7 @@ from glassformer.core.folder import (
     wrap_read_errors,
     write_manifest,
 )
-from glassformer.formats import huggingface, llama2c
+from glassformer.formats import huggingface, llama2c, onnx
 from glassformer.models.network import Network, PriorNetwork, Trait
 from glassformer.nn.lora import add_lora, merge_lora
 from glassformer.text.tokenizer import Tokenizer
@@ -286,6 +286,11 @@ def open_model(
                     raise GlassError(f"{error}{hint}") from None
         if (path / CONFIG).exists():
             return load(path, depth=depth)
+        if (path / onnx.MODEL).exists() and not (path / weights.FILE).exists():
+            raise GlassError(
+                f"{path} is an ONNX model, for use with ONNX Runtime: load the folder that it was "
+                "exported from"
+            )
         if (path / huggingface.CONFIG).exists():
             return check_consistency(path, *huggingface.load(path, ignore))
         raise GlassError(

@@ -36,6 +36,7 @@ class Exporter:
 EXPORTERS = {
     "glassformer": Exporter("checkpoint", "a folder that `load` opens"),
     "huggingface": Exporter("formats.huggingface", "a folder for `transformers`"),
+    "onnx": Exporter("formats.onnx", "a folder for ONNX Runtime"),
 }
 
 

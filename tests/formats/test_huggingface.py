@@ -12,7 +12,7 @@ from formats.test_llama import random_model as random_llama
 from glassformer import GlassError, load
 from glassformer.api import Model
 from glassformer.models.generator import Config, Generator
-from glassformer.text.plain import Characters
+from glassformer.text.scored import ScoredTokenizer
 from glassformer.text.subword import BPE, WordPiece
 
 transformers = pytest.importorskip("transformers")
@@ -286,8 +286,9 @@ def test_exported_tokenizer_loads_in_transformers(tmp_path):
 
 
 def test_unsupported_tokenizers_models_and_formats_are_reported(gpt2, tmp_path):
-    model = Model(load(gpt2).network, Characters.train(SAMPLE))
-    with pytest.warns(UserWarning, match="cannot export one of kind 'characters'"):
+    scored = ScoredTokenizer([b"<unk>", b"<s>", b"</s>", b"a"], [0.0] * 4)
+    model = Model(load(gpt2).network, scored)
+    with pytest.warns(UserWarning, match="cannot export one of kind 'scored'"):
         model.save(tmp_path / "out", format="huggingface")
     assert load(tmp_path / "out").tokenizer is None
     model = Model(Generator(Config(vocab=9, context=8, dim=8, depth=1, heads=1)))

@@ -95,6 +95,7 @@ def convert(
     \b
     glass convert downloads/gpt2 models/gpt2
     glass convert models/gpt2 for-transformers --to huggingface
+    glass convert runs/classify-1 for-onnxruntime --to onnx --strip-prior
     glass convert stories260K.bin models/stories --tokenizer tok512.bin
     glass convert runs/generate-1 to-publish --strip-prior
     """

@@ -24,7 +24,7 @@ def find_architecture(config: bert.BodyConfig) -> str:
     if config.position != "learned":
         raise GlassError(
             "cannot export this BERT to Hugging Face: its positions are not learned; train with "
-            "position=learned"
+            "position=learned, or export this one with `--to onnx`"
         )
     match config:
         case bert.Config():
@@ -38,8 +38,6 @@ def find_architecture(config: bert.BodyConfig) -> str:
 def finish(theirs: dict[str, Any], config: bert.BodyConfig) -> None:
     """Add the settings that are computed from the config."""
     theirs["intermediate_size"] = config.hidden or 4 * config.dim
-    classes = config.classes if isinstance(config, bert_classifier.Config) else 2
-    theirs["id2label"] = {str(i): f"LABEL_{i}" for i in range(classes)}
 
 
 BERT = Family(

@@ -32,7 +32,7 @@ class Pooler(nn.Module):
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
         if keep is None:
             return torch.tanh(self.dense(x[:, 0]))
-        rows = torch.arange(len(x), device=x.device)
+        rows = torch.arange(x.shape[0], device=x.device)
         return torch.tanh(self.dense(x[rows, keep.int().argmax(dim=1)]))
 
 

@@ -54,15 +54,8 @@ from glassformer.tasks.task import (
     TaskSpec,
     move_to_device,
 )
-from glassformer.tasks.text_pairs import (
-    CLS,
-    SEP,
-    SEPARATOR,
-    UNLIMITED,
-    collate,
-    encode_pair,
-)
-from glassformer.text.tokenizer import Tokenizer
+from glassformer.tasks.text_pairs import UNLIMITED, collate, encode_pair
+from glassformer.text.tokenizer import CLS, SEP, SEPARATOR, Tokenizer
 
 EVAL_BATCH_TOKENS = 16_384
 PREVIEW_TOKENS = 12  # of each text in a preview

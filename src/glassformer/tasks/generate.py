@@ -32,11 +32,11 @@ from glassformer.tasks.running_text import (
 )  # fmt: skip
 from glassformer.tasks.task import METRICS, Artifacts, Batch, FitFunction, Scores, TaskSpec
 from glassformer.text.plain import UNKNOWN
+from glassformer.text.tokenizer import find_eos
 
 DEFAULT_WINDOW = 1024  # tokens, for a network with unlimited context
 EVAL_BATCH_TOKENS = 2048
 FITTED_WINDOW, FITTED_OVERLAP = 200_000, 100  # tokens, for models fitted in one pass
-EOS_TOKENS = ("<|endoftext|>", "</s>", "<s>")
 IGNORE_INDEX = -100  # marks positions without a target
 MAX_ALPHABET = 256  # distinct characters; a text with more is encoded as bytes
 MAX_CHARACTER_BYTES = 5_000_000  # a larger text is encoded with BPE, not as characters or bytes
@@ -264,9 +264,7 @@ class GenerateCodec:
 
     def __init__(self, artifacts: Artifacts) -> None:
         self.tokenizer = artifacts.text_tokenizer
-        special = self.tokenizer.special_tokens
-        eos = [special[token] for token in EOS_TOKENS if token in special]
-        self.eos = frozenset(artifacts.metadata.get("eos") or eos)
+        self.eos = frozenset(find_eos(self.tokenizer, artifacts.metadata))
 
     def encode(self, examples: Sequence[str], context: int | None = None) -> Batch:
         """Return the ids of one prompt, after the tokenizer's prefix."""

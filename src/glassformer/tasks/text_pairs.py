@@ -8,11 +8,8 @@ from numpy.typing import NDArray
 from glassformer.core.errors import GlassError
 from glassformer.data.batches import pad_rows
 from glassformer.tasks.task import Batch
-from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.tokenizer import CLS, SEP, SEPARATORS, Tokenizer
 
-SEPARATOR = "<sep>"  # between the two texts of a pair
-CLS, SEP = "[CLS]", "[SEP]"  # BERT's special tokens: before the first text, and after each text
-SEPARATORS = (SEP, SEPARATOR, "<|endoftext|>")  # in order of preference
 UNLIMITED = 10**9  # tokens; stands for a context of None
 
 Ids = NDArray[np.int64]

@@ -11,6 +11,7 @@ from typing import Any
 
 from glassformer.core.bounds import MAX_SIZE
 from glassformer.core.errors import GlassError
+from glassformer.text.plain import LIBRARY_WORD
 
 MODELS = frozenset(["BPE", "WordPiece", "Unigram", "WordLevel"])
 COMPONENTS = {
@@ -35,7 +36,7 @@ SEQUENCE_KEYS = {  # the key under which a Sequence lists its components
     "post_processor": "processors",
     "decoder": "decoders",
 }
-REGEXES = frozenset(  # those of GPT-2, Llama 3 and Qwen 2, and one for runs of spaces
+REGEXES = frozenset(  # those of GPT-2, Llama 3 and Qwen 2, one for runs of spaces, and our words
     [
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
@@ -43,6 +44,7 @@ REGEXES = frozenset(  # those of GPT-2, Llama 3 and Qwen 2, and one for runs of 
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|"
         r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
         " {2,}",
+        LIBRARY_WORD,
     ]
 )
 MAX_COMPONENTS = 32  # of each type

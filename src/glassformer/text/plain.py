@@ -13,6 +13,9 @@ from glassformer.text.tokenizer import REPLACEMENT, clean
 UNKNOWN = "<unk>"
 CJK = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # written without spaces: each character is a word
 WORD = re.compile(rf"[{CJK}]|[^\W{CJK}]+(?:'[^\W{CJK}]+)*|[^\w\s]")
+# the same in the syntax of the `tokenizers` library, in which \w and \s have another meaning
+LETTER = rf"[\p{{L}}\p{{N}}_&&[^{CJK}]]"
+LIBRARY_WORD = rf"[{CJK}]|{LETTER}+(?:'{LETTER}+)*|[^\p{{L}}\p{{N}}_\s\x1c-\x1f]"
 
 
 def split_words(text: str) -> list[str]:

@@ -1,9 +1,13 @@
-"""The interface of every tokenizer."""
+"""The interface of every tokenizer, and the special tokens that have a role."""
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 REPLACEMENT = "\ufffd"
+CLS, SEP = "[CLS]", "[SEP]"  # BERT's special tokens: before the first text, and after each text
+SEPARATOR = "<sep>"  # between the two texts of a pair
+SEPARATORS = (SEP, SEPARATOR, "<|endoftext|>")  # in order of preference
+EOS_TOKENS = ("<|endoftext|>", "</s>", "<s>")
 
 
 class Tokenizer(Protocol):
@@ -43,3 +47,9 @@ class Tokenizer(Protocol):
 def clean(text: str) -> str:
     """The text with lone surrogates, which cannot be encoded as UTF-8, replaced."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def find_eos(tokenizer: Tokenizer | None, metadata: Mapping[str, Any]) -> list[int]:
+    """The ids that end a generated text: those in the metadata, or else of `EOS_TOKENS`."""
+    special = tokenizer.special_tokens if tokenizer else {}
+    return metadata.get("eos") or [special[token] for token in EOS_TOKENS if token in special]
