@@ -63,8 +63,8 @@ COMMANDS = {
     "convert": Entry("models", "Manage models",
         "Convert the model in SOURCE to another format and write it to the folder TARGET."),
     "models": Entry("models", "Manage models",
-        "List the models with their tasks and default settings."),
-    "info": Entry("models", "Manage models",
+        "List the models with their sizes and the settings that training would use."),
+    "info": Entry("info", "Manage models",
         "Show versions, threads, CPU features and matrix-multiplication speed in each precision."),
 }
 # fmt: on

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from glassformer.cli import options
 from glassformer.cli.help import echo
@@ -118,7 +117,7 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
         data = (source, target)
     if task is None and not values["config"]:
         raise click.UsageError("missing TASK: generate, classify, translate or fill-mask")
-    arguments = drop_unset(values)
+    arguments = options.drop_unset(values)
     if arguments.pop("no_baseline", False):
         arguments["baseline"] = False
     if arguments.pop("no_prior", False):
@@ -203,7 +202,7 @@ def compare(
 
     names = [name.strip() for name in models.split(",") if name.strip()]
     run, rows = compare_models(
-        task, *data, models=names, run=run, reporter=Reporter(), **drop_unset(values)
+        task, *data, models=names, run=run, reporter=Reporter(), **options.drop_unset(values)
     )
     if as_json:
         for row in rows:
@@ -211,12 +210,6 @@ def compare(
     else:
         print_table(format_table(TASKS[task], rows))
         echo(f"report: {run / 'README.md'}")
-
-
-def drop_unset(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were set on the command line."""
-    source = click.get_current_context().get_parameter_source
-    return {n: v for n, v in values.items() if source(n) is not ParameterSource.DEFAULT}
 
 
 def print_result(result: dict[str, Any], as_json: bool) -> None:
