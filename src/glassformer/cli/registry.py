@@ -34,7 +34,7 @@ COMMANDS = {
         "Evaluate the model in RUN on DATA or on its own validation data."),
     "compare": Entry("train", "Train",
         "Train several models for TASK on DATA with the same budget and compare them."),
-    "runs": Entry("report", "Train",
+    "runs": Entry("runs", "Train",
         "List the runs in FOLDER with task, model, metric and age."),
     "generate": Entry("use", "Use a model",
         "Generate a continuation of PROMPT with the model in RUN."),
