@@ -13,6 +13,7 @@ import click
 import pytest
 
 import glassformer
+from glassformer.api import OTHER_USES
 from glassformer.cli.registry import COMMANDS, LazyCommands
 from glassformer.core.i18n import language, load_catalog, localize
 from glassformer.registry import MODELS, describe_model
@@ -25,7 +26,7 @@ SHOWN_BY = {  # functions and classes whose text arguments are shown to a user
 }
 RETURNED_BY = {  # functions that return a message or a part of one
     *("did_you_mean", "format_step", "compare_with_baseline", "format_budget"),
-    *("describe_checkpoint", "format_best"),
+    *("describe_checkpoint", "format_best", "format_error"),
 }
 
 
@@ -114,7 +115,9 @@ def iter_templates(node: ast.expr, scope: ast.AST, depth: int = 0) -> Iterator[s
 
 
 def iter_descriptions() -> Iterator[tuple[str, str]]:
-    """The descriptions of training settings and models."""
+    """The descriptions of training settings and models, and of what a model can do."""
+    for text in OTHER_USES.values():
+        yield text, "OTHER_USES"
     for field in fields(TrainingSettings):
         yield field.metadata["description"], f"train.{field.name}"
     for name in MODELS:

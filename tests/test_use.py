@@ -153,12 +153,16 @@ def test_unknown_options_and_unsupported_tasks_are_rejected(home):
         GlassError, match="unknown setting 'temprature'; did you mean 'temperature'"
     ):
         model.generate("x", temprature=1.0)
-    with pytest.raises(GlassError, match="not trained to classify"):
+    use = "; it generates text: glass generate RUN"
+    with pytest.raises(GlassError, match=f"not trained to classify{use}"):
         model.classify(["x"])
-    with pytest.raises(GlassError, match="not trained to translate"):
+    with pytest.raises(GlassError, match=f"not trained to translate{use}"):
         model.translate(["x"])
-    with pytest.raises(GlassError, match="not trained to fill masks"):
+    with pytest.raises(GlassError, match=f"not trained to fill masks: it has no .* head{use}"):
         model.fill_mask("x [MASK]")
+    for name, use in (("translate", "translates"), ("fill-mask", "fills masks")):
+        with pytest.raises(GlassError, match=f"not trained to generate; it {use}: glass {name} "):
+            load(home / name).generate("x")
     model.tokenizer = None
     with pytest.raises(GlassError, match="has no tokenizer"):
         model.generate("x")
@@ -227,6 +231,8 @@ def test_fill_mask_returns_tokens_for_each_mask(home):
     assert all(a >= b for row in masks for (_, a), (_, b) in pairwise(row))
     with pytest.raises(GlassError, match=r"no \[MASK\]"):
         model.fill_mask("nothing hidden")
+    with pytest.raises(GlassError, match=r"write \[MASK\] for a hidden token, not <mask>"):
+        model.fill_mask("the <mask> sat")
 
 
 def test_examples_in_docstrings_run(home, tmp_path, monkeypatch):
