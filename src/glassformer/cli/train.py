@@ -170,6 +170,12 @@ def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) ->
 )
 @options.budget("the training of each model")
 @click.option(
+    "--seeds",
+    type=click.IntRange(2),
+    metavar="N",
+    help="Train each model with the seeds 0 to N-1, and show mean ± standard deviation.",
+)
+@click.option(
     "--params",
     "parameters",
     type=int,
@@ -188,17 +194,19 @@ def compare(
     """Train several models for TASK on DATA with the same budget and compare them.
 
     Prints a table of their metrics, sizes and speeds, and writes it, with a plot, to the run
-    folder. Run the same command again to continue a comparison that was stopped.
+    folder. Run the same command again to continue a comparison that was stopped. With --seeds, the
+    budget is for each seed; on a table without --valid, each seed has its own validation split.
 
     \b
     glass compare generate book.txt --models markov,recurrent,gpt2 --minutes 3
     glass compare generate book.txt --models decoder:position=rotary,decoder:position=alibi
     glass compare classify reviews.csv --models nb_svm,classifier --params 1000000
+    glass compare generate book.txt --models gpt2,llama --minutes 2 --seeds 3
     """
     from glassformer.core.reporter import Reporter
     from glassformer.tasks import TASKS
     from glassformer.training.compare import compare as compare_models
-    from glassformer.training.compare import format_table
+    from glassformer.training.compare_report import format_table
 
     names = [name.strip() for name in models.split(",") if name.strip()]
     run, rows = compare_models(

@@ -304,9 +304,12 @@ def save_setup(start: Start, trainer: Trainer) -> None:
 
 
 def format_budget(settings: TrainingSettings) -> str:
-    if settings.minutes:
-        return f"{settings.minutes:g} minute{'' if settings.minutes == 1 else 's'}"
-    return f"{settings.steps:,} step{'' if settings.steps == 1 else 's'}"
+    if settings.steps:
+        return f"{settings.steps:,} step{'' if settings.steps == 1 else 's'}"
+    if settings.epochs:
+        return f"{settings.epochs:g} epoch{'' if settings.epochs == 1 else 's'}"
+    minutes = settings.minutes or DEFAULT_MINUTES
+    return f"{minutes:g} minute{'' if minutes == 1 else 's'}"
 
 
 def resolve_architecture(architecture: str, spec: TaskSpec) -> str:
