@@ -57,11 +57,15 @@ def test_runs_are_sorted_by_age_or_by_metric(folder):
 def test_an_unreadable_run_or_backup_does_not_hide_the_others(folder):
     (folder / "a" / "metrics.jsonl").write_text("nonsense\n")
     (folder / "c" / "config.toml").write_text("= nonsense")
+    (folder / "d" / "config.toml").write_text("[task]\nname = []\n")
+    make_run(folder / "g", "high")
+    (folder / "h" / "config.toml").mkdir(parents=True)
     make_run(folder / ".a.old", 1.0)
     result = invoke(folder)
-    assert [line.split()[0][-1] for line in result.stdout.splitlines()] == ["b", "d", "e", "f"]
+    assert [line.split()[0][-1] for line in result.stdout.splitlines()] == ["b", "e", "f"]
     assert "config.toml is not valid TOML" in result.stderr
     assert "metrics.jsonl is corrupted" in result.stderr
+    assert result.stderr.count("\n") == 4
 
 
 def test_a_folder_without_runs_is_reported(tmp_path):
@@ -85,6 +89,12 @@ def test_deleting_asks_and_names_the_runs_and_their_bytes(folder):
     output = invoke("--delete", folder / "b", "--yes", "--json").stdout
     assert json.loads(output).keys() == {"deleted", "bytes"}
     assert names(folder) == list("cdef")
+
+
+def test_the_current_folder_can_be_deleted(folder, monkeypatch):
+    monkeypatch.chdir(folder / "a")
+    invoke("--delete", ".", "--yes")
+    assert names(folder) == list("bcdef")
 
 
 def test_pruning_keeps_the_best_runs_of_each_task(folder):

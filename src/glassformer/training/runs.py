@@ -12,7 +12,7 @@ from typing import Any
 from glassformer import checkpoint
 from glassformer.core.config import read_toml
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import find_subfolder, lock_folder
+from glassformer.core.folder import find_subfolder, lock_folder, wrap_read_errors
 from glassformer.core.reporter import Reporter
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import METRICS, Metric
@@ -52,13 +52,14 @@ class RunSummary:
 
 def find_runs(folder: Path, reporter: Reporter) -> list[RunSummary]:
     """Return the runs in a folder, oldest first; report those that cannot be read."""
-    configs = [
-        c for c in folder.glob(f"*/{checkpoint.CONFIG}") if not c.parent.name.startswith(".")
-    ]
+    configs = [config for config in folder.glob(f"*/{checkpoint.CONFIG}") if config.is_file()]
     runs = []
     for config in sorted(configs, key=lambda file: file.stat().st_mtime):
+        if config.parent.name.startswith("."):  # the backup of a run that is being overwritten
+            continue
         try:
-            runs.append(summarize_run(config.parent))
+            with wrap_read_errors(config.parent):
+                runs.append(summarize_run(config.parent))
         except GlassError as error:
             reporter(str(error))
     return runs
@@ -74,7 +75,8 @@ def summarize_run(path: Path) -> RunSummary:
     )
     value = None
     if evaluations:
-        value = final[-1] if final else (max if metric.higher_is_better else min)(evaluations)
+        best = (max if metric.higher_is_better else min)(evaluations)
+        value = float(final[-1] if final else best)
     seconds = max(time.time() - (path / checkpoint.CONFIG).stat().st_mtime, 0)
     model = tables.get("model", {}).get("name", "-")
     return RunSummary(path, task, model, metric, value, round(seconds / 3600, 2))
@@ -141,4 +143,4 @@ def count_bytes(path: Path) -> int:
 
 def delete_run(path: Path) -> None:
     with Run(path).lock():
-        shutil.rmtree(path)
+        shutil.rmtree(path.resolve())  # "." cannot be removed by that name
