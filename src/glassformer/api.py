@@ -127,9 +127,7 @@ class Model:
         pos neg
         neg pos
         """
-        if "labels" not in self.task:
-            other = self.find_other_use(Trait.CLASSIFIER)
-            raise GlassError(f"this model was not trained to classify{other}")
+        self.require_labels()
         if isinstance(texts, str):
             return self.classify([texts])[0]
         columns = self.task.get("text") or ["text"]  # the text columns of the training data
@@ -139,9 +137,7 @@ class Model:
     @property
     def labels(self) -> list[str]:
         """The labels of a classifier, in the order of the columns of `predict_proba`."""
-        if "labels" not in self.task:
-            raise GlassError("this model was not trained to classify")
-        return list(self.task["labels"])
+        return self.require_labels()
 
     def predict(
         self, texts: Sequence[str | tuple[str, ...]], *, threshold: float | None = None
@@ -391,6 +387,13 @@ class Model:
         """Raise `GlassError` if the network lacks `trait`, which it needs to `verb`."""
         if not self.network.has(trait):
             raise GlassError(f"this model was not trained to {verb}{self.find_other_use(trait)}")
+
+    def require_labels(self) -> list[str]:
+        """Return the labels, or raise `GlassError` if the model is not a classifier."""
+        if "labels" not in self.task:
+            other = self.find_other_use(Trait.CLASSIFIER)
+            raise GlassError(f"this model was not trained to classify{other}")
+        return list(self.task["labels"])
 
     def find_other_use(self, trait: Trait) -> str:
         """Return the end of an error message: what the model can do that does not need `trait`."""

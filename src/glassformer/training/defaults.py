@@ -73,7 +73,7 @@ def find_defaults(
     spec, opened, defaults = find_task(task), dict[str | None, Task](), []
     options |= {"minutes": DEFAULT_MINUTES if minutes is None else minutes}
     with TemporaryDirectory() as scratch:
-        files = save_streams(check_paths(data), Path(scratch), table=spec.is_table)
+        files = save_streams(check_paths(data), Path(scratch))
         for model in spec.models:
             request = Request.of(task, files, None, (), options, model=model)
             variant = model if model in spec.data_variants else None
