@@ -6,14 +6,18 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import click
 import pytest
 
 import glassformer
+from glassformer.api import OTHER_USES
 from glassformer.cli.registry import COMMANDS, LazyCommands
 from glassformer.core.i18n import language, load_catalog, localize
+from glassformer.registry import MODELS, describe_model
+from glassformer.training.settings import TrainingSettings
 
 PACKAGE = Path(glassformer.__file__).parent
 SHOWN_BY = {  # functions and classes whose text arguments are shown to a user
@@ -22,7 +26,7 @@ SHOWN_BY = {  # functions and classes whose text arguments are shown to a user
 }
 RETURNED_BY = {  # functions that return a message or a part of one
     *("did_you_mean", "format_step", "compare_with_baseline", "format_budget"),
-    *("describe_checkpoint", "format_best"),
+    *("describe_checkpoint", "format_best", "format_error"),
 }
 
 
@@ -110,9 +114,19 @@ def iter_templates(node: ast.expr, scope: ast.AST, depth: int = 0) -> Iterator[s
                 yield from iter_templates(other.value, scope, depth + 1)
 
 
+def iter_descriptions() -> Iterator[tuple[str, str]]:
+    """The descriptions of training settings and models, and of what a model can do."""
+    for text in OTHER_USES.values():
+        yield text, "OTHER_USES"
+    for field in fields(TrainingSettings):
+        yield field.metadata["description"], f"train.{field.name}"
+    for name in MODELS:
+        yield describe_model(name), name
+
+
 def test_every_message_and_help_text_has_a_translation():
     catalog = load_catalog()
-    messages = dict([*iter_messages(), *iter_help()])
+    messages = dict([*iter_messages(), *iter_help(), *iter_descriptions()])
     assert len(messages) > 500
     missing = {text: where for text, where in messages.items() if text not in catalog}
     assert not missing, missing

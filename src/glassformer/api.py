@@ -36,6 +36,14 @@ from glassformer.training import compare as comparison
 from glassformer.training import evaluate as evaluation
 from glassformer.training import train as training
 
+OTHER_USES = {  # ends of an error message, by the trait that each use needs
+    Trait.SEQ2SEQ: "; it translates: glass translate RUN",
+    Trait.CAUSAL_LM: "; it generates text: glass generate RUN",
+    Trait.MASKED_LM: "; it fills masks: glass fill-mask RUN",
+    Trait.CLASSIFIER: "; it classifies texts: glass classify RUN",
+    Trait.ENCODER: "; it computes embeddings: glass embed RUN",
+}
+
 
 class Model:
     """A network with its tokenizer and task metadata.
@@ -119,8 +127,7 @@ class Model:
         pos neg
         neg pos
         """
-        if "labels" not in self.task:
-            raise GlassError("this model was not trained to classify")
+        self.require_labels()
         if isinstance(texts, str):
             return self.classify([texts])[0]
         columns = self.task.get("text") or ["text"]  # the text columns of the training data
@@ -130,9 +137,7 @@ class Model:
     @property
     def labels(self) -> list[str]:
         """The labels of a classifier, in the order of the columns of `predict_proba`."""
-        if "labels" not in self.task:
-            raise GlassError("this model was not trained to classify")
-        return list(self.task["labels"])
+        return self.require_labels()
 
     def predict(
         self, texts: Sequence[str | tuple[str, ...]], *, threshold: float | None = None
@@ -231,9 +236,13 @@ class Model:
             not self.network.has(Trait.MASKED_LM)
             or not required <= self.require_tokenizer().special_tokens.keys()
         ):
-            raise GlassError("this model was not trained to fill masks: it has no masked-LM head")
+            other = self.find_other_use(Trait.MASKED_LM)
+            raise GlassError(
+                f"this model was not trained to fill masks: it has no masked-LM head{other}"
+            )
         if "[MASK]" not in text:
-            raise GlassError("the text contains no [MASK]")
+            wrong = ", not <mask>" if "<mask>" in text.lower() else ""
+            raise GlassError(f"the text contains no [MASK]: write [MASK] for a hidden token{wrong}")
         predictions: list[list[list[tuple[str, float]]]] = [
             *predict(self.network, self.codec, [text], top=top)
         ]
@@ -377,7 +386,19 @@ class Model:
     def require_trait(self, trait: Trait, verb: str) -> None:
         """Raise `GlassError` if the network lacks `trait`, which it needs to `verb`."""
         if not self.network.has(trait):
-            raise GlassError(f"this model was not trained to {verb}")
+            raise GlassError(f"this model was not trained to {verb}{self.find_other_use(trait)}")
+
+    def require_labels(self) -> list[str]:
+        """Return the labels, or raise `GlassError` if the model is not a classifier."""
+        if "labels" not in self.task:
+            other = self.find_other_use(Trait.CLASSIFIER)
+            raise GlassError(f"this model was not trained to classify{other}")
+        return list(self.task["labels"])
+
+    def find_other_use(self, trait: Trait) -> str:
+        """Return the end of an error message: what the model can do that does not need `trait`."""
+        uses = (OTHER_USES[t] for t in OTHER_USES if t is not trait and self.network.has(t))
+        return next(uses, "")
 
     # --- save ---------------------------------------------------------------------------------
 

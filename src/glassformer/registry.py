@@ -1,5 +1,6 @@
 """The registry of models: `MODELS` maps their names to their classes."""
 
+import sys
 from typing import Any
 
 from glassformer.baselines.markov import Markov
@@ -64,6 +65,12 @@ def build_model(name: str, settings: dict[str, Any]) -> Network:
     """Build a model from its name and its settings, as read from a file or the command line."""
     model_class = find_model(name)
     return model_class(config.from_dict(model_class.Config, settings, "model."))
+
+
+def describe_model(name: str) -> str:
+    """What a model is, in one line: the first line of the docstring of its file."""
+    docstring = sys.modules[MODELS[name].__module__].__doc__ or ""
+    return docstring.partition("\n")[0]
 
 
 def model_name(network: object) -> str:

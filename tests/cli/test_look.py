@@ -94,11 +94,14 @@ def test_embed_writes_arrays_and_tables_only(run, tmp_path):
 
 
 def test_runs_are_listed_in_chinese_in_aligned_columns(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.toml").write_text('[task]\nname = "generate"\n')
+    for name, line in (("a", ""), ("b", '{"kind": "final", "step": 1, "bits_per_byte": 2.5}\n')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.toml").write_text('[task]\nname = "generate"\n')
+        (tmp_path / name / "metrics.jsonl").write_text(line + line.replace("final", "validation"))
     english, chinese = command("runs", tmp_path), command("runs", tmp_path, "--lang", "zh")
-    assert english.endswith(" not evaluated            0 min ago\n")
-    assert chinese.endswith(" 未评估                   0 min 前\n")  # each character is two wide
+    assert "  not evaluated      0 min ago\n" in english
+    assert "  bits per byte 2.5  0 min ago\n" in english
+    assert "  未评估             0 min 前\n" in chinese  # each character is two wide
 
 
 def test_why_is_shown_in_the_terminal_and_written_as_html_and_csv(run, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,12 +16,14 @@ from cases import CASES
 from faults import wait_for_steps
 from glassformer import MODELS, GlassError, Model, load
 from glassformer.cli import glass
+from glassformer.core.config import read_toml
 from glassformer.core.folder import MANIFEST, write_manifest
 from glassformer.core.reporter import NullReporter
 from glassformer.data.request import DataRequest
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
-from glassformer.training.compare import Contender, compare
+from glassformer.training.compare import Contender, compare, summarize_seeds
+from glassformer.training.compare_report import COSTS
 from glassformer.training.evaluate import evaluate
 from glassformer.training.setup import scale_to_parameters
 from glassformer.training.train import resume, train
@@ -84,7 +87,96 @@ def test_a_comparison_without_a_budget_has_the_default_one(tmp_path, monkeypatch
     models, reporter = ("gpt2", "markov"), NullReporter()
     run, _ = compare("generate", models=models, run=tmp_path / "both", reporter=reporter)
     assert minutes == [5.0, 5.0]
-    assert "# generate: 2 models, 5.0 minutes each" in (run / "README.md").read_text()
+    assert "# generate: 2 models, 5 minutes each" in (run / "README.md").read_text()
+
+
+def test_a_budget_from_set_is_the_one_in_the_report(book, tmp_path, monkeypatch):
+    costs = dict.fromkeys(("bits_per_byte", "parameters", "steps", "speed", "memory", "seconds"), 1)
+    monkeypatch.setattr("glassformer.training.compare.train_contender", lambda *_: costs)
+    for setting, budget in (("steps=1200", "1,200 steps"), ("epochs=2", "2 epochs")):
+        run, _ = compare(
+            "generate", book, models=("gpt2", "markov"), run=tmp_path / budget, minutes=3.0,
+            settings=[f"train.{setting}"], reporter=NullReporter(),
+        )  # fmt: skip
+        assert f"# generate: 2 models, {budget} each\n" in (run / "README.md").read_text()
+
+
+# --- several seeds --------------------------------------------------------------------------------
+
+
+def test_numbers_are_averaged_over_the_seeds():
+    results = [
+        {"run": f"r{seed}", "model": "gpt2", "loss": loss, "steps": 12}
+        for seed, loss in enumerate((1.0, 2.0, 6.0))
+    ]
+    summary = summarize_seeds(results)
+    assert (summary["loss"], summary["steps"]) == (3.0, 12)
+    assert summary["std"] == {"loss": pytest.approx(7**0.5), "steps": 0}
+    assert summary["runs"] == results
+    assert summary.keys() == {"loss", "steps", "std", "runs"}
+
+
+def test_each_model_is_trained_with_each_seed(book, tmp_path):
+    names, path = ("gpt2:heads=2", "recurrent"), tmp_path / "both"
+    _, rows = run_comparison(book, path, *names, seeds=2)
+    assert {row["name"] for row in rows} == set(names)
+    for row in rows:
+        values = [result["bits_per_byte"] for result in row["runs"]]
+        assert row["bits_per_byte"] == pytest.approx(sum(values) / 2)
+        assert values[0] != values[1]
+        assert row["std"]["bits_per_byte"] == pytest.approx(abs(values[0] - values[1]) / 2**0.5)
+    for seed in range(2):
+        tables = read_toml(path / "gpt2-heads=2" / f"seed-{seed}" / "config.toml")
+        assert tables["train"]["seed"] == seed
+        assert tables["model"]["heads"] == 2
+    text = (path / "README.md").read_text()
+    assert "# generate: 2 models, 2 seeds, 12 steps each\n" in text
+    assert "mean ± standard deviation over the seeds 0 to 1" in text
+    assert len(re.findall(r"\| \d\S* ± \d\S*(?= \|)", text)) == 6  # three metrics of two models
+    assert (path / "compare.png").stat().st_size > 5000
+
+    (path / "recurrent" / "seed-1" / "result.json").unlink()  # as if stopped before it was written
+    weights = path / "gpt2-heads=2" / "seed-1" / "best" / "model.safetensors"
+    before = weights.stat().st_mtime_ns
+    again = run_comparison(book, path, *names, seeds=2)[1]
+    assert [row["bits_per_byte"] for row in again] == [row["bits_per_byte"] for row in rows]
+    assert before == weights.stat().st_mtime_ns
+    with pytest.raises(GlassError, match="contains another comparison"):
+        run_comparison(book, path, *names, seeds=3)
+
+
+def test_the_command_prints_mean_and_deviation(book, tmp_path, monkeypatch):
+    def train_contender(contender, path, arguments):
+        loss = arguments["seed"] + (contender.model == "gpt2")
+        return {"bits_per_byte": float(loss), "run": str(path), **dict.fromkeys(COSTS, 1)}
+
+    monkeypatch.setattr("glassformer.training.compare.train_contender", train_contender)
+    line = ["compare", "generate", str(book), "--models", "gpt2,markov", "--seeds", "3",
+            "--steps", "9", "--run"]  # fmt: skip
+    output = CliRunner().invoke(glass, [*line, str(tmp_path / "a")]).stdout
+    assert re.search(r"^markov +1 ± 1 .*\ngpt2 +2 ± 1 ", output, re.MULTILINE)
+    rows = CliRunner().invoke(glass, [*line, str(tmp_path / "b"), "--json"]).stdout.splitlines()
+    assert [json.loads(row)["bits_per_byte"] for row in rows] == [1, 2]
+    assert json.loads(rows[0])["std"]["bits_per_byte"] == 1
+    assert len(json.loads(rows[0])["runs"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": 1}, "at least 2 seeds, got 1"),
+        ({"seeds": 2, "seed": 0}, "the seeds are 0 to 1: leave out --seed"),
+        ({"seeds": 3, "settings": ["train.seed=4"]}, "the seeds are 0 to 2"),
+    ],
+)
+def test_seeds_cannot_be_combined_with_a_seed(tmp_path, options, message):
+    with pytest.raises(GlassError, match=message):
+        compare("generate", models=("gpt2", "markov"), run=tmp_path / "x",
+                reporter=NullReporter(), **options)  # fmt: skip
+    assert not (tmp_path / "x").exists()
+
+
+# --- contenders -----------------------------------------------------------------------------------
 
 
 def test_folder_of_a_contender_is_a_valid_file_name():

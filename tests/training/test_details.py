@@ -21,7 +21,16 @@ from glassformer.nn.dropout import Dropout
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.task import METRICS, Scores
-from glassformer.training import autotune, baseline, compare, plots, recovery, setup, train
+from glassformer.training import (
+    autotune,
+    baseline,
+    compare,
+    compare_report,
+    plots,
+    recovery,
+    setup,
+    train,
+)
 from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
 from glassformer.training.budget import Deadline, StepBudget
 from glassformer.training.checkpointer import Checkpointer
@@ -1337,29 +1346,34 @@ COSTS = {name: value for name, value in ROWS[0].items() if name != "name"}
 
 def test_a_table_of_models_shows_metrics_first_then_costs():
     spec = TASKS["classify"]
-    head, row = compare.format_table(spec, ROWS)
+    head, row = compare_report.format_table(spec, ROWS)
     costs = ["parameters", "steps", "texts/s", "GB", "seconds"]
     assert head == ["model", "accuracy", "f1", "loss", *costs]
     assert row == ["a", "0.5", "0.25", "1.5", "12,345", "7", "1,234", "0.5", "61"]
     without = [*ROWS, {name: value for name, value in ROWS[0].items() if name != "f1"}]
-    assert compare.choose_columns(spec, without)[:2] == ["accuracy", "loss"]
+    assert compare_report.choose_columns(spec, without)[:2] == ["accuracy", "loss"]
     full = [ROWS[0] | {"perplexity": 1.0, "bits_per_byte": 1.0}]
-    assert compare.choose_columns(TASKS["generate"], full)[:4] == [
+    assert compare_report.choose_columns(TASKS["generate"], full)[:4] == [
         "bits_per_byte", "perplexity", "f1", "parameters"
     ]  # fmt: skip
 
 
 def test_a_report_names_the_budget_and_the_data():
-    arguments = {"data": ["/x/my file.csv"], "steps": 30, "minutes": None, "parameters": 20_000}
-    text = compare.format_report(ROWS, TASKS["classify"], arguments)
+    def report(*data, **settings):
+        return compare_report.format_report(
+            ROWS, TASKS["classify"], data, TrainingSettings(**settings)
+        )
+
+    text = report("/x/my file.csv", steps=30, parameters=20_000)
     assert text.startswith("# classify: 1 models, 30 steps and about 20,000 parameters each\n")
     assert "| a | 0.5 | 0.25 | 1.5 |" in text
     assert "Data: 'my file.csv';" in text
     assert "seed 0;" in text
-    text = compare.format_report(ROWS, TASKS["classify"], {"data": [], "minutes": 2.0, "seed": 5})
-    assert text.startswith("# classify: 1 models, 2.0 minutes each\n")
+    text = report(minutes=2.0, seed=5)
+    assert text.startswith("# classify: 1 models, 2 minutes each\n")
     assert "Data: the built-in sample;" in text
     assert "seed 5;" in text
+    assert report(epochs=1.0).startswith("# classify: 1 models, 1 epoch each\n")
 
 
 def test_an_unfinished_comparison_continues_in_its_folder(tmp_path):

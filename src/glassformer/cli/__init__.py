@@ -81,6 +81,8 @@ def run_command() -> None:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
+    except UnicodeDecodeError as error:
+        fail(f"standard input is not valid UTF-8: {error}")
     except (GlassError, OSError) as error:
         fail(str(error))
     except (RuntimeError, MemoryError) as error:

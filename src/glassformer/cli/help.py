@@ -15,6 +15,13 @@ def echo(message: str, *, err: bool = False) -> None:
     click.echo(localize(message), err=err)
 
 
+def pad(text: str, width: int) -> str:
+    """Pad a text with spaces; a Chinese character takes two columns."""
+    from rich.cells import cell_len
+
+    return text + " " * (width - cell_len(text))
+
+
 class LocalizedFormatter(click.HelpFormatter):
     """Localizes usage, headings, paragraphs and option descriptions before writing them."""
 

@@ -1,22 +1,17 @@
-"""Commands that manage models, and `info`: check, average, convert, models, info."""
+"""Commands that manage models: check, average, convert, models."""
 
 import json
-import platform
 import sys
-import time
 from dataclasses import fields
-from importlib.metadata import PackageNotFoundError, version
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 import click
 
 from glassformer.cli import options
-from glassformer.cli.help import echo
+from glassformer.cli.help import LocalizedFormatter, echo
 from glassformer.export import EXPORTERS
-
-PACKAGES = ("glassformer", "torch", "numpy", "tokenizers", "safetensors", "click", "rich")
-CPU_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "f16c")
 
 
 @click.command()
@@ -111,105 +106,113 @@ def convert(
 
 
 @click.command()
+@click.argument("task", required=False)
+@options.data_files
+@click.option(
+    "--minutes", type=float, help="Time budget to choose the sizes for, in minutes.  [default: 5]"
+)
+@options.columns
 @click.option("--training", is_flag=True, help="List the training settings instead.")
 @options.json()
-def models(training: bool, as_json: bool) -> None:
-    """List the models with their tasks and default settings.
+def models(
+    task: str | None, data: tuple[str, ...], training: bool, as_json: bool, **values: Any
+) -> None:
+    """List the models with their sizes and the settings that training would use.
 
-    Use --set with `glass train` to change a setting.
+    The settings of a model are those that `glass train TASK DATA` would use with this time budget.
+    The train.* settings are those with a default of their own for the task or the model. Without
+    DATA, the data is the built-in sample; without TASK, all models are listed. To change a setting:
+    `glass train --set model.dim=64`. The number of parameters is without a prior, the memory
+    without activations.
 
     \b
     glass models
+    glass models classify reviews.csv --label sentiment --minutes 20
+    glass models generate --json
     glass models --training
-    glass models --json
     """
     from glassformer.core.config import to_dict
-    from glassformer.registry import MODELS
+    from glassformer.core.reporter import NullReporter, Reporter
+    from glassformer.registry import MODELS, describe_model
     from glassformer.tasks import TASKS
-    from glassformer.training.settings import TrainingSettings
+    from glassformer.training.defaults import find_defaults
+    from glassformer.training.setup import format_budget
 
     if training:
-        defaults = to_dict(TrainingSettings())
-        lines = [f"train.{f.name}={defaults.get(f.name, '')}" for f in fields(TrainingSettings)]
-        click.echo(json.dumps(defaults) if as_json else "\n".join(lines))
+        if task:
+            raise click.UsageError("--training lists the settings of all tasks: leave out TASK")
+        print_training_settings(as_json)
         return
-    for name, kind in MODELS.items():
-        tasks = [task for task, spec in TASKS.items() if name in spec.models]
-        settings = to_dict(kind.Config())
-        if as_json:
-            click.echo(json.dumps({"model": name, "tasks": tasks, "settings": settings}))
-        else:
-            click.echo(f"{name}\n  tasks:    {', '.join(tasks) or 'none'}")
-            click.echo("  settings: " + "  ".join(f"{k}={v}" for k, v in settings.items()))
+    arguments, reporter = options.drop_unset(values), Reporter() if data else NullReporter()
+    source = " ".join(data) or "the built-in sample"
+    for name in [task] if task else TASKS:
+        defaults = find_defaults(name, *data, reporter=reporter, **arguments)
+        budget = format_budget(defaults[0].training)
+        print_models(
+            f"Models for {name}: {budget} on {source}", [d.row() for d in defaults], as_json
+        )
+    if task is None:
+        others = MODELS.keys() - {name for spec in TASKS.values() for name in spec.models}
+        rows = [
+            {"model": name, "tasks": [], "description": describe_model(name),
+             "settings": to_dict(MODELS[name].Config())}
+            for name in sorted(others)
+        ]  # fmt: skip
+        print_models("Models for no task", rows, as_json)
 
 
-@click.command()
-@options.json(help="Print one JSON object.")
-def info(as_json: bool) -> None:
-    """Show versions, threads, CPU features and matrix-multiplication speed in each precision.
-
-    Times matrix products of the sizes used in a training step and in decoding.
-
-    \b
-    glass info
-    glass info --json > info.json
-    """
-    machine = describe_machine()
+def print_models(title: str, rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Print rows with the settings of a model: as JSON, or as a section of text."""
     if as_json:
-        click.echo(json.dumps(machine, indent=2))
+        for row in rows:
+            click.echo(json.dumps(row))
         return
-    for name, value in machine.items():
-        click.echo(f"{name:<18} {value if not isinstance(value, list) else ' '.join(value)}")
+    formatter = LocalizedFormatter()
+    with formatter.section(title):
+        for row in rows:
+            name = row["model"]
+            formatter.write_text(f"{name} (default)" if row.get("default") else name)
+            with formatter.indentation():
+                formatter.write_text(row["description"])
+                if "parameters" in row:
+                    formatter.write_text(format_size(row["parameters"], row["memory"]))
+                tables = {"model.": row["settings"], "train.": row.get("train")}
+                formatter.write_dl(
+                    [
+                        (prefix, " ".join(starmap(format_setting, table.items())))
+                        for prefix, table in tables.items()
+                        if table
+                    ]
+                )
+            formatter.write_paragraph()
+    click.echo(formatter.getvalue().removesuffix("\n"))
 
 
-def describe_machine() -> dict[str, Any]:
-    import torch
+def print_training_settings(as_json: bool) -> None:
+    """Print each training setting with its default and its description."""
+    from glassformer.core.config import to_dict
+    from glassformer.training.settings import TrainingSettings
 
-    return {
-        **{name: package_version(name) for name in PACKAGES},
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "processor": read_cpuinfo("model name") or platform.processor(),
-        "cpu features": [f for f in CPU_FEATURES if f in (read_cpuinfo("flags") or "").split()],
-        "torch uses": torch.backends.cpu.get_cpu_capability(),
-        "threads": torch.get_num_threads(),
-        "cuda": torch.version.cuda if torch.cuda.is_available() else "none",
-        "mps": "available" if torch.backends.mps.is_available() else "none",
-        **time_precisions(),
-    }
-
-
-def package_version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "not installed"
+    defaults, formatter = to_dict(TrainingSettings()), LocalizedFormatter()
+    if as_json:
+        click.echo(json.dumps(defaults))
+        return
+    formatter.write_dl(
+        [
+            ("train." + format_setting(f.name, defaults.get(f.name, "")), f.metadata["description"])
+            for f in fields(TrainingSettings)
+        ]
+    )
+    click.echo(formatter.getvalue(), nl=False)
 
 
-def read_cpuinfo(key: str) -> str | None:
-    """Return the entry `key` of the first core in /proc/cpuinfo, or None."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), None)
+def format_setting(name: str, value: Any) -> str:
+    """Return a setting as it is written after --set."""
+    return f"{name}={value if isinstance(value, str) else json.dumps(value)}"
 
 
-def time_precisions(size: int = 1024) -> dict[str, str]:
-    """Time matrix products in float32 and bfloat16, which is far slower on many CPUs."""
-    import torch
-
-    def fastest_time(rows: int, dtype: torch.dtype) -> float:
-        left, right = torch.randn(rows, size).to(dtype), torch.randn(size, size).to(dtype)
-        times = []
-        for _ in range(5):
-            start = time.perf_counter()
-            left @ right
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    speeds = {}
-    for use, rows in (("training", 256), ("decoding", 1)):
-        single, half = fastest_time(rows, torch.float32), fastest_time(rows, torch.bfloat16)
-        rate = f"float32 {2 * rows * size**2 / single / 1e9:.0f} GFLOP/s"
-        ratio = f"{half / single:.1f} times slower" if half > single else "faster"
-        speeds[use] = f"{rate}; bfloat16 is {ratio} ([{rows}, {size}] @ [{size}, {size}])"
-    return speeds
+def format_size(parameters: int, gigabytes: float) -> str:
+    if not parameters:
+        return "fitted in one pass"
+    memory = f"{gigabytes:.1f} GB" if gigabytes >= 1 else f"{1000 * gigabytes:.0f} MB"
+    return f"{parameters:,} parameters, {memory} for weights, gradients and optimizer"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from glassformer.core.i18n import language
 
@@ -172,3 +173,9 @@ def check_output_paths(*files: Path | None, overwrite: bool = False) -> None:
             raise click.UsageError(f"{file} already exists: choose another name or add --overwrite")
         if file is not None and not file.absolute().parent.is_dir():
             raise click.UsageError(f"folder {file.parent} does not exist: create it first")
+
+
+def drop_unset(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were set on the command line."""
+    source = click.get_current_context().get_parameter_source
+    return {n: v for n, v in values.items() if source(n) is not ParameterSource.DEFAULT}

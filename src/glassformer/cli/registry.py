@@ -34,7 +34,7 @@ COMMANDS = {
         "Evaluate the model in RUN on DATA or on its own validation data."),
     "compare": Entry("train", "Train",
         "Train several models for TASK on DATA with the same budget and compare them."),
-    "runs": Entry("report", "Train",
+    "runs": Entry("runs", "Train",
         "List the runs in FOLDER with task, model, metric and age."),
     "generate": Entry("use", "Use a model",
         "Generate a continuation of PROMPT with the model in RUN."),
@@ -63,8 +63,8 @@ COMMANDS = {
     "convert": Entry("models", "Manage models",
         "Convert the model in SOURCE to another format and write it to the folder TARGET."),
     "models": Entry("models", "Manage models",
-        "List the models with their tasks and default settings."),
-    "info": Entry("models", "Manage models",
+        "List the models with their sizes and the settings that training would use."),
+    "info": Entry("info", "Manage models",
         "Show versions, threads, CPU features and matrix-multiplication speed in each precision."),
 }
 # fmt: on

@@ -1,15 +1,14 @@
-"""Commands that report on data and on runs: check-data, evaluate, runs."""
+"""Commands that report on data and on models: check-data, evaluate."""
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import click
 
 from glassformer.cli import options
-from glassformer.cli.help import echo
+from glassformer.cli.help import echo, pad
 from glassformer.core.i18n import localize
 
 MAX_CONFUSION_LABELS = 20
@@ -226,67 +225,3 @@ def print_worst(worst: list[dict[str, Any]]) -> None:
             answer = f"chrF {row['chrf']}: {row['translation']}"
         location = f"{row['location']}: " if row.get("location") else ""
         click.echo(f"  {location}{answer}\n    {text[:160]}{'...' if len(text) > 160 else ''}")
-
-
-def pad(text: str, width: int) -> str:
-    """Pad a text with spaces; a Chinese character takes two columns."""
-    from rich.cells import cell_len
-
-    return text + " " * (width - cell_len(text))
-
-
-@click.command()
-@click.argument("folder", default="runs", type=click.Path())
-@options.json()
-def runs(folder: str, as_json: bool) -> None:
-    """List the runs in FOLDER with task, model, metric and age.
-
-    The metric is from the final evaluation or, during training, the best one so far.
-
-    \b
-    glass runs
-    glass runs elsewhere --json
-    """
-    from rich.cells import cell_len
-
-    from glassformer.training.evaluator import metric_label
-
-    for config in sorted(Path(folder).glob("*/config.toml"), key=lambda file: file.stat().st_mtime):
-        row = summarize_run(config)
-        if as_json:
-            click.echo(json.dumps(row))
-            continue
-        metric = localize("not evaluated")
-        if row["metric"] is not None:
-            metric = f"{metric_label(row['metric'])} {row['value']:.4g}"
-        minutes = round(row["hours"] * 60)
-        age = f"{minutes} min ago" if minutes < 100 else f"{minutes / 60:,.0f} h ago"
-        metric += " " * (24 - cell_len(metric))  # a Chinese character takes two columns
-        line = f"{row['run']:<28} {row['task']:<10} {row['model']:<11} {metric} {localize(age)}"
-        click.echo(line)
-
-
-def summarize_run(config: Path) -> dict[str, Any]:
-    """Return the row for a run: its final metric, or the best so far, and its age in hours."""
-    from glassformer.core.config import read_toml
-    from glassformer.tasks import TASKS
-    from glassformer.tasks.task import METRICS
-    from glassformer.training.run import Run
-
-    tables, metrics = read_toml(config), Run(config.parent).metrics()
-    task = tables.get("task", {}).get("name", "-")
-    metric = TASKS[task].metric if task in TASKS else METRICS["loss"]
-    name = metric.name
-    evaluations = [m[name] for m in metrics if m["kind"] == "validation" and name in m]
-    final = [m[name] for m in metrics if m["kind"] == "final" and name in m]
-    value = None
-    if evaluations:
-        value = final[-1] if final else (max if metric.higher_is_better else min)(evaluations)
-    return {
-        "run": str(config.parent),
-        "task": task,
-        "model": tables.get("model", {}).get("name", "-"),
-        "metric": name if evaluations else None,
-        "value": value,
-        "hours": round(max(time.time() - config.stat().st_mtime, 0) / 3600, 2),
-    }

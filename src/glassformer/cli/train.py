@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from glassformer.cli import options
 from glassformer.cli.help import echo
@@ -118,7 +117,7 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
         data = (source, target)
     if task is None and not values["config"]:
         raise click.UsageError("missing TASK: generate, classify, translate or fill-mask")
-    arguments = drop_unset(values)
+    arguments = options.drop_unset(values)
     if arguments.pop("no_baseline", False):
         arguments["baseline"] = False
     if arguments.pop("no_prior", False):
@@ -171,6 +170,12 @@ def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) ->
 )
 @options.budget("the training of each model")
 @click.option(
+    "--seeds",
+    type=click.IntRange(2),
+    metavar="N",
+    help="Train each model with the seeds 0 to N-1, and show mean ± standard deviation.",
+)
+@click.option(
     "--params",
     "parameters",
     type=int,
@@ -189,21 +194,23 @@ def compare(
     """Train several models for TASK on DATA with the same budget and compare them.
 
     Prints a table of their metrics, sizes and speeds, and writes it, with a plot, to the run
-    folder. Run the same command again to continue a comparison that was stopped.
+    folder. Run the same command again to continue a comparison that was stopped. With --seeds, the
+    budget is for each seed; on a table without --valid, each seed has its own validation split.
 
     \b
     glass compare generate book.txt --models markov,recurrent,gpt2 --minutes 3
     glass compare generate book.txt --models decoder:position=rotary,decoder:position=alibi
     glass compare classify reviews.csv --models nb_svm,classifier --params 1000000
+    glass compare generate book.txt --models gpt2,llama --minutes 2 --seeds 3
     """
     from glassformer.core.reporter import Reporter
     from glassformer.tasks import TASKS
     from glassformer.training.compare import compare as compare_models
-    from glassformer.training.compare import format_table
+    from glassformer.training.compare_report import format_table
 
     names = [name.strip() for name in models.split(",") if name.strip()]
     run, rows = compare_models(
-        task, *data, models=names, run=run, reporter=Reporter(), **drop_unset(values)
+        task, *data, models=names, run=run, reporter=Reporter(), **options.drop_unset(values)
     )
     if as_json:
         for row in rows:
@@ -211,12 +218,6 @@ def compare(
     else:
         print_table(format_table(TASKS[task], rows))
         echo(f"report: {run / 'README.md'}")
-
-
-def drop_unset(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were set on the command line."""
-    source = click.get_current_context().get_parameter_source
-    return {n: v for n, v in values.items() if source(n) is not ParameterSource.DEFAULT}
 
 
 def print_result(result: dict[str, Any], as_json: bool) -> None:

@@ -2,12 +2,15 @@
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from glassformer.cli import options
 from glassformer.cli.help import echo
+
+if TYPE_CHECKING:
+    from glassformer.api import Model
 
 
 @click.command()
@@ -64,23 +67,44 @@ from glassformer.cli.help import echo
     help="Number of continuations to generate.",
 )
 @click.option("--seed", type=int, help="Random seed for sampling.  [default: random]")
+@click.option(
+    "-i",
+    "--interactive",
+    is_flag=True,
+    help="Read prompts from standard input, one per line; /help lists commands.",
+)
 @options.json()
-def generate(
-    run: str, prompt: str, samples: int, seed: int | None, as_json: bool, **sampling: Any
-) -> None:
+def generate(run: str, prompt: str, interactive: bool, as_json: bool, **values: Any) -> None:
     """Generate a continuation of PROMPT with the model in RUN.
 
     Prints the prompt and the continuation. With - as PROMPT, the prompt is read from standard
-    input.
+    input, without its final newline. With --interactive, each line is a prompt; commands such as
+    /temperature 0.5 change the options. Ctrl-C stops a continuation, Ctrl-D ends the session.
 
     \b
     glass generate runs/generate-1 "To be, or"
+    glass generate runs/generate-1 --interactive
     head -3 sonnet.txt | glass generate runs/generate-1 - -n 400 --temperature 0.7
     """
     from glassformer.api import load
+    from glassformer.cli.interactive import Session
+    from glassformer.models.network import Trait
 
+    if interactive and prompt:
+        raise click.UsageError("--interactive reads the prompts: leave out PROMPT")
     model = load(run)
-    text = sys.stdin.read() if prompt == "-" else prompt
+    if interactive:
+        model.require_trait(Trait.CAUSAL_LM, "generate")
+        Session(lambda text: print_samples(model, text, as_json=as_json, **values), values).run()
+    else:
+        text = sys.stdin.read().removesuffix("\n") if prompt == "-" else prompt
+        print_samples(model, text, as_json=as_json, **values)
+
+
+def print_samples(
+    model: "Model", text: str, *, samples: int, seed: int | None, as_json: bool, **sampling: Any
+) -> None:
+    """Print continuations of a text as they are generated."""
     tokenizer = model.require_tokenizer()
     ids, unknown = tokenizer.encode(text), tokenizer.special_tokens.get("<unk>", -1)
     if unknown in ids:

@@ -352,6 +352,7 @@ CLASSIFY = TaskSpec(
         "bert": "bert_classifier",
         "bert_encoder": "bert_classifier",
     },
+    data_variants=("bert_classifier",),
     model_settings={"context": 512, "dim": 64, "depth": 1, "heads": 2, "dropout": 0.3},
     train_settings={"batch_tokens": 8192, "lr": 1.5e-3, "weight_decay": 0.05},
     metric=METRICS["accuracy"],

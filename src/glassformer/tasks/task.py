@@ -236,6 +236,7 @@ class TaskSpec:
     final_eval_limit: int | None = None  # tokens or examples; None means all
     is_table: bool = True  # rows rather than running text
     task_variants: Mapping[str, str] = field(default_factory=dict)  # base model -> model to train
+    data_variants: tuple[str, ...] = ()  # models for which `prepare` makes another tokenizer
     baseline_model: str | None = None
     baseline_name: str = ""  # shown to users
     # Fits the prior of a network, adding a prior if it has none. Takes (dataset, network, fit),

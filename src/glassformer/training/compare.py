@@ -1,34 +1,29 @@
-"""Compare several models on one task with the same budget: a table, a plot and a report."""
+"""Compare several models on one task with the same budget, with one seed or several."""
 
 import json
-import platform
 import re
-import shlex
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from glassformer.checkpoint import CONFIG
 from glassformer.core.config import override
 from glassformer.core.errors import GlassError
-from glassformer.core.figures import subplots
 from glassformer.core.folder import read_json, write_file
-from glassformer.core.reporter import Reporter, format_value
+from glassformer.core.reporter import Reporter
 from glassformer.tasks import find_task
 from glassformer.tasks.task import TaskSpec
-from glassformer.training.plots import select_evaluations
-from glassformer.training.request import BUDGETS, select_settings
+from glassformer.training.compare_report import PLOT, format_report, plot_comparison
+from glassformer.training.request import BUDGETS, Request, select_settings
 from glassformer.training.run import Run, next_run
 from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
 from glassformer.training.setup import make_config, resolve_architecture
 
-ARGUMENTS, RESULT, REPORT, PLOT = "compare.json", "result.json", "README.md", "compare.png"
+ARGUMENTS, RESULT, REPORT = "compare.json", "result.json", "README.md"
 CHILD_SCRIPT = """
 import json, sys
 from pathlib import Path
@@ -80,40 +75,104 @@ def compare(
     task: str,
     *data: str | Path,
     models: Iterable[str],
+    seeds: int | None = None,
     run: Path | None = None,
     reporter: Reporter,
     **options: Any,
 ) -> tuple[Path, list[dict[str, Any]]]:
     """Train each model in its own process; return the folder and a row per model, best first.
 
-    Models that are already trained in the folder are not trained again. `options` are those of
-    `train`.
+    With `seeds`, each model is trained with the seeds 0 to `seeds` - 1, and its row has the means,
+    as in `summarize_seeds`. Models that are already trained in the folder are not trained again.
+    `options` are those of `train`.
     """
     spec, contenders = find_task(task), [Contender(name) for name in models]
-    for contender in contenders:  # check all settings before training the first model
+    check_contenders(contenders, spec)
+    check_seeds(seeds, options)
+    training = read_settings(task, data, options)
+    if not any(getattr(training, budget) for budget in BUDGETS):
+        options["minutes"] = DEFAULT_MINUTES
+    arguments = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
+    arguments["models"] = [contender.name for contender in contenders]
+    if seeds is not None:
+        arguments["seeds"] = seeds
+    run = run or find_folder(arguments, Path("runs"))
+    open_comparison(run, arguments)
+    rows, paths = [], dict[str, list[Path]]()
+    for number, contender in enumerate(contenders, start=1):
+        reporter(f"--- {contender.name} ({number} of {len(contenders)})")
+        folder = run / contender.folder
+        if seeds is None:
+            paths[contender.name] = [folder]
+            result = train_contender(contender, folder, arguments)
+        else:
+            paths[contender.name] = [folder / f"seed-{seed}" for seed in range(seeds)]
+            result = train_seeds(contender, paths[contender.name], arguments, reporter)
+        rows.append({"name": contender.name, **result})
+    sign = -1 if spec.metric.higher_is_better else 1
+    rows.sort(key=lambda row: sign * row[spec.metric.name])
+    plot_comparison(rows, paths, spec, run / PLOT)
+    write_file(run / REPORT, format_report(rows, spec, data, training))
+    return run, rows
+
+
+def check_contenders(contenders: Sequence[Contender], spec: TaskSpec) -> None:
+    """Check the settings of all models, before the first is trained."""
+    for contender in contenders:
         architecture = resolve_architecture(contender.model, spec)
         make_config(architecture, spec, {}, contender.model_settings)
         train_settings = select_settings(contender.settings, "train.")
         override(TrainingSettings(), *train_settings, where="train.")
     if len({contender.folder for contender in contenders}) < max(len(contenders), 2):
         raise GlassError("expected at least two different models")
-    if not any(options.get(budget) for budget in BUDGETS):
-        options["minutes"] = DEFAULT_MINUTES
-    arguments = {"task": task, "data": [str(Path(d).absolute()) for d in data], **options}
-    arguments["models"] = [contender.name for contender in contenders]
-    run = run or find_folder(arguments, Path("runs"))
-    open_comparison(run, arguments)
-    rows = []
-    for number, contender in enumerate(contenders, start=1):
-        reporter(f"--- {contender.name} ({number} of {len(contenders)})")
-        result = train_contender(contender, run / contender.folder, arguments)
-        rows.append({"name": contender.name, **result})
-    sign = -1 if spec.metric.higher_is_better else 1
-    rows.sort(key=lambda row: sign * row[spec.metric.name])
-    paths = {contender.name: run / contender.folder for contender in contenders}
-    plot_comparison(rows, paths, spec, run / PLOT)
-    write_file(run / REPORT, format_report(rows, spec, arguments))
-    return run, rows
+
+
+def check_seeds(seeds: int | None, options: dict[str, Any]) -> None:
+    if seeds is None:
+        return
+    if seeds < 2:
+        raise GlassError(f"expected at least 2 seeds, got {seeds}")
+    is_set = any(s.startswith("train.seed=") for s in options.get("settings", ()))
+    if is_set or options.get("seed") is not None:
+        raise GlassError(f"the seeds are 0 to {seeds - 1}: leave out --seed and train.seed")
+
+
+def read_settings(
+    task: str, data: Sequence[str | Path], options: dict[str, Any]
+) -> TrainingSettings:
+    """Return the training settings that the models share, such as the budget."""
+    names = ("settings", "config", "base", "skip_bad")  # arguments of `train`, not settings
+    others = {name: value for name, value in options.items() if name not in names}
+    settings = options.get("settings", ())
+    return Request.of(task, data, options.get("config"), settings, others).training
+
+
+def train_seeds(
+    contender: Contender, paths: Sequence[Path], arguments: dict[str, Any], reporter: Reporter
+) -> dict[str, Any]:
+    """Train a model with one seed in each folder; return the summary of the results."""
+    results = []
+    for seed, path in enumerate(paths):
+        reporter(f"seed {seed} ({seed + 1} of {len(paths)})")
+        results.append(train_contender(contender, path, {**arguments, "seed": seed}))
+    return summarize_seeds(results)
+
+
+def summarize_seeds(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the mean of each number over the seeds.
+
+    `std` has their sample standard deviations, and `runs` the results themselves.
+    """
+    numbers = {
+        name: [result[name] for result in results]
+        for name, value in results[0].items()
+        if isinstance(value, int | float)
+    }
+    return {
+        **{name: statistics.fmean(values) for name, values in numbers.items()},
+        "std": {name: statistics.stdev(values) for name, values in numbers.items()},
+        "runs": list(results),
+    }
 
 
 def find_folder(arguments: dict[str, Any], runs: Path) -> Path:
@@ -145,7 +204,7 @@ def train_contender(contender: Contender, path: Path, arguments: dict[str, Any])
         saved: dict[str, Any] = read_json(path / RESULT)
         return saved
     settings = [*arguments.get("settings", []), *contender.settings]
-    rest = {name: value for name, value in arguments.items() if name != "models"}
+    rest = {n: value for n, value in arguments.items() if n not in ("models", "seeds")}
     request = {**rest, "model": contender.model, "settings": settings, "run": str(path)}
     request |= {"baseline": False, "overwrite": path.exists()}
     if (path / CONFIG).exists():
@@ -173,71 +232,3 @@ def run_in_process(request: str) -> tuple[int, str]:
         except KeyboardInterrupt:
             output, _ = child.communicate()  # a second Ctrl-C ends both at once
     return child.returncode, output
-
-
-def choose_columns(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Choose the columns of the table, as keys of the rows: up to three metrics, then the costs."""
-    metrics = [spec.metric.name, "perplexity", "f1", "bleu", "exact", "accuracy", "loss"]
-    common = [m for m in dict.fromkeys(metrics) if all(m in row for row in rows)][:3]
-    return [*common, "parameters", "steps", "speed", "memory", "seconds"]
-
-
-def format_table(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Return the cells of a table as text; the first row is the header."""
-    columns = choose_columns(spec, rows)
-    units = {"speed": f"{spec.unit}/s", "memory": "GB", "bits_per_byte": "bits per byte"}
-    header = ["model", *(units.get(column, column) for column in columns)]
-    return [header, *([row["name"], *(format_value(row[c]) for c in columns)] for row in rows)]
-
-
-def format_report(rows: Sequence[dict[str, Any]], spec: TaskSpec, arguments: dict[str, Any]) -> str:
-    """Return the README.md of a comparison."""
-    header, *body = format_table(spec, rows)
-    lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *body)]
-    name = next(budget for budget in BUDGETS if arguments.get(budget))
-    budget = f"{arguments[name]} {name.removesuffix('s') if arguments[name] == 1 else name}"
-    if arguments.get("parameters"):
-        budget += f" and about {arguments['parameters']:,} parameters"
-    data = " ".join(shlex.quote(Path(d).name) for d in arguments["data"]) or "the built-in sample"
-    machine = f"{torch.get_num_threads()} threads, {platform.processor() or platform.machine()}"
-    return (
-        f"# {spec.name}: {len(rows)} models, {budget} each\n\n"
-        + "\n".join(lines)
-        + f"\n\n![{spec.metric.label} against time]({PLOT})\n\n"
-        f"Data: {data}; metrics on held-out validation data; seed {arguments.get('seed', 0)}; "
-        f"torch {torch.__version__}, {machine}; {date.today()}. Speed is training speed; memory "
-        "is the peak memory of the process.\n"
-    )
-
-
-def plot_comparison(
-    rows: Sequence[dict[str, Any]], paths: dict[str, Path], spec: TaskSpec, file: Path
-) -> None:
-    """Plot the task's metric against time, one curve per model.
-
-    Models that are fitted in one pass get a horizontal line; if all are, the plot is a bar chart.
-    """
-    figure, axes = subplots(figsize=(8, 4.8))
-    name, label = spec.metric.name, spec.metric.label
-    finals = [row[name] for row in rows]
-    curves = [select_evaluations(Run(paths[row["name"]]).metrics(), name) for row in rows]
-    if all(len(curve) < 2 for curve in curves):
-        bars = axes.barh([row["name"] for row in rows], finals, color="C0")
-        axes.bar_label(bars, [f"{final:.4g}" for final in finals], padding=3)
-        axes.margins(x=0.15)
-        axes.invert_yaxis()
-        axes.set_xlabel(label)
-    else:
-        for i, (row, curve) in enumerate(zip(rows, curves, strict=True)):
-            legend = f"{row['name']}  {row[name]:.4g}"
-            times, values = [m["seconds"] for m in curve], [m[name] for m in curve]
-            if len(curve) > 1:
-                axes.plot(times, values, color=f"C{i}", marker="o", markersize=3, label=legend)
-            else:
-                axes.axhline(row[name], linestyle="--", color=f"C{i}", label=legend)
-        axes.set(xlabel="seconds of training", ylabel=label)
-        if name == "bits_per_byte":
-            axes.set_ylim(0.95 * min(finals), 1.2 * max(finals))
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-    figure.savefig(file, dpi=110)

@@ -129,12 +129,7 @@ def set_up(
     """
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    start = replace(start, config=add_data_sizes(start.config, task))
-    if start.base is None:
-        start = choose_model_sizes(start, task, settings, reporter)
-    if settings.parameters and start.base is None:
-        config = scale_to_parameters(start.architecture, start.config, settings.parameters)
-        start = replace(start, config=config)
+    start = choose_model_sizes(start, task, settings, reporter)
     checkpointer = Checkpointer(run, task, start.adapter(settings))
     network = start.build(task, settings, reporter)
     if "eos" in start.metadata and task.name == "generate":  # keep the base model's eos
@@ -162,14 +157,23 @@ def set_up(
 def choose_model_sizes(
     start: Start, task: Task, settings: TrainingSettings, reporter: Reporter
 ) -> Start:
-    """Choose the sizes of the model that were not set, for the time budget and the data."""
+    """Set the sizes that the data determines, and choose those that the user did not set.
+
+    They are chosen for the time budget and the data, or for `settings.parameters`.
+    """
+    start = replace(start, config=add_data_sizes(start.config, task))
+    if start.base is not None:
+        return start
+    if settings.parameters:
+        config = scale_to_parameters(start.architecture, start.config, settings.parameters)
+        return replace(start, config=config)
     minutes = settings.minutes or DEFAULT_MINUTES
     sizes = registry.MODELS[start.architecture].suggest_sizes(minutes, task.dataset.size)
     explicit = start.explicit
     if explicit & {"dim", "heads"}:  # dim must stay divisible by heads
         explicit |= {"dim", "heads"}
     sizes = {name: value for name, value in sizes.items() if name not in explicit}
-    if not sizes or settings.parameters:
+    if not sizes:
         return start
     summary = ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
     reporter(f"model settings for this budget and {task.dataset.size:,} tokens: {summary}")
@@ -300,9 +304,12 @@ def save_setup(start: Start, trainer: Trainer) -> None:
 
 
 def format_budget(settings: TrainingSettings) -> str:
-    if settings.minutes:
-        return f"{settings.minutes:g} minute{'' if settings.minutes == 1 else 's'}"
-    return f"{settings.steps:,} step{'' if settings.steps == 1 else 's'}"
+    if settings.steps:
+        return f"{settings.steps:,} step{'' if settings.steps == 1 else 's'}"
+    if settings.epochs:
+        return f"{settings.epochs:g} epoch{'' if settings.epochs == 1 else 's'}"
+    minutes = settings.minutes or DEFAULT_MINUTES
+    return f"{minutes:g} minute{'' if minutes == 1 else 's'}"
 
 
 def resolve_architecture(architecture: str, spec: TaskSpec) -> str:
@@ -349,21 +356,26 @@ def count_parameters(architecture: str, config: Any) -> int:
 
 
 def check_memory(architecture: str, config: Any, settings: TrainingSettings) -> None:
-    """Reject a network that needs more memory than this machine has, before it is allocated.
-
-    Trained weights also need memory for a gradient and two moments; with LoRA or frozen weights,
-    only the weights themselves are counted.
-    """
+    """Reject a network that needs more memory than this machine has, before it is allocated."""
     if settings.device != "cpu":
         return
     count = count_parameters(architecture, config)
-    copies = 1 if settings.lora or settings.freeze else 4 + (settings.ema_decay > 0)
-    needed, available = 4 * count * copies / 1e9, total_memory()
+    needed, available = estimate_memory(count, settings), total_memory()
     if needed > available:
         raise GlassError(
             f"training {count:,} parameters needs about {needed:,.0f} GB of memory, but this "
             f"machine has {available:,.0f} GB: use a smaller model"
         )
+
+
+def estimate_memory(parameters: int, settings: TrainingSettings) -> float:
+    """Estimate the memory for training this many parameters in GB, without activations.
+
+    Trained weights also need memory for a gradient and two moments; with LoRA or frozen weights,
+    only the weights themselves are counted.
+    """
+    copies = 1 if settings.lora or settings.freeze else 4 + (settings.ema_decay > 0)
+    return 4 * parameters * copies / 1e9
 
 
 def make_config(
