@@ -23,9 +23,11 @@ PACKAGE = Path(glassformer.__file__).parent
 SHOWN_BY = {  # functions and classes whose text arguments are shown to a user
     *("GlassError", "UsageError", "ContextTooLongError", "UnsupportedPrecisionError"),
     *("reporter", "on_bad_row", "echo", "localize", "ProgressBar", "fail"),
+    "Diagnosis",
 }
 RETURNED_BY = {  # functions that return a message or a part of one
-    *("did_you_mean", "format_step", "compare_with_baseline", "format_budget"),
+    *("did_you_mean", "format_step", "summarize", "format_budget"),
+    *("describe_formats", "find_warnings"),
     *("describe_checkpoint", "format_best", "format_error"),
 }
 
@@ -59,7 +61,10 @@ def iter_messages() -> Iterator[tuple[str, str]]:
                 location = f"{path.relative_to(PACKAGE)}:{getattr(node, 'lineno', 0)}"
                 if isinstance(node, ast.Call) and called_name(node) in SHOWN_BY:
                     texts = [*node.args, *(k.value for k in node.keywords if k.arg == "help")]
-                elif isinstance(node, ast.Return) and getattr(scope, "name", "") in RETURNED_BY:
+                elif (
+                    isinstance(node, ast.Return | ast.Yield)
+                    and getattr(scope, "name", "") in RETURNED_BY
+                ):
                     texts = [node.value] if node.value else []
                 else:
                     continue

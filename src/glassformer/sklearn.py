@@ -5,7 +5,7 @@
     classifier = GlassClassifier(minutes=2).fit(texts, labels)
     classifier.predict(["a lovely film"])
 
-Needs scikit-learn, which `glassformer` itself does not.
+Needs scikit-learn: pip install 'glassformer[sklearn]'.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,9 @@ try:
         check_is_fitted,
     )
 except ImportError:
-    raise GlassError("GlassClassifier needs scikit-learn: pip install scikit-learn") from None
+    raise GlassError(
+        "GlassClassifier needs scikit-learn: pip install 'glassformer[sklearn]'"
+    ) from None
 
 
 class GlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import click
+import openpyxl
 import pytest
 import torch
 from click.testing import CliRunner
@@ -187,9 +188,26 @@ def test_usage_errors_exit_with_2_and_input_errors_with_1(tmp_path):
     assert glassformer.__version__ in run("--version").stdout
 
 
+def write_users_files(folder):
+    """Write the data that the documentation takes for granted; labels are those of the sample."""
+    reviews = [f"{('lovely', 'awful')[i % 2]} film {i},{('pos', 'neg')[i % 2]}" for i in range(60)]
+    (folder / "reviews.csv").write_text("\n".join(["text,sentiment", *reviews]))
+    code = [
+        f"import {('asyncio', 'email')[i % 2]},{('asyncio', 'email')[i % 2]}" for i in range(30)
+    ]
+    (folder / "test.csv").write_text("\n".join(["text,label", *code]))
+    (folder / "products.csv").write_text("id,name\n1,三百二十一\n2,五\n")
+    book = openpyxl.Workbook()
+    for row in (["id", "text"], [1, "import asyncio"], [2, "import email"]):
+        book.active.append(row)
+    book.save(folder / "new.xlsx")
+
+
 def test_commands_and_code_in_the_documentation_run(tmp_path):
-    """Run every `glass` line and Python block of README.md and docs/looking.md in one folder."""
-    text = "".join((ROOT / name).read_text() for name in ("README.md", "docs/looking.md"))
+    """Run every `glass` line and Python block of the documentation for users in one folder."""
+    pages = ("README.md", "docs/looking.md", "docs/data.md")
+    text = "".join((ROOT / name).read_text() for name in pages)
+    write_users_files(tmp_path)
     lines = re.findall(r"^glass .*$", text, re.MULTILINE)
     assert len(lines) >= 12
     for line in lines:

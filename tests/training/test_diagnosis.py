@@ -63,22 +63,22 @@ def compare(value, baseline, difference, **more):
 
 
 def test_a_difference_whose_interval_includes_zero_is_not_distinguishable():
-    text = compare(0.87, 0.86, (-0.01, 0.03)).describe()
+    text = compare(0.87, 0.86, (-0.01, 0.03)).summarize()
     assert text == (
         "not distinguishable from the baseline (NB-SVM): accuracy 0.87 vs. 0.86 (difference -0.01 "
         "to +0.03, 95% interval)"
     )
-    assert compare(0.9, 0.8, (0.05, 0.15)).describe().startswith("better than the baseline")
+    assert compare(0.9, 0.8, (0.05, 0.15)).summarize().startswith("better than the baseline")
 
 
 def test_the_baseline_is_recommended_only_after_a_fair_chance():
     worse = compare(0.7, 0.8, (-0.15, -0.05))
     undertrained = Diagnosis(Verdict.UNDERTRAINED, "")
-    assert "for now, use the baseline (--model nb_svm)" in worse.describe(undertrained)
+    assert "for now, use the baseline (--model nb_svm)" in worse.summarize(undertrained)
     converged = Diagnosis(Verdict.CONVERGED, "")
-    assert "for this data, the baseline is the better model" in worse.describe(converged)
+    assert "for this data, the baseline is the better model" in worse.summarize(converged)
 
 
 def test_a_baseline_fitted_on_a_part_of_the_data_says_so():
-    text = compare(0.9, 0.8, None, fraction=0.12).describe()
+    text = compare(0.9, 0.8, None, fraction=0.12).summarize()
     assert text == "better than the baseline (NB-SVM on 12% of the data): accuracy 0.9 vs. 0.8"

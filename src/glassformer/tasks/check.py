@@ -3,6 +3,7 @@
 import statistics
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
         result |= {"labels": dict(labels.most_common()), "same_text_other_label": conflicts}
     if size < MAX_TRIAL_BYTES:
         result |= try_training(spec, replace(request, on_bad_row=IgnoreBadRows()), samples)
-    result["warnings"] = list_warnings(result)
+    result["warnings"] = list(find_warnings(result))
     return result
 
 
@@ -125,19 +126,19 @@ def try_training(
     return {"error": None}
 
 
-def list_warnings(report: dict[str, Any]) -> list[str]:
-    """Say what a user may regret: few or unbalanced examples, labels that may be the same."""
-    warnings, labels = list[str](), report.get("labels", {})
+def find_warnings(report: dict[str, Any]) -> Iterator[str]:
+    """Yield what a user may regret: few or unbalanced examples, labels that may be the same."""
+    labels = report.get("labels", {})
     if labels:
         examples = report["examples"]
         rarest, most = min(labels, key=labels.__getitem__), max(labels.values())
         if labels[rarest] < MIN_LABEL_EXAMPLES:
-            warnings.append(
+            yield (
                 f"few examples: the label {rarest!r} has only {labels[rarest]}; a model needs "
                 f"about {MIN_LABEL_EXAMPLES} or more of each label"
             )
         if len(labels) > 1 and most > MAX_SHARE * examples:
-            warnings.append(
+            yield (
                 f"unbalanced: {most / examples:.0%} of the texts have the same label, so that "
                 "accuracy says little; compare F1, and try --class-weights"
             )
@@ -145,21 +146,18 @@ def list_warnings(report: dict[str, Any]) -> list[str]:
         for label in labels:
             key = "".join(label.casefold().split())
             if key in by_key:
-                warnings.append(
-                    f"the labels {by_key[key]!r} and {label!r} differ only in case or spaces"
-                )
+                yield (f"the labels {by_key[key]!r} and {label!r} differ only in case or spaces")
             by_key.setdefault(key, label)
     if report["leaks"]:
-        warnings.append(
+        yield (
             "data leak: examples for validation are also in the training data; the score will be "
             "optimistic"
         )
     elif report["near_duplicates"]:
-        warnings.append(
+        yield (
             "some validation texts are almost equal to training texts; the score will be "
             "optimistic: --group keeps rows that belong together on one side of the split"
         )
-    return warnings
 
 
 def summarize_lengths(lengths: list[int], bins: int = 24) -> dict[str, Any]:

@@ -156,7 +156,7 @@ class Comparison:
         """Whether the interval excludes 0; assumed if there is none."""
         return self.difference is None or self.difference[0] > 0 or self.difference[1] < 0
 
-    def describe(self, diagnosis: Diagnosis | None = None) -> str:
+    def summarize(self, diagnosis: Diagnosis | None = None) -> str:
         """Return one sentence on whether the model is better than the baseline, and what to do."""
         name, baseline = self.metric.name, self.baseline
         values = f"{metric_label(name)} {self.value:.4g} vs. {baseline[name]:.4g}"

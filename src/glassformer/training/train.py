@@ -274,7 +274,7 @@ def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
     if baseline:
         comparison = compare_with_baseline(task, evaluation.metrics, sample, baseline, run)
         result["baseline"] = {**baseline, "difference_interval": comparison.difference}
-        conclusions.append(comparison.describe(diagnosis))
+        conclusions.append(comparison.summarize(diagnosis))
     if diagnosis:
         result["diagnosis"] = diagnosis.verdict.value
         conclusions.append(diagnosis.text)
