@@ -291,10 +291,9 @@ class Model:
         >>> steps[0].title, steps[-1].title
         ('Tokens and ids', 'Probabilities')
         """
-        labels = self.task.get("labels")
-        return Sheet(
-            worksheet(self.network, self.require_tokenizer(), text, labels=labels, **options)
-        )
+        names = ("labels", "temperature", "multi_label")
+        output = {name: self.task[name] for name in names if name in self.task}
+        return Sheet(worksheet(self.network, self.require_tokenizer(), text, **output, **options))
 
     def why(self, text: str, name: str, *, target: str | None = None) -> Why:
         """Explain one number of the forward pass: the operation and terms it was computed from.

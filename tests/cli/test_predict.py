@@ -309,3 +309,16 @@ def test_resume_and_compare_are_functions_too(home, tmp_path, monkeypatch):
     rows = glassformer.compare("classify", ROWS, models=["nb_svm", "text_cnn"], steps=2,
                                run=tmp_path / "compared")  # fmt: skip
     assert {row["name"] for row in rows} == {"nb_svm", "text_cnn"}
+
+
+def test_a_worksheet_ends_with_the_probabilities_of_classify(home, tmp_path):
+    train("classify", home / "reviews.csv", run=tmp_path / "run", model="classifier", steps=20,
+          settings=["model.dim=16", "model.heads=2"], prior=False, device="cpu")  # fmt: skip
+    for path, formula in ((tmp_path / "run", "softmax(logits / "), (home / "several", "sigmoid(")):
+        model = load(path)
+        last = model.walk("a lovely red thing")[-1]
+        assert last.formula.startswith(formula)
+        table, probs = last.tables[0], model.classify("a lovely red thing")
+        assert dict(zip(table.columns, table.values[0].tolist(), strict=True)) == pytest.approx(
+            probs, abs=1e-5
+        )

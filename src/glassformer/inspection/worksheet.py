@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from glassformer.inspection.traced_text import (
     trace_inputs,
 )
 from glassformer.models.network import Network, Trait
+from glassformer.nn.labels import label_probs
 from glassformer.predict import inputs_for
 from glassformer.registry import model_name
 from glassformer.text.tokenizer import Tokenizer
@@ -46,11 +47,14 @@ def worksheet(
     head: int = 0,
     target: str | None = None,
     labels: list[str] | None = None,
+    temperature: float = 1.0,
+    multi_label: bool = False,
     weights: bool = False,
 ) -> list[Step]:
     """Return the steps of a text's forward pass, in detail for one block and one head.
 
-    `target` is the translation to condition on, `labels` are the classes of a classifier, and
+    `target` is the translation to condition on, `labels` are the classes of a classifier
+    whose logits are divided by `temperature`, and
     `weights` adds the weights of each step.
     """
     inputs = inputs_for(network, tokenizer, text, target)
@@ -77,7 +81,8 @@ def worksheet(
             extra = (Table(n, w.detach().float(), kind="given") for n, w in description.weights)
             step = replace(step, tables=(*extra, *step.tables))
         steps.append(step)
-    return [*steps, probabilities_step(network, traced, tokenizer, labels)]
+    scale = OutputScale(temperature, multi_label)
+    return [*steps, probabilities_step(network, traced, tokenizer, labels, scale)]
 
 
 def describe_visit(
@@ -230,8 +235,28 @@ def axis_labels(
     return list(rows), list(keys) if has_keys else []
 
 
+@dataclass(frozen=True)
+class OutputScale:
+    """How logits become probabilities; the defaults are those of every model but classifiers."""
+
+    temperature: float = 1.0
+    multi_label: bool = False  # whether each label has a probability of its own
+
+    def probs(self, logits: Tensor) -> Tensor:
+        return label_probs(logits / self.temperature, multi_label=self.multi_label)
+
+    @property
+    def formula(self) -> str:
+        logits = "logits" if self.temperature == 1 else f"logits / {self.temperature:g}"
+        return f"{'sigmoid' if self.multi_label else 'softmax'}({logits})"
+
+
 def top_tokens(
-    traced: TracedText, tokenizer: Tokenizer, top: int, labels: list[str] | None = None
+    traced: TracedText,
+    tokenizer: Tokenizer,
+    top: int,
+    labels: list[str] | None = None,
+    scale: OutputScale | None = None,
 ) -> list[tuple[str, float]]:
     """The most likely tokens and their probabilities, at the last position or at the first [MASK];
     for a classifier, the most likely labels."""
@@ -242,14 +267,18 @@ def top_tokens(
             output[prediction_position(tokenizer, torch.tensor(traced.ids))],
             tokenizer.token,
         )
-    probs, best = output.softmax(dim=-1).topk(min(top, len(output)))
+    probs, best = (scale or OutputScale()).probs(output).topk(min(top, len(output)))
     return [(name(int(i)), float(p)) for p, i in zip(probs, best, strict=True)]
 
 
 def probabilities_step(
-    network: Network, traced: TracedText, tokenizer: Tokenizer, labels: list[str] | None
+    network: Network,
+    traced: TracedText,
+    tokenizer: Tokenizer,
+    labels: list[str] | None,
+    scale: OutputScale,
 ) -> Step:
-    names, probs = zip(*top_tokens(traced, tokenizer, TOP, labels), strict=True)
+    names, probs = zip(*top_tokens(traced, tokenizer, TOP, labels, scale), strict=True)
     if traced.output.ndim == 1:
         text = tr("The most likely labels.") if labels else tr("The most likely classes.")
     elif "[MASK]" in traced.tokens:
@@ -259,4 +288,4 @@ def probabilities_step(
     else:
         text = tr("The most likely tokens at the last position; write [MASK] to predict a token.")
     table = Table(tr("probabilities"), torch.tensor([probs]), (), names)
-    return Step(tr("Probabilities"), "softmax(logits)", text, (table,))
+    return Step(tr("Probabilities"), scale.formula, text, (table,))
