@@ -13,6 +13,7 @@ from glassformer import checkpoint, registry
 from glassformer.core import config
 from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
+from glassformer.core.metrics import Metrics
 from glassformer.core.reporter import Reporter
 from glassformer.data.memory import save_data
 from glassformer.export import find_exporter
@@ -59,7 +60,7 @@ class Model:
         task: dict[str, Any] | None = None,
     ) -> None:
         self.network, self.tokenizer, self.task = network.eval(), tokenizer, task or {}
-        self.metrics: dict[str, Any] = {}  # the result of training; empty for a loaded model
+        self.metrics = Metrics()  # the result of training; empty for a loaded model
 
     @property
     def config(self) -> Any:
@@ -497,12 +498,12 @@ def resume(run: str | Path, **budget: Any) -> Model:
 def load_trained(result: dict[str, Any]) -> Model:
     """Load the model of a run; `result` is what training it returned."""
     model = load(result["run"])
-    model.metrics = result
+    model.metrics = Metrics(result)
     return model
 
 
-def evaluate(model: Model | str | Path, *data: Any, **options: Any) -> dict[str, Any]:
-    """Return the metrics of a model, or of the run in a folder, on data.
+def evaluate(model: Model | str | Path, *data: Any, **options: Any) -> Metrics:
+    """Return the metrics of a model, or of the run in a folder, on data: a dict that shows itself.
 
     `data` is as for `train`; without any, it is the run's own validation data. Options: text and
     label (columns), predictions (a file for a row per example), plot (a file), skip_bad.
@@ -526,7 +527,7 @@ def evaluate(model: Model | str | Path, *data: Any, **options: Any) -> dict[str,
         else:
             path, task = Path(model), load(model).task.get("name")
         files = save_in_memory_data(task, data, Path(scratch))
-        return evaluation.evaluate(path, tuple(map(Path, files)), **options)
+        return Metrics(evaluation.evaluate(path, tuple(map(Path, files)), **options))
 
 
 def compare(task: str, *data: Any, models: Sequence[str], **options: Any) -> list[dict[str, Any]]:

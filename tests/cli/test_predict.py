@@ -322,3 +322,25 @@ def test_a_worksheet_ends_with_the_probabilities_of_classify(home, tmp_path):
         assert dict(zip(table.columns, table.values[0].tolist(), strict=True)) == pytest.approx(
             probs, abs=1e-5
         )
+
+
+def test_a_translator_is_evaluated_on_two_aligned_files(home, tmp_path):
+    (tmp_path / "a.en").write_text("one two 1\none two 2\n")
+    (tmp_path / "a.de").write_text("eins zwei 1\neins zwei 2\n")
+    files = ("--source", tmp_path / "a.en", "--target", tmp_path / "a.de")
+    metrics = json.loads(command("evaluate", home / "pairs", *files, "--json").splitlines()[-1])
+    assert metrics["examples"] == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("resume", "RUN/best"), "is not a run folder"),
+        (("train", "classify", "FILE", "--run", "/proc/x", "--steps", "1"), "/proc/x"),
+    ],
+)
+def test_folders_that_cannot_be_used_are_named(home, args, message):
+    known = {"RUN/best": home / "labels" / "best", "FILE": home / "reviews.csv"}
+    output = command(*(known.get(arg, arg) for arg in args), code=1)
+    assert message in output
+    assert "[Errno" not in output

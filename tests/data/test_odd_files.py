@@ -12,6 +12,7 @@ import pytest
 
 from glassformer import GlassError
 from glassformer.core.reporter import NullReporter
+from glassformer.data.corpus import list_texts, read_texts
 from glassformer.data.encoding import detect_bytes, detect_encoding
 from glassformer.data.files import BadRowPolicy, CountBadRows, read_lines
 from glassformer.data.format import FileFormat
@@ -335,3 +336,27 @@ def test_columns_named_source_and_target_are_used_in_this_order(tmp_path):
     file = write(tmp_path / "a.csv", "id,Target,Source\n1,Hund,dog\n2,Katze,cat\n")
     read = make_pair_reader(DataRequest(files=(file,)), NullReporter())
     assert [e.texts for e in read(BadRowPolicy())] == [("dog", "Hund"), ("cat", "Katze")]
+
+
+def test_rows_in_another_encoding_are_skipped_on_request(tmp_path):
+    content = "text;label\nschöner Film;gut\n".encode() + "übler Film;schlecht\n".encode("cp1252")
+    file, policy = write(tmp_path / "a.csv", content + b"ok;gut\n"), CountBadRows()
+    assert [row.values["text"] for row in read_rows(file, policy)] == ["schöner Film", "ok"]
+    assert policy.first == [
+        f"{file}:3: the line is not valid UTF-8 (for another encoding: --encoding)"
+    ]
+
+
+def test_a_folder_of_texts_leaves_out_runs_models_hidden_and_binary_files(tmp_path):
+    write(tmp_path / "a.txt", "one\n")
+    (tmp_path / "deep").mkdir()
+    write(tmp_path / "deep" / "b.md", "two\n")
+    write(tmp_path / "picture.png", b"\x89PNG\0\0\0")
+    write(tmp_path / ".hidden", "no")
+    for name, marker in (("run", "config.toml"), ("model", "manifest.json")):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / marker, "")
+        write(tmp_path / name / "README.md", "no")
+    assert [path.name for path in list_texts(tmp_path)] == ["a.txt", "b.md"]
+    write(tmp_path / "c.txt", "drei ü\n".encode("utf-16"))
+    assert "".join(read_texts((tmp_path,), BadRowPolicy())) == "one\ndrei ü\ntwo\n"

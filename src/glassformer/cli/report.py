@@ -106,6 +106,7 @@ def format_count(count: int, noun: str) -> str:
 @options.trained_run
 @options.data_files
 @options.columns
+@options.source_and_target
 @click.option(
     "--context",
     type=int,
@@ -144,6 +145,8 @@ def evaluate(
     from glassformer.data.output import OUTPUTS
     from glassformer.training.evaluate import evaluate as evaluate_run
 
+    source, target = values.pop("source"), values.pop("target")
+    data = data or tuple(name for name in (source, target) if name)
     predictions = values["predictions"]
     if predictions and predictions.suffix.lower() not in OUTPUTS:
         endings = ", ".join(OUTPUTS)

@@ -13,26 +13,29 @@ from glassformer.core.i18n import localize
 class Reporter:
     """Writes progress to standard error.
 
-    On a terminal the status line is overwritten in place; elsewhere it is written as a new line at
-    most once every `every` seconds. A closed or broken stream is not an error: output just stops.
+    On a terminal and in a notebook the status line is overwritten in place; elsewhere it is written
+    as a new line at most once every `every` seconds. A closed or broken stream is not an error:
+    output just stops.
     """
 
     def __init__(self, every: float = 10.0) -> None:
         self.stream: TextIO | None = sys.stderr  # None in a process without stderr
-        self.is_terminal, self.every = is_terminal(self.stream), every
+        self.is_notebook = "ipykernel" in sys.modules
+        self.is_terminal = self.is_notebook or is_terminal(self.stream)
+        self.every = every
         self.last = time.monotonic() - (every if self.is_terminal else 0)
 
     def __call__(self, text: str) -> None:
         """Write a permanent line."""
         text = localize(text)
-        self.write(f"\r\x1b[K{text}\n" if self.is_terminal else text + "\n")
+        self.write(f"{self.erase}{text}\n" if self.is_terminal else text + "\n")
 
     def status(self, text: str) -> None:
         """Write the status line, which the next line replaces."""
         now = time.monotonic()
         if self.is_terminal and now - self.last > 0.1:
             columns = shutil.get_terminal_size().columns - 1  # a wrapped line cannot be replaced
-            self.write(f"\r\x1b[K{localize(text)[:columns]}")
+            self.write(f"{self.erase}{localize(text)[:columns]}")
             self.last = now
         elif not self.is_terminal and now - self.last > self.every:
             self.write(localize(text) + "\n")
@@ -41,7 +44,13 @@ class Reporter:
     def clear(self) -> None:
         """Erase the status line."""
         if self.is_terminal:
-            self.write("\r\x1b[K")
+            self.write(self.erase)
+
+    @property
+    def erase(self) -> str:
+        """What erases the current line; notebooks only know the carriage return."""
+        columns = shutil.get_terminal_size().columns - 1
+        return f"\r{' ' * columns}\r" if self.is_notebook else "\r\x1b[K"
 
     def write(self, text: str) -> None:
         if self.stream is None:

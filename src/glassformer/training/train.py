@@ -15,7 +15,13 @@ from glassformer import checkpoint, registry
 from glassformer.checkpoint import LAST
 from glassformer.core.config import from_dict, read_toml
 from glassformer.core.errors import GlassError
-from glassformer.core.folder import find_subfolder, read_json, wrap_read_errors, write_file
+from glassformer.core.folder import (
+    MANIFEST,
+    find_subfolder,
+    read_json,
+    wrap_read_errors,
+    write_file,
+)
 from glassformer.core.reporter import NullReporter, Reporter, format_value
 from glassformer.data.files import BadRowPolicy, save_streams
 from glassformer.data.request import DataRequest
@@ -137,6 +143,11 @@ def resume(
     reporter, run = reporter or Reporter(), Run(path)
     if not (path / checkpoint.CONFIG).exists():
         return restart(path, reporter, steps, minutes)
+    if (path / MANIFEST).exists():
+        raise GlassError(
+            f"{path} is not a run folder but a model: give the folder of its run, or use the model "
+            "with --from"
+        )
     with run.lock():
         with wrap_read_errors(path):
             trainer = load_trainer(run, reporter)
