@@ -83,8 +83,10 @@ def run_command() -> None:
         sys.exit(130)
     except UnicodeDecodeError as error:
         fail(f"standard input is not valid UTF-8: {error}")
-    except (GlassError, OSError) as error:
+    except GlassError as error:
         fail(str(error))
+    except OSError as error:
+        fail(format_os_error(error))
     except (RuntimeError, MemoryError) as error:
         if not is_memory_error(error):
             raise
@@ -98,6 +100,13 @@ def show_usage_error(error: click.ClickException) -> None:
             hint = f"Try '{error.ctx.command_path} --help' for help."
             click.echo(f"{error.ctx.get_usage()}\n{localize(hint)}\n", err=True)
         click.echo(f"{localize('Error: ')}{localize(error.format_message())}", err=True)
+
+
+def format_os_error(error: OSError) -> str:
+    """Return the file and the reason, without Python's number of the error."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"{error.filename}: {error.strerror}"
 
 
 def fail(message: str) -> NoReturn:
