@@ -1,10 +1,13 @@
 """What the end of a run says about its curve and its baseline."""
 
+import numpy as np
 import pytest
 
+from glassformer.tasks.bootstrap import Sample
 from glassformer.tasks.task import METRICS
-from glassformer.training.baseline import Comparison
+from glassformer.training.baseline import Comparison, load_baseline_sample
 from glassformer.training.diagnosis import Diagnosis, Verdict, diagnose, estimate_gain
+from glassformer.training.run import Run
 
 STEPS = [100, 200, 300, 400, 500, 600, 700, 800]
 
@@ -82,3 +85,18 @@ def test_the_baseline_is_recommended_only_after_a_fair_chance():
 def test_a_baseline_fitted_on_a_part_of_the_data_says_so():
     text = compare(0.9, 0.8, None, fraction=0.12).summarize()
     assert text == "better than the baseline (NB-SVM on 12% of the data): accuracy 0.9 vs. 0.8"
+
+
+def test_a_damaged_sample_of_the_baseline_costs_only_the_interval(tmp_path):
+    run = Run(tmp_path)
+    assert load_baseline_sample(run, 2) is None
+    (tmp_path / "baseline").mkdir()
+    file = tmp_path / "baseline" / "sample.npy"
+    Sample(np.arange(3), np.ones((3, 2))).save(file)
+    assert load_baseline_sample(run, 2).statistics.shape == (3, 2)
+    assert load_baseline_sample(run, 18) is None
+    for content in (b"", b"\x93NUMPY damaged", np.float64(1.0).tobytes()):
+        file.write_bytes(content)
+        assert load_baseline_sample(run, 2) is None
+    np.save(file, np.array(1.0))
+    assert load_baseline_sample(run, 2) is None

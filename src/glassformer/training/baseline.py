@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from glassformer import checkpoint, registry
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import read_json, wrap_read_errors
@@ -128,13 +130,19 @@ def load_baseline_metrics(run: Run, task: Task) -> dict[str, Any]:
     return metrics
 
 
-def load_baseline_sample(run: Run) -> Sample | None:
-    """Return the statistics of each example that a run's baseline was evaluated on, if any."""
+def load_baseline_sample(run: Run, columns: int) -> Sample | None:
+    """Return the statistics of each example that a run's baseline was evaluated on.
+
+    None if there are none with this number of columns: a damaged file costs only the interval.
+    """
     file = run.path / BASELINE / SAMPLE_FILE
-    if not file.exists():
+    try:
+        with wrap_read_errors(file):
+            sample = Sample.load(file)
+    except GlassError:
         return None
-    with wrap_read_errors(file):
-        return Sample.load(file)
+    is_valid = sample.statistics.shape[1] == columns and np.isfinite(sample.statistics).all()
+    return sample if is_valid else None
 
 
 @dataclass(frozen=True)
@@ -187,9 +195,10 @@ def compare_with_baseline(
     `sample` has the statistics of the model's examples.
     """
     metric, sampled = task.spec.metric, task.spec.sampled_metric
-    baseline_sample = load_baseline_sample(run)
     difference = None
-    if sampled is not None and sample is not None and baseline_sample is not None:
-        difference = difference_interval(sampled, sample, baseline_sample)
+    if sampled is not None and sample is not None:
+        baseline_sample = load_baseline_sample(run, sample.statistics.shape[1])
+        if baseline_sample is not None:
+            difference = difference_interval(sampled, sample, baseline_sample)
     value = float(metrics[metric.name])
     return Comparison(metric, value, baseline, task.spec.baseline_name, difference)
