@@ -28,6 +28,7 @@ from glassformer.inspection.traced_text import trace_text
 from glassformer.inspection.why import RecordedPass, Why
 from glassformer.inspection.worksheet import worksheet
 from glassformer.models.network import Network, PriorNetwork, Trait
+from glassformer.nn.label_prior import LabelPrior
 from glassformer.predict import codec_for, embed_texts, inputs_for, predict, stream_text
 from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.task import Artifacts, Codec
@@ -132,7 +133,7 @@ class Model:
         if isinstance(texts, str):
             return self.classify([texts])[0]
         columns = self.task.get("text") or ["text"]  # the text columns of the training data
-        rows = [check_texts(texts, columns) for texts in texts]
+        rows = [check_texts(row, columns) for row in select_texts(texts, columns)]
         return [*predict(self.network, self.codec, rows)]
 
     @property
@@ -145,16 +146,20 @@ class Model:
     ) -> list[Any]:
         """Return the most likely label of each text; None if its probability is below `threshold`.
 
-        A model with several labels per text returns a list of labels for each.
+        `texts` is a list, a Series, or a DataFrame with the text columns of the training data. A
+        model with several labels per text returns a list for each: the labels from `threshold`, by
+        default from the cutoff that was fitted to the validation texts.
 
         >>> load("runs/classify-1").predict(["a lovely film", "an awful one"])
         ['pos', 'neg']
         """
+        if isinstance(texts, str):
+            raise GlassError("predict takes a list of texts: put the text into a list")
         answers = []
         for probs in self.classify(texts):
-            chosen = self.choose_labels(probs)
-            is_unsure = threshold is not None and max(probs.values()) < threshold
+            chosen = self.choose_labels(probs, threshold)
             several = bool(self.task.get("multi_label"))
+            is_unsure = threshold is not None and max(probs.values()) < threshold and not several
             answers.append(None if is_unsure else chosen if several else chosen[0])
         return answers
 
@@ -167,10 +172,14 @@ class Model:
         rows = [[probs[label] for label in self.labels] for probs in self.classify(texts)]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.labels))
 
-    def choose_labels(self, probs: dict[str, float]) -> list[str]:
-        """Return the most likely label, or all from 50% if a text can have several."""
+    def choose_labels(self, probs: dict[str, float], cutoff: float | None = None) -> list[str]:
+        """Return the most likely label, or all from the cutoff if a text can have several.
+
+        By default, the cutoff is the one with the best F1 on the validation texts.
+        """
         if self.task.get("multi_label"):
-            return [label for label in self.labels if probs[label] >= 0.5]
+            cutoff = self.task.get("cutoff", 0.5) if cutoff is None else cutoff
+            return [label for label in self.labels if probs[label] >= cutoff]
         return [next(iter(probs))]
 
     def answer(
@@ -179,13 +188,13 @@ class Model:
         """Return the chosen labels, joined by |, and the highest probability.
 
         The answer is None if that is below `threshold`, or if most tokens of the texts are unknown
-        to the model.
+        to the model. If a text can have several labels, those from `threshold` are chosen.
         """
         prob = max(probs.values())
-        is_unsure = threshold is not None and prob < threshold
+        is_unsure = threshold is not None and prob < threshold and not self.task.get("multi_label")
         if is_unsure or unknown_fraction(self.require_tokenizer(), texts) > 0.5:
             return None, prob
-        return "|".join(self.choose_labels(probs)), prob
+        return "|".join(self.choose_labels(probs, threshold)), prob
 
     def translate(
         self,
@@ -409,6 +418,11 @@ class Model:
         """
         if not isinstance(self.network, PriorNetwork) or self.network.prior is None:
             raise GlassError("this model has no prior")
+        if isinstance(self.network.prior, LabelPrior) and not self.network.prior.weights[0]:
+            raise GlassError(
+                "this model is its prior, NB-SVM: the network has a weight of 0, so nothing would "
+                "be left without it; train longer, or train with --no-prior"
+            )
         self.network.remove_prior()
 
     def save(
@@ -478,9 +492,11 @@ def train(task: str | None = None, *data: Any, **options: Any) -> Model:
     """
     with TemporaryDirectory() as scratch:
         files = save_in_memory_data(task, data, Path(scratch))
-        if options.get("valid"):
+        options = use_tuples(options)
+        if options.get("valid") is not None:
             valid = options["valid"]
-            valid = valid if isinstance(valid, tuple) else (valid,)
+            are_files = isinstance(valid, list) and all(isinstance(v, str | Path) for v in valid)
+            valid = tuple(valid) if are_files or isinstance(valid, tuple) else (valid,)
             options["valid"] = save_in_memory_data(task, valid, Path(scratch), "valid")
         result = training.train(task, *files, **options)
     return load_trained(result)
@@ -511,6 +527,7 @@ def evaluate(model: Model | str | Path, *data: Any, **options: Any) -> Metrics:
     >>> round(evaluate("runs/classify-1", "reviews.csv")["accuracy"], 1)
     1.0
     """
+    options = use_tuples(options)
     for name in ("plot", "predictions"):
         if options.get(name) is not None:
             options[name] = Path(options[name])
@@ -541,8 +558,16 @@ def compare(task: str, *data: Any, models: Sequence[str], **options: Any) -> lis
     """
     with TemporaryDirectory() as scratch:
         files = save_in_memory_data(task, data, Path(scratch))
-        _, rows = comparison.compare(task, *files, models=models, reporter=Reporter(), **options)
+        names = models.split(",") if isinstance(models, str) else models
+        options = use_tuples(options)
+        _, rows = comparison.compare(task, *files, models=names, reporter=Reporter(), **options)
     return rows
+
+
+def use_tuples(options: dict[str, Any]) -> dict[str, Any]:
+    """Return options in which the name of one text column is a tuple."""
+    text = options.get("text")
+    return {**options, "text": (text,)} if isinstance(text, str) else options
 
 
 def save_in_memory_data(
@@ -557,6 +582,18 @@ def save_in_memory_data(
     )
 
 
+def select_texts(data: Any, columns: Sequence[str]) -> Any:
+    """Return the text columns of a DataFrame as rows; other data is returned as it is."""
+    names = getattr(data, "columns", None)
+    if names is None:
+        return data
+    missing = [name for name in columns if name not in list(names)]
+    if missing and len(names) != len(columns):
+        raise GlassError(f"the DataFrame has no column {missing[0]!r}, which the model reads")
+    values = data if missing else data[list(columns)]
+    return [tuple(row) for row in values.to_numpy()]
+
+
 def check_texts(texts: Any, columns: Sequence[str]) -> tuple[str, ...]:
     """Return the texts of one example as a tuple; raise an error if they do not fit the columns."""
     row = (texts,) if isinstance(texts, str) else texts
@@ -569,8 +606,11 @@ def check_texts(texts: Any, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def unknown_fraction(tokenizer: Tokenizer, texts: Sequence[str]) -> float:
-    """Return the fraction of tokens that are unknown, if the tokenizer has a token for these."""
+    """Return the fraction of tokens that are unknown, if the tokenizer has a token for these.
+
+    It is 1 for empty texts.
+    """
     special = tokenizer.special_tokens
     unknown = {special[token] for token in ("<unk>", "[UNK]") if token in special}
     ids = [i for text in texts for i in tokenizer.encode(text)]
-    return sum(i in unknown for i in ids) / max(len(ids), 1)
+    return sum(i in unknown for i in ids) / len(ids) if ids else 1.0

@@ -30,6 +30,7 @@ try:
     )
     from sklearn.utils.validation import (  # type: ignore[import-untyped,unused-ignore]
         check_is_fitted,
+        column_or_1d,
     )
 except ImportError:
     raise GlassError(
@@ -41,8 +42,9 @@ class GlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Trains a text classifier; the parameters are those of `glass train classify`.
 
     Texts are a list, an array or a Series of strings; a table or array with two columns has pairs
-    of texts. Labels can be strings or numbers. `settings` are as for `--set`; with `verbose`,
-    progress is shown. The trained model is `model_`, a `glassformer.Model`.
+    of texts. Labels can be strings or numbers. Without `minutes` or `steps`, training takes up to
+    5 minutes. `settings` are as for `--set`; with `verbose`, progress is shown. The trained model
+    is `model_`, a `glassformer.Model`.
     """
 
     def __init__(
@@ -68,6 +70,8 @@ class GlassClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows = to_rows(X)
         if y is None:
             raise ValueError("GlassClassifier requires y to be passed, but the target y is None")
+        if np.ndim(y) > 1:
+            y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         self.classes_, targets = np.unique(np.asarray(y), return_inverse=True)
         if len(rows) != len(targets):
@@ -132,4 +136,6 @@ def to_rows(X: Any) -> list[tuple[str, ...]]:  # noqa: N803
     for number, row in enumerate(rows):
         if not 1 <= len(row) <= 2 or not all(isinstance(text, str) for text in row):
             raise ValueError(f"row {number} is not a text or a pair of texts: {str(row)[:80]}")
+        if not any(text.strip() for text in row):
+            raise ValueError(f"row {number} is an empty text")
     return rows

@@ -90,7 +90,7 @@ def test_classify_reads_excel_and_other_encodings(home, tmp_path):
         book.active.append(row)
     book.save(tmp_path / "new.xlsx")
     output = command("classify", home / "labels", "--file", tmp_path / "new.xlsx")
-    assert [line.split("\t")[0] for line in output.splitlines()] == ["pos", "neg", "pos"]
+    assert [line.split("\t")[0] for line in output.splitlines()[1:]] == ["pos", "neg", "pos"]
     rows = [{"nr": i, "meinung": "ein schöner lovely film für uns"} for i in range(5)]
     write_csv(tmp_path / "a.csv", rows, encoding="cp1252", delimiter=";")
     output = command("classify", home / "labels", "--file", tmp_path / "a.csv", "--csv")
@@ -338,3 +338,93 @@ def test_folders_that_cannot_be_used_are_named(home):
     error = FileNotFoundError(2, "No such file or directory", "/proc/x")
     assert format_os_error(error) == "/proc/x: No such file or directory"
     assert format_os_error(OSError("odd")) == "odd"
+
+
+# --- found in trials ------------------------------------------------------------------------------
+
+
+def test_predict_reads_data_frames_and_rejects_a_single_text(home):
+    model, frame = load(home / "labels"), pd.DataFrame(ROWS)
+    expected = model.predict([row["review"] for row in ROWS])
+    for data in (frame, frame[["review"]], frame["review"], pl.DataFrame(ROWS)):
+        assert model.predict(data) == expected
+    assert model.predict(pd.DataFrame({"other": frame["review"]})) == expected
+    with pytest.raises(GlassError, match="no column 'review', which the model reads"):
+        model.predict(frame[["id", "verdict"]])
+    with pytest.raises(GlassError, match="put the text into a list"):
+        model.predict("a lovely film")
+
+
+def test_the_column_is_named_when_it_is_guessed(home, tmp_path):
+    rows = [{"n": "1", "other": "what a lovely film"}, {"n": "2", "other": "an awful one, really"}]
+    output = command("classify", home / "labels", "--file", write_csv(tmp_path / "a.csv", rows))
+    assert 'column: text = "other"; --text chooses another one' in output
+
+
+def test_a_table_of_its_own_can_be_read_again(home, tmp_path):
+    rows = [{"id": "1", "review": 'a "lovely"\nfilm\twith tabs'}, {"id": "2", "review": ""}]
+    for ending in ("tsv", "csv", "jsonl", "parquet"):
+        out, again = tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"
+        file = write_csv(tmp_path / "in.csv", rows)
+        command("classify", home / "labels", "--file", file, "--out", out)
+        command("classify", home / "labels", "--file", out, "--text", "review", "--out", again)
+        assert [row["review"] for row in read_table(again)] == [row["review"] for row in rows]
+        assert [row["prediction"] for row in read_table(again)][1] == "unsure"  # an empty text
+
+
+def test_empty_cells_of_a_single_column_keep_their_place(home, tmp_path):
+    file, out = tmp_path / "a.csv", tmp_path / "out.csv"
+    file.write_text('review\na lovely film\n""\nan awful one\n')
+    command("classify", home / "labels", "--file", file, "--out", out)
+    assert [row["prediction"] for row in read_table(out)] == ["pos", "unsure", "neg"]
+
+
+def test_a_failed_command_leaves_no_empty_file(home, tmp_path):
+    file, out = tmp_path / "a.csv", tmp_path / "out.csv"
+    file.write_text("id,review\n1\n")
+    command("classify", home / "labels", "--file", file, "--out", out, code=1)
+    assert not out.exists()
+
+
+def test_a_model_that_is_its_prior_cannot_be_stripped(home):
+    model = load(home / "labels")
+    model.network.prior.weights[0] = 0.0
+    with pytest.raises(GlassError, match="this model is its prior, NB-SVM"):
+        model.strip_prior()
+
+
+def test_options_of_python_take_one_name(home, tmp_path):
+    model = glassformer.train("classify", ROWS, text="review", label="verdict",
+                              run=tmp_path / "run", **OPTIONS)  # fmt: skip
+    assert model.task["text"] == ["review"]
+    found = glassformer.evaluate(model, ROWS, text="review", label="verdict")
+    assert found["examples"] == 120
+
+
+def test_several_labels_are_compared_by_f1_with_a_fitted_cutoff(home):
+    model = load(home / "several")
+    assert 0.1 <= model.task["cutoff"] <= 0.95
+    found = glassformer.evaluate(home / "several", home / "several.csv")
+    low, high = found["f1_interval"]
+    assert low <= found["f1"] <= high
+    probs = {"red": 0.4, "round": 0.2}
+    assert model.answer(probs, ("a red thing",), threshold=0.3) == ("red", 0.4)
+
+
+def test_suspicious_labels_are_reported(tmp_path):
+    from glassformer.tasks.check import RecordingReporter
+
+    for labels, message in (
+        ([f"{i}" for i in range(120)], "120 labels for 120 texts: is 'label' the right column?"),
+        (["a|b", "c|d"] * 60, "many labels contain |"),
+    ):
+        rows = [{"text": f"some text {i}", "label": labels[i]} for i in range(120)]
+        reporter = RecordingReporter()
+        train("classify", write_csv(tmp_path / "a.csv", rows), label="label", reporter=reporter,
+              run=tmp_path / "run", overwrite=True, model="nb_svm", device="cpu")  # fmt: skip
+        assert any(line.startswith(message) for line in reporter.lines)
+    rows = [{"text": ("one", "two")[i % 2], "label": ("x", "y")[i % 2]} for i in range(40)]
+    reporter = RecordingReporter()
+    train("classify", write_csv(tmp_path / "b.csv", rows), reporter=reporter, model="nb_svm",
+          run=tmp_path / "run2", device="cpu")  # fmt: skip
+    assert any(line.startswith("no text for training has the label") for line in reporter.lines)

@@ -4,6 +4,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,8 +36,8 @@ results = options.combine(
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1),
-    help="Answer `unsure` if the probability is lower.  [default: only for texts in which most "
-    "tokens are unknown]",
+    help="Answer `unsure` if the probability is lower; with several labels per text, predict those "
+    "from this probability.  [default: `unsure` only if most tokens are unknown]",
 )
 @click.option(
     "--csv",
@@ -52,9 +53,9 @@ def classify(
     """Classify TEXTS with the model in RUN.
 
     Prints the most likely label, its probability and the text; for a model with several labels per
-    text, all labels from a probability of 50%. The answer to a text in which most tokens are
-    unknown is `unsure`. Without TEXTS or --file, each line of standard input is a text. A model
-    trained on pairs takes TEXTS in pairs, or lines with a tab between the two texts.
+    text, all labels from the cutoff that was fitted in training. The answer to a text in which most
+    tokens are unknown is `unsure`. Without TEXTS or --file, each line of standard input is a text.
+    A model trained on pairs takes TEXTS in pairs, or lines with a tab between the two texts.
 
     \b
     glass classify runs/classify-1 "What a wonderful film" "I fell asleep"
@@ -347,7 +348,8 @@ def open_inputs(
     if isinstance(on_bad_row, CountBadRows):
         stack.callback(report_skipped, on_bad_row)
     count = sum(1 for _ in read_inputs(path, IgnoreBadRows(), file_format, text, trained))
-    return read_inputs(path, on_bad_row, file_format, text, trained), count
+    report = partial(echo, err=True)
+    return read_inputs(path, on_bad_row, file_format, text, trained, report), count
 
 
 def report_skipped(on_bad_row: Any) -> None:

@@ -222,8 +222,9 @@ def print_worst(worst: list[dict[str, Any]]) -> None:
     for row in worst:
         text = " ".join(str(row.get("text", "")).split())
         if "true" in row:
-            prob = row["probabilities"].get(row["label"], 0.0)
-            answer = f"{row['label']} ({prob:.0%}), true: {row['true']}"
+            prob = row["probabilities"].get(row["label"])
+            certainty = "" if prob is None else f" ({prob:.0%})"
+            answer = f"{row['label']}{certainty}, true: {row['true']}"
         else:
             answer = f"chrF {row['chrf']}: {row['translation']}"
         location = f"{row['location']}: " if row.get("location") else ""

@@ -59,7 +59,7 @@ def name_columns(
         cells = all_cells if any(extra) else all_cells[: len(header)]
         if len(cells) != len(header):
             on_bad_row(location, f"expected {len(header)} columns, got {len(cells)}", str(cells))
-        elif any(cell.strip() for cell in cells):
+        elif len(cells) == 1 or any(cell.strip() for cell in cells):
             yield Row(location, dict(zip(header, cells, strict=True)))
 
 
@@ -122,7 +122,7 @@ def read_cells(
         is_first, was_first = False, is_first
         if was_first and parse_separator_line(text):
             continue
-        if separator == "\t" or '"' not in text:  # in TSV, a quotation mark is plain text
+        if not has_quoted_cell(text, separator):
             cells: Cells | None = text.rstrip("\n").split(separator) if text.strip("\n") else []
         else:
             cells, unused = parse_quoted(first, next_line, separator, known)
@@ -135,6 +135,13 @@ def read_cells(
                 if len(values) < MAX_KNOWN_VALUES:
                     values.add(cell.strip())
             yield location, cells
+
+
+def has_quoted_cell(line: str, separator: str) -> bool:
+    """Whether a quotation mark in the line may delimit a cell; in TSV only one at its start."""
+    if separator == "\t":
+        return line.startswith('"') or '\t"' in line
+    return '"' in line
 
 
 def parse_quoted(
@@ -165,6 +172,8 @@ def parse_quoted(
         return cells, []
     # Parse the first line again, leniently: a quotation mark inside a cell is then literal text.
     first_cells = next(csv.reader([first[1]], delimiter=separator), [])
+    if separator == "\t":
+        first_cells = first[1].rstrip("\n").split(separator)
     is_row = not known or len(first_cells) == len(known)
     return first_cells if is_row else None, lines[1:]
 

@@ -1,5 +1,6 @@
 """Read the lines of files, each with its location. A `BadRowPolicy` handles bad ones."""
 
+import contextlib
 import io
 import json
 import os
@@ -118,7 +119,7 @@ def read_lines(
     Lines end with \\n or \\r\\n, or with \\r if the file has no \\n near its start. Without
     `encoding`, it is detected. A byte order mark is removed.
     """
-    with wrap_read_errors(path), open_bytes(path) as file:
+    with wrap_read_errors(path), wrap_decoding_errors(path, encoding), open_bytes(path) as file:
         encoding = encoding or detect_encoding(path)
         errors = "replace" if encoding.startswith(("utf-16", "utf-32")) else "surrogateescape"
         start = file.peek(1 << 16)[: 1 << 16].decode(encoding, "replace")  # type: ignore[attr-defined]
@@ -137,6 +138,17 @@ def read_lines(
                 on_bad_row(location, f"the line is longer than {limit}")
             elif is_text(line, encoding, location, on_bad_row):
                 yield location, line
+
+
+@contextlib.contextmanager
+def wrap_decoding_errors(path: Path, encoding: str | None) -> Iterator[None]:
+    """Turn the error of a file that is not in the given encoding at all into a `GlassError`."""
+    try:
+        yield
+    except UnicodeError as error:
+        raise GlassError(
+            f"{path} cannot be read as {encoding}: leave out --encoding, or name another one"
+        ) from error
 
 
 def is_text(line: str, encoding: str, location: str, on_bad_row: BadRowPolicy) -> bool:

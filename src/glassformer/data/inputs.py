@@ -1,6 +1,6 @@
 """Read texts to predict on, each with the other columns of its row."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,11 +38,12 @@ def read_inputs(
     format: FileFormat,
     text: tuple[str, ...],
     trained: tuple[str, ...] = (),
+    report: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Input]:
     """Yield the lines of a text file, or the rows of a table.
 
     The texts of a row are in the columns `text`; by default in those of the training data, or, if
-    the table has none of these names, in the column with the most text.
+    the table has none of these names, in the column with the most text, which is reported.
     """
     if not is_table(file):
         for location, line in read_lines(file, on_bad_row, format.encoding):
@@ -54,6 +55,8 @@ def read_inputs(
             is_like_training = trained and all(name in row.values for name in trained)
             columns = trained if is_like_training else (guess_column([file], format) or "",)
             check_number(file, columns, trained)
+            if columns != trained:
+                report(f'column: text = "{columns[0]}"; --text chooses another one')
         missing = [name for name in columns if name not in row.values]
         if missing:
             names = ", ".join(row.values)

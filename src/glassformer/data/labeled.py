@@ -16,7 +16,10 @@ from glassformer.data.request import DataRequest
 from glassformer.data.sample import code_passages
 from glassformer.data.tables import describe_formats, is_table, read_rows
 
-LABEL_NAMES = ("label", "labels", "class", "category", "sentiment", "target", "topic", "tag", "y")
+LABEL_NAMES = (
+    *("label", "labels", "class", "category", "categories", "sentiment", "target", "topic", "tag"),
+    *("y", "genre", "genres", "intent", "verdict", "kategorie", "klasse", "urteil", "标签", "类别"),
+)
 PAIR_NAMES = (
     *(("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2")),
     *(("text1", "text2"), ("text_1", "text_2")),
@@ -102,7 +105,15 @@ def choose_columns(first_rows: list[Row], request: DataRequest) -> Columns:
         text = request.trained_text
     if not label and request.trained_label in names and request.trained_label not in text:
         label = request.trained_label
+    if not label and request.labels:
+        known = [n for n in names if n not in text and has_labels(first_rows, n, request.labels)]
+        label = known[0] if known else None
     return guess_columns(first_rows, text, label)
+
+
+def has_labels(rows: list[Row], column: str, labels: tuple[str, ...]) -> bool:
+    """Whether all values of a column are among these labels."""
+    return all(row.values.get(column, "").strip() in labels for row in rows)
 
 
 def guess_columns(first_rows: list[Row], text: tuple[str, ...], label: str | None) -> Columns:
@@ -123,9 +134,11 @@ def guess_columns(first_rows: list[Row], text: tuple[str, ...], label: str | Non
     lower = {name.casefold(): name for name in names}
     lengths = {n: sum(len(row.values.get(n, "")) for row in first_rows) for n in names}
     if label is None:
-        n_values = {name: len({row.values.get(name) for row in first_rows}) for name in names}
+        values = {name: {row.values.get(name, "").strip() for row in first_rows} for name in names}
+        n_values = {name: len(values[name]) for name in names}
         limit = max(len(first_rows) // 4, 2)
         categorical = [n for n in names if n not in text and 2 <= n_values[n] <= limit]
+        categorical = [n for n in categorical if "" not in values[n]] or categorical
         by_name = [lower[n] for n in LABEL_NAMES if n in lower and lower[n] not in text]
         if not by_name and not categorical:
             columns = ", ".join(names)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -21,7 +22,8 @@ def check_output_type(path: Path) -> None:
 class TableWriter:
     """Writes rows to a file as they come; the first row determines the columns.
 
-    A CSV file starts with a byte order mark, so that Excel recognizes UTF-8.
+    The file is created with the first row, or, if there is none, at the end. A CSV file starts with
+    a byte order mark, so that Excel recognizes UTF-8.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,10 +34,15 @@ class TableWriter:
         self.parquet: Any = None
         if self.type == ".parquet":
             self.arrow = import_arrow(path)
-        else:
-            encoding = "utf-8-sig" if self.type == ".csv" else "utf-8"
-            self.file = path.open("w", encoding=encoding, newline="")
-            self.table = DelimitedWriter(self.file, "\t" if self.type == ".tsv" else ",")
+
+    @cached_property
+    def file(self) -> TextIO:
+        encoding = "utf-8-sig" if self.type == ".csv" else "utf-8"
+        return self.path.open("w", encoding=encoding, newline="")
+
+    @cached_property
+    def table(self) -> "DelimitedWriter":
+        return DelimitedWriter(self.file, "\t" if self.type == ".tsv" else ",")
 
     def __enter__(self) -> "TableWriter":
         return self
@@ -43,7 +50,8 @@ class TableWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        if error is None or self.count:
+            self.close()
 
     def write(self, row: dict[str, Any]) -> None:
         self.count += 1

@@ -34,6 +34,7 @@ from glassformer.tasks.label_metrics import (
     ACCURACY,
     LabelScores,
     calibrate,
+    compare_by_f1,
     label_details,
     label_predictions,
     plot_labels,
@@ -58,6 +59,8 @@ from glassformer.tasks.text_pairs import UNLIMITED, collate, encode_pair
 from glassformer.text.tokenizer import CLS, SEP, SEPARATOR, Tokenizer
 
 EVAL_BATCH_TOKENS = 16_384
+MAX_LABEL_SHARE = 0.2  # labels per text; more are rather ids or texts,
+MIN_SUSPICIOUS_LABELS = 20  # unless there are only a few
 PREVIEW_TOKENS = 12  # of each text in a preview
 DEFAULT_SUBWORD_VOCAB, DEFAULT_WORD_VOCAB = 20_000, 40_000
 
@@ -86,15 +89,31 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         folder,
         bar=ProgressBar(reporter, "encoding", summary.count),
     )
+    if not request.multi_label and sum("|" in label for label in labels) > len(labels) / 4:
+        reporter("many labels contain |: if a text can have several labels, add --multi-label")
+    if len(labels) > max(MAX_LABEL_SHARE * summary.count, MIN_SUSPICIOUS_LABELS):
+        reporter(
+            f"{len(labels):,} labels for {summary.count:,} texts: is {columns.get('label')!r} the "
+            "right column? --label chooses another one"
+        )
     metadata: dict[str, Any] = {**columns, "labels": labels}
     if request.multi_label:
         metadata["multi_label"] = True
+    size = len(labels)
     for split, cells in written.labels.items():
         targets = encode_labels(cells, labels, multi_label=request.multi_label)
         np.save(folder / f"{split}.labels.npy", targets)
         if not cells and not request.is_evaluation:
             purpose = "training" if split == "train" else "validation"
             raise GlassError(f"{summary.count} texts are too few: none are left for {purpose}")
+        missing = [
+            label for label, n in zip(labels, count_labels(targets, size), strict=True) if not n
+        ]
+        if split == "train" and missing and not request.is_evaluation:
+            reporter(
+                f"no text for training has the label {missing[0]!r}, so that it cannot be learned: "
+                "give it more texts, or use --valid for the validation data"
+            )
         if split == "train" and request.class_weights:
             metadata["class_weights"] = balance_classes(targets, len(labels))
     common = ", ".join(f"{label} {n:,}" for label, n in summary.labels.most_common(5))
@@ -114,17 +133,23 @@ def encode_labels(cells: list[str | None], labels: list[str], *, multi_label: bo
     return targets
 
 
+def count_labels(targets: Ids, n_classes: int) -> Ids:
+    """The number of texts with each label: c."""
+    if targets.ndim == 2:
+        return np.asarray(targets.sum(axis=0))
+    return np.bincount(targets, minlength=n_classes)
+
+
 def balance_classes(targets: Ids, n_classes: int) -> list[float]:
     """A weight for each class that makes rare ones count as much as frequent ones.
 
     With one label per text, the total weight of each class is the same; with several, positive and
     negative examples of each class have the same total weight.
     """
+    counts = count_labels(targets, n_classes).clip(min=1)
     if targets.ndim == 1:
-        counts = np.bincount(targets, minlength=n_classes).clip(min=1)
         weights = len(targets) / (n_classes * counts)
     else:
-        counts = targets.sum(axis=0).clip(min=1)
         weights = (len(targets) - counts).clip(min=1) / counts
     return [round(float(weight), 4) for weight in weights]
 
@@ -367,6 +392,7 @@ CLASSIFY = TaskSpec(
     baseline_name="NB-SVM",
     fit_prior=ClassifyDataset.fit_prior,
     fit_prior_weights=ClassifyDataset.fit_prior_weights,
+    variant=compare_by_f1,
     calibrate=calibrate,
     sampled_metric=ACCURACY,
     details=label_details,

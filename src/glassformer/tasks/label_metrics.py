@@ -4,6 +4,7 @@ Shapes: n texts, c classes. Targets are class indices (n), or 0/1 for each class
 have several labels.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from glassformer.core.figures import subplots
 from glassformer.nn.labels import label_loss, label_probs
 from glassformer.tasks.bootstrap import Sample, SampledMetric
-from glassformer.tasks.task import Artifacts, Scores
+from glassformer.tasks.task import METRICS, Artifacts, Scores, TaskSpec
 
 CALIBRATION_BINS = 15
 WORST_ERRORS = 5
@@ -55,6 +56,7 @@ class LabelScores:
         temperature = float(artifacts.metadata.get("temperature", 1.0))
         self.logits = torch.from_numpy(scores.array("logits")) / temperature
         self.probs = label_probs(self.logits, multi_label=self.multi_label).numpy()
+        self.cutoff = float(artifacts.metadata.get("cutoff", 0.5))  # for several labels
 
     def one_hot(self, classes: Ints) -> NDArray[np.bool_]:
         matrix: NDArray[np.bool_] = np.arange(len(self.labels)) == classes[:, None]
@@ -70,9 +72,9 @@ class LabelScores:
 
     @property
     def is_predicted(self) -> NDArray[np.bool_]:
-        """Whether a class is predicted for a text: the most likely one, or all from 50 %: n c."""
+        """Whether a class is predicted for a text: the most likely, or all from the cutoff: n c."""
         if self.multi_label:
-            predicted: NDArray[np.bool_] = self.probs >= 0.5
+            predicted: NDArray[np.bool_] = self.probs >= self.cutoff
             return predicted
         return self.one_hot(self.probs.argmax(axis=1))
 
@@ -160,6 +162,19 @@ def calibrate(scores: Scores, artifacts: Artifacts) -> None:
     class_weights = None if weights is None else torch.tensor(weights).double()
     temperature = fit_temperature(logits.double(), targets, class_weights)
     artifacts.metadata["temperature"] = round(temperature, 3)
+    if artifacts.metadata.get("multi_label"):
+        labels = LabelScores(scores, artifacts)
+        artifacts.metadata["cutoff"] = fit_cutoff(labels.probs, labels.is_true)
+
+
+def fit_cutoff(probs: NDArray[np.float32], is_true: NDArray[np.bool_]) -> float:
+    """The probability from which labels are predicted that gives the best micro F1."""
+
+    def f1(cutoff: float) -> float:
+        predicted = probs >= cutoff
+        return float(2 * (predicted & is_true).sum() / max(predicted.sum() + is_true.sum(), 1))
+
+    return max((round(cutoff, 2) for cutoff in np.arange(0.1, 0.95, 0.05)), key=f1)
 
 
 def label_details(scores: Scores, artifacts: Artifacts) -> dict[str, Any]:
@@ -187,6 +202,33 @@ def sample_accuracy(scores: Scores, artifacts: Artifacts) -> Sample:
 
 
 ACCURACY = SampledMetric(sample_accuracy, lambda sums: sums[:, 0] / sums[:, 1])
+
+
+def sample_f1(scores: Scores, artifacts: Artifacts) -> Sample:
+    """Whether each class is true and predicted, predicted, and true: n 3c."""
+    labels = LabelScores(scores, artifacts)
+    true, predicted = labels.is_true, labels.is_predicted
+    parts = (true & predicted, predicted, true)
+    return Sample(labels.index, np.concatenate(parts, axis=1).astype(np.float64))
+
+
+def f1_of_sums(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The macro F1 of the classes that are true or predicted at all: m 3c -> m."""
+    both, predicted, true = np.split(sums, 3, axis=1)
+    total = predicted + true
+    f1 = np.where(total > 0, 2 * both / total.clip(min=1), 0)
+    means: NDArray[np.float64] = f1.sum(axis=1) / (total > 0).sum(axis=1).clip(min=1)
+    return means
+
+
+MACRO_F1 = SampledMetric(sample_f1, f1_of_sums)
+
+
+def compare_by_f1(spec: TaskSpec, artifacts: Artifacts) -> TaskSpec:
+    """With several labels, models are compared by F1: accuracy counts only exact sets of labels."""
+    if not artifacts.metadata.get("multi_label"):
+        return spec
+    return replace(spec, metric=METRICS["f1"], sampled_metric=MACRO_F1)
 
 
 # --- plots ----------------------------------------------------------------------------------------

@@ -250,6 +250,8 @@ class TaskSpec:
     # Fits the temperature of the model to the scores of an evaluation, in the artifacts' metadata.
     calibrate: Callable[[Scores, Artifacts], None] | None = None
     sampled_metric: SampledMetric | None = None  # for the interval of `metric`
+    # The spec for certain artifacts, such as another metric if a text can have several labels.
+    variant: Callable[["TaskSpec", Artifacts], "TaskSpec"] | None = None
     # What `evaluate` reports besides the metrics, such as the scores of each class.
     details: Callable[[Scores, Artifacts], dict[str, Any]] | None = None
     # The prediction for each example of an evaluation, by its index in the validation split.
@@ -259,7 +261,8 @@ class TaskSpec:
     def open(self, artifacts: Artifacts, folder: Path) -> "Task":
         """Open the data that `prepare` wrote to a folder."""
         dataset = self.dataset(artifacts, folder)
-        return Task(self, dataset, self.objective(artifacts), self.codec(artifacts))
+        spec = self if self.variant is None else self.variant(self, artifacts)
+        return Task(spec, dataset, self.objective(artifacts), self.codec(artifacts))
 
 
 @dataclass(frozen=True)

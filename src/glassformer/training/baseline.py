@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,10 @@ def fit_baseline(
     if has_deadline:
         limit = estimate_eval_limit(task, network, limit, context, start + max_seconds)
     metrics, scores = task.evaluate(network.eval(), limit, context)
+    artifacts = replace(task.artifacts, metadata=dict(task.artifacts.metadata))
+    if spec.calibrate is not None:
+        spec.calibrate(scores, artifacts)
+        metrics = spec.objective(artifacts).metrics(scores)
     seconds = round(time.monotonic() - start, 1)
     metrics |= {"model": name, "fraction": round(fraction, 4), "seconds": seconds}
     metrics["options"] = options
@@ -89,7 +93,8 @@ def fit_baseline(
             spec.sampled_metric.sample(scores, task.artifacts).save(folder / SAMPLE_FILE)
 
     checkpoint.save(
-        run.path / BASELINE, network, task.artifacts.tokenizer, task=task.metadata,
+        run.path / BASELINE, network, artifacts.tokenizer,
+        task={"name": task.name, **artifacts.metadata},
         write_extra=write_metrics, overwrite=True,
     )  # fmt: skip
     data = "" if fraction == 1 else f" on {fraction:.0%} of the data"

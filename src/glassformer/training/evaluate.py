@@ -69,7 +69,7 @@ def find_spec(metadata: dict[str, Any], model: str) -> TaskSpec:
 
 def select_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return what a trained model's metadata say about its predictions, whatever the data."""
-    return {name: metadata[name] for name in ("temperature",) if name in metadata}
+    return {name: metadata[name] for name in ("temperature", "cutoff") if name in metadata}
 
 
 def evaluate_network(

@@ -26,13 +26,14 @@ from glassformer.core.reporter import NullReporter, Reporter, format_value
 from glassformer.data.files import BadRowPolicy, save_streams
 from glassformer.data.request import DataRequest
 from glassformer.models.network import PriorNetwork, Trait
+from glassformer.nn.label_prior import LabelPrior
 from glassformer.tasks import TASKS
 from glassformer.tasks.bootstrap import interval
 from glassformer.tasks.task import Artifacts, Task, TaskSpec
 from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
 from glassformer.training.baseline import compare_with_baseline, fit, load_baseline_metrics
 from glassformer.training.checkpointer import Checkpointer
-from glassformer.training.diagnosis import Diagnosis, diagnose
+from glassformer.training.diagnosis import Diagnosis, Verdict, diagnose
 from glassformer.training.evaluator import Evaluation, format_metrics
 from glassformer.training.memory import peak_memory
 from glassformer.training.plots import plot_metrics
@@ -294,7 +295,9 @@ def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
     reporter(f"final: {format_metrics(evaluation.metrics)}")
     for conclusion in conclusions:
         reporter(conclusion)
-    reporter(f"use it: glass {task.name} {run.path}   evaluate it: glass evaluate {run.path}")
+    reporter(
+        f'use it: glass {task.name} {run.path} "a text"   evaluate it: glass evaluate {run.path}'
+    )
     return result
 
 
@@ -311,6 +314,14 @@ def diagnose_run(trainer: Trainer) -> Diagnosis | None:
         return None
     if not state.step or not losses_by_step or not all(map(math.isfinite, losses_by_step.values())):
         return None
+    prior = trainer.network.prior if isinstance(trainer.network, PriorNetwork) else None
+    if isinstance(prior, LabelPrior) and not prior.weights[0]:
+        more = math.ceil(state.seconds / 60)
+        return Diagnosis(
+            Verdict.UNDERTRAINED,
+            "the network adds nothing to the prior yet: its weight is 0, so that the model is "
+            f"NB-SVM; to go on: glass resume {trainer.run.path} --minutes {more}",
+        )
     steps, losses = zip(*sorted(losses_by_step.items()), strict=True)
     epochs, minutes = state.step / trainer.batches.per_epoch, state.seconds / 60
     return diagnose(steps, losses, epochs=epochs, minutes=minutes, run=str(trainer.run.path))
