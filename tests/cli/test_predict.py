@@ -428,3 +428,26 @@ def test_suspicious_labels_are_reported(tmp_path):
     train("classify", write_csv(tmp_path / "b.csv", rows), reporter=reporter, model="nb_svm",
           run=tmp_path / "run2", device="cpu")  # fmt: skip
     assert any(line.startswith("no text for training has the label") for line in reporter.lines)
+
+
+def test_a_translator_reads_the_source_column_of_its_training_data(home, tmp_path):
+    rows = [
+        {"id": i, "de": f"eins zwei {i}", "en": f"one two {i}, a longer text"} for i in range(60)
+    ]
+    file = write_csv(tmp_path / "pairs.csv", rows)
+    train("translate", file, run=tmp_path / "run", model="phrase_table", device="cpu")
+    model = load(tmp_path / "run")
+    assert (model.task["text"], model.task["target"]) == (["de"], "en")  # not the id
+    output = command("translate", tmp_path / "run", "--file", file, "--beam", 1, "--json")
+    assert [json.loads(line)["text"] for line in output.splitlines()][1] == "eins zwei 1"
+    swapped = [{"en": row["en"], "de": row["de"]} for row in rows]
+    found = glassformer.evaluate(tmp_path / "run", write_csv(tmp_path / "b.csv", swapped))
+    assert found["worst"][0]["text"].startswith("eins zwei")
+
+
+def test_a_finished_run_is_not_trained_further_without_a_budget(home, tmp_path):
+    file, run = home / "reviews.csv", tmp_path / "run"
+    first = train("classify", file, run=run, minutes=0.05, settings=["model.dim=8"], device="cpu")
+    again = glassformer.resume(run).metrics
+    assert again["steps"] == first["steps"]
+    assert again["accuracy"] == pytest.approx(first["accuracy"])

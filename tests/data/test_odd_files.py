@@ -325,7 +325,7 @@ def test_a_stray_quotation_mark_is_reported_with_its_line(tmp_path):
 def test_pairs_in_one_text_file_are_a_table(tmp_path):
     content = "Go.\tGeh.\tCC-BY 1\nHi.\tHallo!\tCC-BY 2\n"
     file = write(tmp_path / "deu.txt", content)
-    read = make_pair_reader(DataRequest(files=(file,)), NullReporter())
+    read, _ = make_pair_reader(DataRequest(files=(file,)), NullReporter())
     assert [e.texts for e in read(BadRowPolicy())] == [("Go.", "Geh."), ("Hi.", "Hallo!")]
     lines = write(tmp_path / "lines.txt", "one\ntwo\n")
     with pytest.raises(GlassError, match=r"has one column only: .*--source and --target"):
@@ -334,7 +334,7 @@ def test_pairs_in_one_text_file_are_a_table(tmp_path):
 
 def test_columns_named_source_and_target_are_used_in_this_order(tmp_path):
     file = write(tmp_path / "a.csv", "id,Target,Source\n1,Hund,dog\n2,Katze,cat\n")
-    read = make_pair_reader(DataRequest(files=(file,)), NullReporter())
+    read, _ = make_pair_reader(DataRequest(files=(file,)), NullReporter())
     assert [e.texts for e in read(BadRowPolicy())] == [("dog", "Hund"), ("cat", "Katze")]
 
 

@@ -270,5 +270,5 @@ def test_convert_writes_an_onnx_folder(tmp_path):
     first, second = result.stdout.splitlines()
     assert first.startswith("<glassformer.Model text_cnn: ")
     assert second == f"wrote {tmp_path / 'out'}"
-    assert result.stderr == "removed the prior: expect a higher loss\n"
+    assert result.stderr.startswith("removed the prior: expect a much higher loss")
     assert [entry.name for entry in open_session(tmp_path / "out").get_inputs()] == ["ids", "keep"]

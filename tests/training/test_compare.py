@@ -348,7 +348,7 @@ def test_fraction_of_sorted_data_has_all_labels(tmp_path):
     label_sets = []
 
     class Recorder:
-        def fit(self, ids, labels):
+        def fit(self, ids, labels, class_weights):
             label_sets.append(set(labels.tolist()))
 
     assert task.dataset.fit(Recorder(), 0.3) == pytest.approx(0.3, abs=0.01)

@@ -296,7 +296,7 @@ class FakeTask:
 
     def __init__(self, values, name="loss", size=500, final=None, limit=100):
         self.values, self.metric, self.limits, self.previews = list(values), name, [], 0
-        self.spec = SimpleNamespace(eval_limit=limit, final_eval_limit=final)
+        self.spec = SimpleNamespace(eval_limit=limit, final_eval_limit=final, calibrate=None)
         self.dataset = SimpleNamespace(eval_size=size)
 
     def evaluate(self, network, limit=None, context=None):
@@ -957,23 +957,19 @@ def test_a_baseline_is_evaluated_on_as_much_data_as_time_allows(monkeypatch, too
     assert task.limits == [10]  # a tenth of a full evaluation is timed
 
 
-def test_a_model_beats_the_baseline_in_the_direction_of_the_metric():
+def test_a_model_beats_the_baseline_in_the_direction_of_the_metric(tmp_path):
     for name, ours, theirs in (("generate", 1.0, 2.0), ("classify", 0.9, 0.8)):
         task = SimpleNamespace(spec=TASKS[name])
         metric = TASKS[name].metric.name
         better, worse = {metric: ours}, {metric: theirs}
-        assert baseline.beats_baseline(task, better, worse)
-        assert not baseline.beats_baseline(task, worse, better)
-        assert not baseline.beats_baseline(task, better, better)
-        sentence = baseline.compare_with_baseline(task, better, worse)
-        assert sentence.startswith("better than the baseline (")
-        sentence = baseline.compare_with_baseline(task, worse, better)
-        assert sentence.startswith("NOT better than the baseline (")
-    task = SimpleNamespace(spec=TASKS["classify"])
-    assert baseline.compare_with_baseline(task, {"accuracy": 0.8}, {"accuracy": 0.9}) == (
-        "NOT better than the baseline (NB-SVM): accuracy 0.8 vs. 0.9; for now, use the "
-        "baseline instead (--model nb_svm)"
-    )
+        compare = lambda first, second, task=task: baseline.compare_with_baseline(
+            task, first, None, second, Run(tmp_path)
+        )
+        assert compare(better, worse).is_better
+        assert not compare(worse, better).is_better
+        assert not compare(better, better).is_better
+        assert compare(better, worse).summarize().startswith("better than the baseline (")
+        assert compare(worse, better).summarize().startswith("NOT better than the baseline (")
 
 
 def test_a_baseline_is_saved_with_its_metrics(tmp_path, book):
@@ -1292,7 +1288,9 @@ def test_a_finished_run_has_a_result_plots_and_a_readme(tmp_path, book, monkeypa
     result = train.train_and_report(trainer, reporter)
     size = sum(p.numel() for p in trainer.network.parameters())
     assert (result["task"], result["model"], result["parameters"]) == ("generate", "gpt2", size)
-    assert (result["steps"], result["memory"], result["baseline"]) == (2, 1.23, metrics)
+    assert (result["steps"], result["memory"], result["baseline"]) == (
+        2, 1.23, {**metrics, "difference_interval": None}
+    )  # fmt: skip
     assert result["run"] == str(trainer.run.path)
     assert result["tokens"] == trainer.task.dataset.valid.size
     assert sorted(p.name for p in (trainer.run.path / "plots").iterdir()) == [
@@ -1302,7 +1300,8 @@ def test_a_finished_run_has_a_result_plots_and_a_readme(tmp_path, book, monkeypa
     assert readme.startswith("# generate with gpt2\n\n| name | value |\n")
     assert "| steps | 2 |" in readme
     assert "NOT better than the baseline (n-gram counts)" in readme
-    assert any(line.startswith("trained for 0.0 epochs; ") for line in reporter.lines)
+    assert result["diagnosis"] == "undertrained"
+    assert any(line.startswith("undertrained: ") for line in reporter.lines)
     assert trainer.run.find_damage() == []
 
 

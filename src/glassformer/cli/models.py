@@ -99,7 +99,11 @@ def convert(
     model = load(source, **values)
     if strip_prior:
         model.strip_prior()
-        echo("removed the prior: expect a higher loss", err=True)
+        echo(
+            "removed the prior: expect a much higher loss; for a network that works without it, "
+            "train with --no-prior",
+            err=True,
+        )
     model.save(target, format=format, overwrite=overwrite)
     click.echo(repr(model))
     echo(f"wrote {target}")

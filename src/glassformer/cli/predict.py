@@ -167,7 +167,8 @@ def translate(
     def to_columns(result: dict[str, Any]) -> dict[str, Any]:
         return {"translation": result["translation"]}
 
-    run_predictions(predict, show, to_columns, out, **values)
+    trained = tuple(model.task.get("text", ("source",)))
+    run_predictions(predict, show, to_columns, out, trained=trained, **values)
 
 
 @click.command()

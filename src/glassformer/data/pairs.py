@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Reporter
 from glassformer.data.examples import Example, ExampleReader
-from glassformer.data.files import BadRowPolicy, read_lines
+from glassformer.data.files import BadRowPolicy, Row, read_lines
 from glassformer.data.labeled import peek_rows, read_table_rows
 from glassformer.data.request import DataRequest
 from glassformer.data.sample import number_pairs
@@ -17,23 +18,29 @@ from glassformer.data.tables import describe_formats, is_table
 PAIR_COLUMNS = (("source", "target"), ("src", "tgt"))
 
 
-def make_pair_reader(request: DataRequest, reporter: Reporter) -> ExampleReader:
-    """Return a function that reads pairs from a table, two aligned files or the built-in sample."""
+def make_pair_reader(
+    request: DataRequest, reporter: Reporter
+) -> tuple[ExampleReader, dict[str, Any]]:
+    """Return a function that reads pairs, and metadata about the columns.
+
+    Pairs are read from a table, two aligned files or the built-in sample.
+    """
     if not request.files:
         reporter("no data given: using numbers and dates in Chinese and English")
         return lambda _: (
             Example("", pair, request.assign_split(pair[0]), group=pair[0])
             for pair in number_pairs()
-        )
+        ), {}
     for line in describe_formats((*request.files, *request.valid), request.format):
         reporter(line)
-    readers, reported = [], set[tuple[str, ...]]()
+    readers, reported, metadata = [], set[tuple[str, ...]](), dict[str, Any]()
     for files, split in request.split_files():
         read, columns = open_pairs(replace(request, files=files))
         readers.append((split, read))
         if columns and columns not in reported:
             reporter(f'columns: source = "{columns[0]}", target = "{columns[1]}"')
             reported.add(columns)
+            metadata = metadata or {"text": [columns[0]], "target": columns[1]}
 
     def pairs(on_bad_row: BadRowPolicy) -> Iterator[Example]:
         for split, read in readers:
@@ -46,7 +53,7 @@ def make_pair_reader(request: DataRequest, reporter: Reporter) -> ExampleReader:
                 else:
                     on_bad_row(location, "the source or target is empty", f"{source}\t{target}")
 
-    return pairs
+    return pairs, metadata
 
 
 def open_pairs(
@@ -67,7 +74,9 @@ def open_pairs(
             "line-aligned files with --source and --target (for validation data, give --valid "
             "twice)"
         )
-    names = request.text or choose_pair_columns(list(first[0].values))
+    trained = (*request.trained_text, *([request.trained_target] if request.trained_target else []))
+    is_like_training = len(trained) == 2 and all(name in first[0].values for name in trained)
+    names = request.text or (trained if is_like_training else choose_pair_columns(first))
     if len(names) != 2 or not all(name in first[0].values for name in names):
         raise GlassError(
             f"{request.files[0]}: expected two columns, a source and a target, got {list(names)}; "
@@ -81,13 +90,20 @@ def open_pairs(
     return read, names
 
 
-def choose_pair_columns(names: list[str]) -> tuple[str, ...]:
-    """The columns named source and target, or else the first two."""
+def choose_pair_columns(rows: list[Row]) -> tuple[str, ...]:
+    """The columns named source and target, or else the first two with letters in most rows."""
+    names = list(rows[0].values)
     lower = {name.casefold(): name for name in names}
     for pair in PAIR_COLUMNS:
         if all(name in lower for name in pair):
             return tuple(lower[name] for name in pair)
-    return tuple(names[:2])
+
+    def has_letters(name: str) -> bool:
+        values = [row.values.get(name, "") for row in rows]
+        return sum(any(c.isalpha() for c in value) for value in values) > len(values) / 2
+
+    texts = [name for name in names if has_letters(name)]
+    return tuple((texts if len(texts) > 1 else names)[:2])
 
 
 def read_aligned_lines(

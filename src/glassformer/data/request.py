@@ -50,6 +50,7 @@ class DataRequest(DataOptions):
     labels: tuple[str, ...] = ()  # labels of the trained model to evaluate
     trained_text: tuple[str, ...] = ()  # the columns that it was trained on
     trained_label: str | None = None
+    trained_target: str | None = None
 
     @property
     def is_evaluation(self) -> bool:

@@ -55,8 +55,11 @@ def table_type(path: Path, format: FileFormat = DETECT) -> str:
 
 
 def describe_formats(files: Iterable[Path], format: FileFormat) -> Iterator[str]:
-    """Say what was detected about files that are not in UTF-8."""
+    """Say which files are not in UTF-8, and which split of a saved dataset is read."""
     for file in files:
+        if (file / "dataset_dict.json").is_file():
+            names = ", ".join(sorted(p.name for p in file.iterdir() if p.is_dir()))
+            yield f"{file} has the splits {names}: `train` is read; to read another: {file}/NAME"
         if not file.is_file() or file_type(file) in (".xlsx", ".parquet"):
             continue
         encoding = format.encoding or detect_encoding(file)

@@ -53,16 +53,22 @@ def interval(metric: SampledMetric, sample: Sample) -> Interval | None:
     return quantiles(metric.value(resample(sample.statistics)))
 
 
+def select_common(first: Sample, second: Sample) -> tuple[Sample, Sample]:
+    """The examples that are in both samples, in the same order."""
+    index, i, j = np.intersect1d(first.index, second.index, return_indices=True)
+    return Sample(index, first.statistics[i]), Sample(index, second.statistics[j])
+
+
 def difference_interval(metric: SampledMetric, first: Sample, second: Sample) -> Interval | None:
     """The interval of how much higher the metric is in the first sample than in the second.
 
     Only examples in both samples count; None if they are too few.
     """
-    _, i, j = np.intersect1d(first.index, second.index, return_indices=True)
-    if len(i) < MIN_EXAMPLES:
+    first, second = select_common(first, second)
+    if len(first.index) < MIN_EXAMPLES:
         return None
     k = first.statistics.shape[1]
-    sums = resample(np.column_stack((first.statistics[i], second.statistics[j])))
+    sums = resample(np.column_stack((first.statistics, second.statistics)))
     return quantiles(metric.value(sums[:, :k]) - metric.value(sums[:, k:]))
 
 

@@ -63,14 +63,14 @@ Ids = NDArray[np.int64]
 
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
-    read = make_pair_reader(request, reporter)
+    read, columns = make_pair_reader(request, reporter)
     summary = summarize_examples(read(request.on_bad_row))
     if not summary.sample:
         raise GlassError("the data has no valid pairs of source and target")
     if request.is_evaluation:
         reporter = NullReporter()
     else:
-        read = make_pair_reader(hold_out_some(request, summary), NullReporter())
+        read, _ = make_pair_reader(hold_out_some(request, summary), NullReporter())
     tokenizer = make_tokenizer(request, summary.sample, reporter)
 
     def encode(example: Example) -> list[list[int]] | None:
@@ -93,7 +93,7 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
             f"left out {pairs} with more than {MAX_TOKENS} tokens in the source or the target; "
             "to use them, split them into sentences"
         )
-    return Artifacts({}, tokenizer)
+    return Artifacts(columns, tokenizer)
 
 
 def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) -> Tokenizer:
@@ -113,7 +113,8 @@ def read_examples(
     request: DataRequest, on_bad_row: BadRowPolicy, reporter: Reporter
 ) -> Iterator[Example]:
     """Yield the pairs of the data for `check-data`."""
-    yield from make_pair_reader(request, reporter)(on_bad_row)
+    read, _ = make_pair_reader(request, reporter)
+    yield from read(on_bad_row)
 
 
 # --- batches --------------------------------------------------------------------------------------

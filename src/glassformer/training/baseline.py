@@ -13,7 +13,12 @@ from glassformer.core.errors import GlassError
 from glassformer.core.folder import read_json, wrap_read_errors
 from glassformer.core.reporter import Reporter
 from glassformer.models.network import Network
-from glassformer.tasks.bootstrap import Interval, Sample, difference_interval
+from glassformer.tasks.bootstrap import (
+    Interval,
+    Sample,
+    difference_interval,
+    select_common,
+)
 from glassformer.tasks.task import Metric, Task
 from glassformer.training.diagnosis import Diagnosis, Verdict
 from glassformer.training.evaluator import metric_label
@@ -132,6 +137,8 @@ def load_baseline_metrics(run: Run, task: Task) -> dict[str, Any]:
     metrics: dict[str, Any] = read_json(file)
     if not isinstance(metrics, dict) or not isinstance(metrics.get(name), int | float):
         raise GlassError(f"{file} is corrupted: it has no number for {name!r}")
+    if not isinstance(metrics.get("fraction", 1.0), int | float):
+        raise GlassError(f"{file} is corrupted: it has no number for 'fraction'")
     return metrics
 
 
@@ -195,15 +202,20 @@ class Comparison:
 def compare_with_baseline(
     task: Task, metrics: dict[str, Any], sample: Sample | None, baseline: dict[str, Any], run: Run
 ) -> Comparison:
-    """Compare the metrics of a model with those of the run's baseline, on the same examples.
+    """Compare the metrics of a model with those of the run's baseline.
 
-    `sample` has the statistics of the model's examples.
+    `sample` has the statistics of the model's examples. If enough of them were also used for the
+    baseline, both metrics are those of the common examples.
     """
     metric, sampled = task.spec.metric, task.spec.sampled_metric
-    difference = None
+    value, difference = float(metrics[metric.name]), None
     if sampled is not None and sample is not None:
         baseline_sample = load_baseline_sample(run, sample.statistics.shape[1])
         if baseline_sample is not None:
             difference = difference_interval(sampled, sample, baseline_sample)
-    value = float(metrics[metric.name])
+        if baseline_sample is not None and difference is not None:
+            common = select_common(sample, baseline_sample)
+            sums = np.stack([part.statistics.sum(axis=0) for part in common])
+            value, baseline_value = sampled.value(sums).tolist()
+            baseline = {**baseline, metric.name: baseline_value}
     return Comparison(metric, value, baseline, task.spec.baseline_name, difference)

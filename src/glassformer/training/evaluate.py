@@ -159,7 +159,9 @@ def write_predictions(
                     **{f"p_{name}": prob for name, prob in probs.items()},
                 }
             else:
-                columns = dict(zip(("source", "target"), example["texts"], strict=True))
+                names = [*artifacts.metadata.get("text", ["source"])]
+                names.append(artifacts.metadata.get("target", "target"))
+                columns = dict(zip(names, example["texts"], strict=True))
                 result = prediction
             writer.write({"location": example["location"], **merge_columns(columns, result)})
 
@@ -181,6 +183,7 @@ def make_request(
         multi_label=bool(metadata.get("multi_label")),
         trained_text=tuple(metadata.get("text", ())),
         trained_label=metadata.get("label"),
+        trained_target=metadata.get("target"),
         on_bad_row=on_bad_row,
         **options,
     )

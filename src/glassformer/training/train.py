@@ -32,6 +32,7 @@ from glassformer.tasks.bootstrap import interval
 from glassformer.tasks.task import Artifacts, Task, TaskSpec
 from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
 from glassformer.training.baseline import compare_with_baseline, fit, load_baseline_metrics
+from glassformer.training.budget import StepBudget
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.diagnosis import Diagnosis, Verdict, diagnose
 from glassformer.training.evaluator import Evaluation, format_metrics
@@ -154,11 +155,19 @@ def resume(
             trainer = load_trainer(run, reporter)
         if steps or minutes:
             extend_budget(trainer, steps, minutes)
+        elif is_finished(trainer):
+            trainer.budget = StepBudget(trainer.state.step)
         steps, done = trainer.settings.steps, trainer.state.step
         reporter(f"resuming after step {done:,}" + (f" of {steps:,}" if steps else ""))
         if trainer.budget.is_spent(done):
             reporter(f"all steps are done; to train longer: glass resume {path} --minutes 5")
         return train_and_report(trainer, reporter)
+
+
+def is_finished(trainer: Trainer) -> bool:
+    """Whether the run ended before: its last measurement is the final one."""
+    metrics = trainer.run.metrics()
+    return bool(metrics) and metrics[-1]["kind"] == "final"
 
 
 def load_trainer(run: Run, reporter: Reporter) -> Trainer:
