@@ -38,6 +38,7 @@ class State:
     consecutive_skips: int = 0  # steps skipped in a row until now, for non-finite values
     lr_scale: float = 1.0  # multiplies the learning rate
     changed: dict[str, Any] = field(default_factory=dict)  # settings that changed during training
+    is_finished: bool = False  # whether training ended by itself; a new budget sets it to False
 
     def __post_init__(self) -> None:
         names = "step best_step evals evals_since_best eval_seconds setup seconds predictions"

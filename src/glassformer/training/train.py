@@ -155,19 +155,13 @@ def resume(
             trainer = load_trainer(run, reporter)
         if steps or minutes:
             extend_budget(trainer, steps, minutes)
-        elif is_finished(trainer):
+        elif trainer.state.is_finished:
             trainer.budget = StepBudget(trainer.state.step)
         steps, done = trainer.settings.steps, trainer.state.step
         reporter(f"resuming after step {done:,}" + (f" of {steps:,}" if steps else ""))
         if trainer.budget.is_spent(done):
             reporter(f"all steps are done; to train longer: glass resume {path} --minutes 5")
         return train_and_report(trainer, reporter)
-
-
-def is_finished(trainer: Trainer) -> bool:
-    """Whether the run ended before: its last measurement is the final one."""
-    metrics = trainer.run.metrics()
-    return bool(metrics) and metrics[-1]["kind"] == "final"
 
 
 def load_trainer(run: Run, reporter: Reporter) -> Trainer:
@@ -228,7 +222,7 @@ def extend_budget(trainer: Trainer, steps: int | None, minutes: float | None) ->
     trainer.budget = make_budget(
         trainer.network, trainer.settings, trainer.run, state, trainer.batches.per_epoch
     )
-    state.evals_since_best = 0
+    state.evals_since_best, state.is_finished = 0, False
     trainer.save()
 
 

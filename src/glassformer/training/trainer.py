@@ -75,6 +75,7 @@ class Trainer:
                 self.save()
         if not self.is_stopping and self.state.evaluated_at != self.state.step:
             self.evaluate()
+        self.state.is_finished = not self.is_stopping
         self.save()
 
     def take_step(self, progress: Progress) -> StepResult:
