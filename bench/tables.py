@@ -136,7 +136,7 @@ def run_job(job: Job, data: Path, folder: Path) -> dict[str, float]:
     if kind == "imdb":
         found = json.loads(check_output([*GLASS, "evaluate", str(run), str(files["test"]),
                                          "--json"]))  # fmt: skip
-        scores = {"accuracy": found["accuracy"], "loss": found["loss"]}
+        scores = {name: found[name] for name in ("accuracy", "loss", "calibration_error")}
     else:
         with files["test"].open(encoding="utf-8", newline="") as handle:
             pairs = list(csv.DictReader(handle))

@@ -15,7 +15,7 @@ from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
 from glassformer.core.metrics import Metrics
 from glassformer.core.reporter import Reporter
-from glassformer.data.memory import save_data
+from glassformer.data.memory import check_texts, save_in_memory_data, select_texts
 from glassformer.export import find_exporter
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection.alignment import Alignment, align
@@ -33,7 +33,7 @@ from glassformer.predict import codec_for, embed_texts, inputs_for, predict, str
 from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.task import Artifacts, Codec
 from glassformer.tasks.translate import BEAM_SIZE, LENGTH_PENALTY
-from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.tokenizer import Tokenizer, unknown_fraction
 from glassformer.training import compare as comparison
 from glassformer.training import evaluate as evaluation
 from glassformer.training import train as training
@@ -155,13 +155,10 @@ class Model:
         """
         if isinstance(texts, str):
             raise GlassError("predict takes a list of texts: put the text into a list")
-        answers = []
-        for probs in self.classify(texts):
-            chosen = self.choose_labels(probs, threshold)
-            several = bool(self.task.get("multi_label"))
-            is_unsure = threshold is not None and max(probs.values()) < threshold and not several
-            answers.append(None if is_unsure else chosen if several else chosen[0])
-        return answers
+        chosen = [self.choose_labels(probs, threshold) for probs in self.classify(texts)]
+        if self.task.get("multi_label"):
+            return chosen
+        return [labels[0] if labels else None for labels in chosen]
 
     def predict_proba(self, texts: Sequence[str | tuple[str, ...]]) -> NDArray[np.float64]:
         """Return the probabilities of the labels, texts x labels, in the order of `labels`.
@@ -172,15 +169,16 @@ class Model:
         rows = [[probs[label] for label in self.labels] for probs in self.classify(texts)]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.labels))
 
-    def choose_labels(self, probs: dict[str, float], cutoff: float | None = None) -> list[str]:
-        """Return the most likely label, or all from the cutoff if a text can have several.
+    def choose_labels(self, probs: dict[str, float], threshold: float | None = None) -> list[str]:
+        """Return the labels from `threshold`: only the most likely, unless a text can have several.
 
-        By default, the cutoff is the one with the best F1 on the validation texts.
+        The default is 0, or the cutoff with the best F1 on the validation texts for several labels.
         """
         if self.task.get("multi_label"):
-            cutoff = self.task.get("cutoff", 0.5) if cutoff is None else cutoff
+            cutoff = self.task.get("cutoff", 0.5) if threshold is None else threshold
             return [label for label in self.labels if probs[label] >= cutoff]
-        return [next(iter(probs))]
+        best, prob = next(iter(probs.items()))
+        return [best] if prob >= (threshold or 0) else []
 
     def answer(
         self, probs: dict[str, float], texts: tuple[str, ...], threshold: float | None = None
@@ -190,11 +188,11 @@ class Model:
         The answer is None if that is below `threshold`, or if most tokens of the texts are unknown
         to the model. If a text can have several labels, those from `threshold` are chosen.
         """
-        prob = max(probs.values())
-        is_unsure = threshold is not None and prob < threshold and not self.task.get("multi_label")
+        labels, prob = self.choose_labels(probs, threshold), max(probs.values())
+        is_unsure = not labels and not self.task.get("multi_label")
         if is_unsure or unknown_fraction(self.require_tokenizer(), texts) > 0.5:
             return None, prob
-        return "|".join(self.choose_labels(probs, threshold)), prob
+        return "|".join(labels), prob
 
     def translate(
         self,
@@ -531,18 +529,17 @@ def evaluate(model: Model | str | Path, *data: Any, **options: Any) -> Metrics:
     for name in ("plot", "predictions"):
         if options.get(name) is not None:
             options[name] = Path(options[name])
+    are_files = all(isinstance(item, str | Path) for item in data)
     with TemporaryDirectory() as scratch:
-        path = Path(scratch) / "model"
-        if isinstance(model, Model):
-            if not data and model.metrics:
-                path = Path(model.metrics["run"])
-            elif not data:
-                raise GlassError("a loaded model has no validation data: specify the data")
-            else:
-                model.save(path)
-            task = model.task.get("name")
+        if not isinstance(model, Model):
+            path, task = Path(model), None if are_files else load(model).task["name"]
+        elif data:
+            path, task = Path(scratch) / "model", model.task["name"]
+            model.save(path)
+        elif model.metrics:
+            path, task = Path(model.metrics["run"]), None
         else:
-            path, task = Path(model), load(model).task.get("name")
+            raise GlassError("a loaded model has no validation data: specify the data")
         files = save_in_memory_data(task, data, Path(scratch))
         return Metrics(evaluation.evaluate(path, tuple(map(Path, files)), **options))
 
@@ -568,49 +565,3 @@ def use_tuples(options: dict[str, Any]) -> dict[str, Any]:
     """Return options in which the name of one text column is a tuple."""
     text = options.get("text")
     return {**options, "text": (text,)} if isinstance(text, str) else options
-
-
-def save_in_memory_data(
-    task: str | None, data: Sequence[Any], folder: Path, name: str = "data"
-) -> tuple[str | Path, ...]:
-    """Return files as they are; write other data to files in the folder."""
-    return tuple(
-        item
-        if isinstance(item, str | Path)
-        else save_data(str(task), item, folder / f"{name}-{i}.jsonl")
-        for i, item in enumerate(data)
-    )
-
-
-def select_texts(data: Any, columns: Sequence[str]) -> Any:
-    """Return the text columns of a DataFrame as rows; other data is returned as it is."""
-    names = getattr(data, "columns", None)
-    if names is None:
-        return data
-    missing = [name for name in columns if name not in list(names)]
-    if missing and len(names) != len(columns):
-        raise GlassError(f"the DataFrame has no column {missing[0]!r}, which the model reads")
-    values = data if missing else data[list(columns)]
-    return [tuple(row) for row in values.to_numpy()]
-
-
-def check_texts(texts: Any, columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts of one example as a tuple; raise an error if they do not fit the columns."""
-    row = (texts,) if isinstance(texts, str) else texts
-    is_valid = isinstance(row, tuple | list) and all(isinstance(text, str) for text in row)
-    if not is_valid or len(row) != len(columns):
-        expected = f"{len(columns)} texts" if len(columns) > 1 else "1 text"
-        names = ", ".join(columns)
-        raise GlassError(f"this model expects {expected} ({names}), got {str(row)[:80]}")
-    return tuple(row)
-
-
-def unknown_fraction(tokenizer: Tokenizer, texts: Sequence[str]) -> float:
-    """Return the fraction of tokens that are unknown, if the tokenizer has a token for these.
-
-    It is 1 for empty texts.
-    """
-    special = tokenizer.special_tokens
-    unknown = {special[token] for token in ("<unk>", "[UNK]") if token in special}
-    ids = [i for text in texts for i in tokenizer.encode(text)]
-    return sum(i in unknown for i in ids) / len(ids) if ids else 1.0

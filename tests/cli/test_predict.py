@@ -399,6 +399,8 @@ def test_options_of_python_take_one_name(home, tmp_path):
     assert model.task["text"] == ["review"]
     found = glassformer.evaluate(model, ROWS, text="review", label="verdict")
     assert found["examples"] == 120
+    with pytest.raises(GlassError, match="unknown option 'lable'; did you mean 'label'"):
+        glassformer.evaluate(model, ROWS, lable="verdict")
 
 
 def test_several_labels_are_compared_by_f1_with_a_fitted_cutoff(home):

@@ -60,7 +60,7 @@ def test_metrics_of_several_labels_are_those_of_scikit_learn():
         sk.f1_score(labels.targets, labels.probs > 0.5, average="macro")
     )
     assert "confusion" not in label_details(scores, artifacts)
-    chosen = label_predictions(scores, artifacts)[0]["label"].split("|")
+    chosen = label_predictions(scores, artifacts)[0]["prediction"].split("|")
     assert [name for name in LABELS if labels.probs[0][LABELS.index(name)] >= 0.5] == [
         name for name in chosen if name
     ]

@@ -296,10 +296,10 @@ class FakeTask:
 
     def __init__(self, values, name="loss", size=500, final=None, limit=100):
         self.values, self.metric, self.limits, self.previews = list(values), name, [], 0
-        self.spec = SimpleNamespace(eval_limit=limit, final_eval_limit=final, calibrate=None)
+        self.spec = SimpleNamespace(eval_limit=limit, final_eval_limit=final)
         self.dataset = SimpleNamespace(eval_size=size)
 
-    def evaluate(self, network, limit=None, context=None):
+    def evaluate(self, network, limit=None, context=None, *, calibrate=False):
         self.limits.append(limit)
         value = self.values.pop(0) if self.values else 0.0
         return {self.metric: value}, Scores()
@@ -1093,10 +1093,15 @@ def test_options_without_effect_are_rejected(task, from_scratch, options, messag
         make_request(task, **options).check(from_scratch=from_scratch)
 
 
-def test_options_with_an_effect_are_not_rejected():
-    make_request("classify", extend=True).check(from_scratch=False)
-    make_request("classify", group="who", vocab=99).check(from_scratch=True)
-    make_request("generate", valid=["-"]).check(from_scratch=True)
+def test_an_option_is_rejected_only_where_it_has_no_effect():
+    extending = make_request("classify", extend=True)
+    extending.check(from_scratch=False)
+    with pytest.raises(GlassError, match="extend"):
+        extending.check(from_scratch=True)
+    sized = make_request("classify", group="who", vocab=99)
+    sized.check(from_scratch=True)
+    with pytest.raises(GlassError, match="vocab"):
+        sized.check(from_scratch=False)
 
 
 @pytest.mark.parametrize(("cores", "threads"), [(1, 64), (16, 64), (32, 128), (None, 64)])

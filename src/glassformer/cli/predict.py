@@ -64,6 +64,7 @@ def classify(
     """
     from glassformer.api import load
     from glassformer.data.output import DelimitedWriter, merge_columns
+    from glassformer.tasks.label_metrics import label_columns
 
     if as_csv and as_json:
         raise click.UsageError("give --csv or --json, not both")
@@ -78,8 +79,7 @@ def classify(
         for item, probs in zip(inputs, probabilities, strict=True):
             label, prob = model.answer(probs, item.texts, threshold)
             label = UNSURE if label is None else label
-            columns = {f"p_{name}": probs[name] for name in model.task["labels"]}
-            yield {"label": label, "probability": prob, "probabilities": probs, "columns": columns}
+            yield {"label": label, "probability": prob, "probabilities": probs}
 
     def show(item: "Input", result: dict[str, Any]) -> None:
         text = " | ".join(item.texts)
@@ -93,8 +93,8 @@ def classify(
             click.echo(f"{label}\t{prob:.3f}\t{text}")
 
     def to_columns(result: dict[str, Any]) -> dict[str, Any]:
-        label, prob = result["label"], result["probability"]
-        return {"prediction": label, "probability": prob, **result["columns"]}
+        probs = result["probabilities"]
+        return label_columns(result["label"], {label: probs[label] for label in model.labels})
 
     run_predictions(predict, show, to_columns, out, trained=trained, **values)
 
@@ -294,10 +294,10 @@ def run_predictions(
         endings = ", ".join((*outputs, *OUTPUTS))
         raise click.UsageError(f"--out: expected a file name ending in {endings}, got {out}")
     with contextlib.ExitStack() as stack:
-        inputs, count = open_inputs(stack, trained=trained, **values)
+        inputs, count = open_inputs(stack, trained=trained, count=out is not None, **values)
         reporter = Reporter()
         writer = stack.enter_context(TableWriter(out)) if out else None
-        bar = ProgressBar(reporter, "predicting", count) if writer and count else None
+        bar = ProgressBar(reporter, "predicting", count) if count else None
         while chunk := list(islice(inputs, CHUNK)):
             for item, result in zip(chunk, predict(chunk), strict=True):
                 if writer:
@@ -318,10 +318,11 @@ def open_inputs(
     file: Path | None,
     text: tuple[str, ...],
     skip_bad: bool,
-    trained: tuple[str, ...] = (),
+    trained: tuple[str, ...],
+    count: bool,
     **format: Any,
 ) -> tuple[Iterator["Input"], int]:
-    """Return the inputs, from arguments, a file or standard input, and their number (0: unknown).
+    """Return the inputs, from arguments, a file or standard input; with `count`, also their number.
 
     Reports rows that were skipped when `stack` is closed.
     """
@@ -337,7 +338,7 @@ def open_inputs(
                 echo(f"{name} is treated as text; to read the file: --file {name}", err=True)
         lines = list(texts) or [line.rstrip("\n") for line in sys.stdin]
         values = make_pairs(list(texts), lines) if len(names) > 1 else lines
-        return iter(to_inputs(values, names)), len(values)
+        return iter(to_inputs(values, names)), len(values) if count else 0
     if texts:
         raise click.UsageError("give TEXTS or --file, not both")
     file_format = FileFormat(columns=names, **format)
@@ -348,9 +349,11 @@ def open_inputs(
     on_bad_row = CountBadRows() if skip_bad else BadRowPolicy()
     if isinstance(on_bad_row, CountBadRows):
         stack.callback(report_skipped, on_bad_row)
-    count = sum(1 for _ in read_inputs(path, IgnoreBadRows(), file_format, text, trained))
     report = partial(echo, err=True)
-    return read_inputs(path, on_bad_row, file_format, text, trained, report), count
+    inputs = read_inputs(path, on_bad_row, file_format, text, trained, report)
+    if not count:
+        return inputs, 0
+    return inputs, sum(1 for _ in read_inputs(path, IgnoreBadRows(), file_format, text, trained))
 
 
 def report_skipped(on_bad_row: Any) -> None:

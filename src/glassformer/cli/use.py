@@ -105,10 +105,11 @@ def print_samples(
     model: "Model", text: str, *, samples: int, seed: int | None, as_json: bool, **sampling: Any
 ) -> None:
     """Print continuations of a text as they are generated."""
+    from glassformer.text.tokenizer import unknown_ids
+
     tokenizer = model.require_tokenizer()
-    ids, unknown = tokenizer.encode(text), tokenizer.special_tokens.get("<unk>", -1)
-    if unknown in ids:
-        count = ids.count(unknown)
+    unknown = unknown_ids(tokenizer)
+    if count := sum(id in unknown for id in tokenizer.encode(text)):
         tokens = "1 token of the prompt is" if count == 1 else f"{count} tokens of the prompt are"
         echo(f"warning: {tokens} not in the vocabulary", err=True)
     for i in range(samples):

@@ -20,7 +20,7 @@ from glassformer.data.tables import is_table, read_rows
 from glassformer.text import TOKENIZERS
 from glassformer.text.plain import UNKNOWN, ListTokenizer
 from glassformer.text.subword import BERT_SPECIAL_TOKENS, SubwordTokenizer
-from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.tokenizer import Tokenizer, unknown_fraction
 
 MODEL_FILES = ("config.toml", "manifest.json")  # in the folder of a run or a trained model
 CHUNK_CHARACTERS = 1 << 16  # minimum size of a chunk of text, which is encoded at once
@@ -165,10 +165,7 @@ def reuse_tokenizer(
         old = tokenizer.vocab
         tokenizer = tokenizer.extend(sample)
         reporter(f"tokens added to the tokenizer: {tokenizer.vocab - old:,}")
-    special_tokens = tokenizer.special_tokens
-    unknown_ids = [special_tokens[t] for t in (UNKNOWN, "[UNK]") if t in special_tokens]
-    ids = [i for text in sample[:1000] for i in tokenizer.encode(text[:10_000])]
-    fraction = sum(i in unknown_ids for i in ids) / max(len(ids), 1)
+    fraction = unknown_fraction(tokenizer, (text[:10_000] for text in sample[:1000]))
     if fraction > 0.001:
         hint = "; --extend adds them" if isinstance(tokenizer, ListTokenizer) else ""
         reporter(f"{fraction:.1%} of the tokens are unknown to the model's tokenizer{hint}")

@@ -1,7 +1,7 @@
 """Data that is in memory: lists and tables of Python, written to a file as if it came from one."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,18 @@ def save_data(task: str, data: Any, file: Path) -> Path:
         for number, record in enumerate(to_records(data), start=1):
             out.write(json.dumps(to_record(task, record, number), ensure_ascii=False) + "\n")
     return file
+
+
+def save_in_memory_data(
+    task: str | None, data: Sequence[Any], folder: Path, name: str = "data"
+) -> tuple[str | Path, ...]:
+    """Return files as they are; write other data to files in the folder."""
+    return tuple(
+        item
+        if isinstance(item, str | Path)
+        else save_data(str(task), item, folder / f"{name}-{i}.jsonl")
+        for i, item in enumerate(data)
+    )
 
 
 def to_records(data: Any) -> Iterator[Any]:
@@ -71,3 +83,26 @@ def to_python(value: Any) -> Any:
         return None
     is_whole = isinstance(value, float) and value.is_integer()
     return int(value) if is_whole else value
+
+
+def select_texts(data: Any, columns: Sequence[str]) -> Any:
+    """Return the text columns of a DataFrame as rows; other data is returned as it is."""
+    names = getattr(data, "columns", None)
+    if names is None:
+        return data
+    missing = [name for name in columns if name not in list(names)]
+    if missing and len(names) != len(columns):
+        raise GlassError(f"the DataFrame has no column {missing[0]!r}, which the model reads")
+    values = data if missing else data[list(columns)]
+    return [tuple(row) for row in values.to_numpy()]
+
+
+def check_texts(texts: Any, columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts of one example as a tuple; raise an error if they do not fit the columns."""
+    row = (texts,) if isinstance(texts, str) else texts
+    is_valid = isinstance(row, tuple | list) and all(isinstance(text, str) for text in row)
+    if not is_valid or len(row) != len(columns):
+        expected = f"{len(columns)} texts" if len(columns) > 1 else "1 text"
+        names = ", ".join(columns)
+        raise GlassError(f"this model expects {expected} ({names}), got {str(row)[:80]}")
+    return tuple(row)

@@ -218,6 +218,8 @@ def describe(
         description["labels"] = task.get("labels") or list(map(str, range(network.config.classes)))
         description["multi_label"] = bool(task.get("multi_label"))
         description["temperature"] = task.get("temperature", 1.0)
+        if description["multi_label"]:
+            description["cutoff"] = task.get("cutoff", 0.5)
     if network.has(Trait.CAUSAL_LM):
         description["eos"] = find_eos(tokenizer, task)
     return description

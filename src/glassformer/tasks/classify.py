@@ -35,6 +35,7 @@ from glassformer.tasks.label_metrics import (
     LabelScores,
     calibrate,
     compare_by_f1,
+    get_class_weights,
     label_details,
     label_predictions,
     plot_labels,
@@ -75,8 +76,8 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
     summary = summarize_examples(read(request.on_bad_row), multi_label=request.multi_label)
     if request.is_evaluation:
         reporter = NullReporter()
-    else:
-        read, columns = make_labeled_reader(hold_out_some(request, summary), NullReporter())
+    elif (new_request := hold_out_some(request, summary)) is not request:
+        read, columns = make_labeled_reader(new_request, NullReporter())
     labels = list(request.labels) or check_labels(summary.labels)
     unknown = [label for label in summary.labels if label not in labels]
     if unknown:
@@ -248,8 +249,7 @@ class ClassifyDataset:
     def fit(self, network: Network, fraction: float) -> float:
         texts, targets = self.texts["train"], self.targets["train"]
         rows = choose_examples(len(texts), max(round(len(texts) * fraction), 1))
-        weights = self.artifacts.metadata.get("class_weights")
-        class_weights = None if weights is None else torch.tensor(weights)
+        class_weights = get_class_weights(self.artifacts, torch.ones(()))
         network.fit(  # type: ignore[operator]
             concatenate_texts(texts, rows), torch.from_numpy(targets[rows]), class_weights
         )
@@ -274,8 +274,7 @@ class ClassifyDataset:
             targets.append(batch["targets"])
         logits, ngram_logits = (torch.cat(part) for part in zip(*parts, strict=True))
         if logits.isfinite().all():
-            weights = self.artifacts.metadata.get("class_weights")
-            class_weights = None if weights is None else logits.new_tensor(weights)
+            class_weights = get_class_weights(self.artifacts, logits)
             network.prior.fit_weights(logits, ngram_logits, torch.cat(targets), class_weights)
 
 
@@ -297,8 +296,7 @@ class ClassifyObjective:
         self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
     ) -> Iterator[Tensor]:
         logits = network(**network.select_inputs(batch)).float()
-        weights = self.artifacts.metadata.get("class_weights")
-        class_weights = None if weights is None else logits.new_tensor(weights)
+        class_weights = get_class_weights(self.artifacts, logits)
         yield label_loss(logits, batch["targets"], class_weights, label_smoothing)
 
     def scores(self, network: Network, batch: Batch) -> Scores:

@@ -4,6 +4,7 @@ Shapes: n texts, c classes. Targets are class indices (n), or 0/1 for each class
 have several labels.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -89,14 +90,18 @@ class LabelScores:
         return {
             "loss": float(loss) / max(len(self.index), 1),
             "accuracy": float(self.is_correct.mean()),
-            "f1": float(np.mean([row["f1"] for row in self.per_class() if row["n"]])),
+            "f1": float(f1_of_sums(self.outcomes().sum(axis=0, keepdims=True))[0]),
             "examples": len(self.index),
         }
 
-    def per_class(self) -> list[dict[str, Any]]:
-        """Precision, recall and F1 of each class; `n` counts texts with it, true or predicted."""
+    def outcomes(self) -> NDArray[np.float64]:
+        """Whether each class is true and predicted, predicted, and true: n 3c."""
         true, predicted = self.is_true, self.is_predicted
-        both, n_true, n_predicted = (x.sum(axis=0) for x in (true & predicted, true, predicted))
+        return np.concatenate((true & predicted, predicted, true), axis=1).astype(np.float64)
+
+    def per_class(self) -> list[dict[str, Any]]:
+        """Precision, recall and F1 of each class, and the number of texts with it."""
+        both, predicted, true = np.split(self.outcomes().sum(axis=0), 3)
         return [
             {
                 "label": label,
@@ -104,9 +109,8 @@ class LabelScores:
                 "recall": float(b / t) if t else 0.0,
                 "f1": float(2 * b / (p + t)) if p + t else 0.0,
                 "examples": int(t),
-                "n": int(p + t),
             }
-            for label, b, t, p in zip(self.labels, both, n_true, n_predicted, strict=True)
+            for label, b, t, p in zip(self.labels, both, true, predicted, strict=True)
         ]
 
     def confusion(self) -> Ints:
@@ -135,17 +139,18 @@ class LabelScores:
         """The wrong predictions that were most certain: their index, labels and probability."""
         wrongness = np.abs(self.is_true - self.probs).max(axis=1) * ~self.is_correct
         order = np.argsort(-wrongness, kind="stable")[: min(WORST_ERRORS, (~self.is_correct).sum())]
-        return [
-            {"index": int(self.index[i]), **self.prediction(i), "true": self.true_labels(i)}
-            for i in order
-        ]
+        errors = []
+        for i in order:
+            label, probs = self.prediction(i)
+            true = join_labels(self.labels, self.is_true[i])
+            row = {"index": int(self.index[i]), "label": label, "probabilities": probs}
+            errors.append({**row, "true": true})
+        return errors
 
-    def prediction(self, i: int) -> dict[str, Any]:
+    def prediction(self, i: int) -> tuple[str, dict[str, float]]:
+        """The predicted labels of a text, joined by |, and the probability of each label."""
         probs = dict(zip(self.labels, self.probs[i].tolist(), strict=True))
-        return {"label": join_labels(self.labels, self.is_predicted[i]), "probabilities": probs}
-
-    def true_labels(self, i: int) -> str:
-        return join_labels(self.labels, self.is_true[i])
+        return join_labels(self.labels, self.is_predicted[i]), probs
 
 
 def join_labels(labels: list[str], is_chosen: NDArray[np.bool_]) -> str:
@@ -153,14 +158,25 @@ def join_labels(labels: list[str], is_chosen: NDArray[np.bool_]) -> str:
     return "|".join(label for label, chosen in zip(labels, is_chosen, strict=True) if chosen)
 
 
+def label_columns(prediction: str, probs: Mapping[str, float]) -> dict[str, Any]:
+    """A prediction as the columns of a table, with the probability of each label."""
+    columns = {f"p_{label}": prob for label, prob in probs.items()}
+    return {"prediction": prediction, "probability": max(probs.values()), **columns}
+
+
+def get_class_weights(artifacts: Artifacts, like: Tensor) -> Tensor | None:
+    """The weights of the classes in the loss, if any, with the device and type of `like`: c."""
+    weights = artifacts.metadata.get("class_weights")
+    return None if weights is None else like.new_tensor(weights)
+
+
 def calibrate(scores: Scores, artifacts: Artifacts) -> None:
     """Fit the temperature of a model to the scores of an evaluation, in the task's metadata."""
     logits, targets = (torch.from_numpy(scores.array(name)) for name in ("logits", "target"))
     if not len(logits) or not logits.isfinite().all():
         return
-    weights = artifacts.metadata.get("class_weights")
-    class_weights = None if weights is None else torch.tensor(weights).double()
-    temperature = fit_temperature(logits.double(), targets, class_weights)
+    logits = logits.double()
+    temperature = fit_temperature(logits, targets, get_class_weights(artifacts, logits))
     artifacts.metadata["temperature"] = round(temperature, 3)
     if artifacts.metadata.get("multi_label"):
         labels = LabelScores(scores, artifacts)
@@ -180,19 +196,20 @@ def fit_cutoff(probs: NDArray[np.float32], is_true: NDArray[np.bool_]) -> float:
 def label_details(scores: Scores, artifacts: Artifacts) -> dict[str, Any]:
     """What `evaluate` reports besides the metrics."""
     labels = LabelScores(scores, artifacts)
-    classes = [{k: v for k, v in row.items() if k != "n"} for row in labels.per_class()]
     return {
         "calibration_error": labels.calibration_error(),
-        "classes": classes,
+        "classes": labels.per_class(),
         **({} if labels.multi_label else {"confusion": labels.confusion().tolist()}),
         "worst": labels.worst(),
     }
 
 
 def label_predictions(scores: Scores, artifacts: Artifacts) -> dict[int, dict[str, Any]]:
-    """The prediction for each example of an evaluation, by its index."""
+    """The prediction for each example of an evaluation, as columns of a table, by its index."""
     labels = LabelScores(scores, artifacts)
-    return {int(index): labels.prediction(i) for i, index in enumerate(labels.index)}
+    return {
+        int(index): label_columns(*labels.prediction(i)) for i, index in enumerate(labels.index)
+    }
 
 
 def sample_accuracy(scores: Scores, artifacts: Artifacts) -> Sample:
@@ -205,11 +222,8 @@ ACCURACY = SampledMetric(sample_accuracy, lambda sums: sums[:, 0] / sums[:, 1])
 
 
 def sample_f1(scores: Scores, artifacts: Artifacts) -> Sample:
-    """Whether each class is true and predicted, predicted, and true: n 3c."""
     labels = LabelScores(scores, artifacts)
-    true, predicted = labels.is_true, labels.is_predicted
-    parts = (true & predicted, predicted, true)
-    return Sample(labels.index, np.concatenate(parts, axis=1).astype(np.float64))
+    return Sample(labels.index, labels.outcomes())
 
 
 def f1_of_sums(sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -254,7 +254,7 @@ class TaskSpec:
     variant: Callable[["TaskSpec", Artifacts], "TaskSpec"] | None = None
     # What `evaluate` reports besides the metrics, such as the scores of each class.
     details: Callable[[Scores, Artifacts], dict[str, Any]] | None = None
-    # The prediction for each example of an evaluation, by its index in the validation split.
+    # The columns of the prediction for each example of an evaluation, by its index in the split.
     predictions: Callable[[Scores, Artifacts], dict[int, dict[str, Any]]] | None = None
     plots: Mapping[str, Callable[[Scores, Artifacts, Path], None]] = field(default_factory=dict)
 
@@ -289,12 +289,23 @@ class Task:
 
     @torch.inference_mode()
     def evaluate(
-        self, network: Network, limit: int | None = None, context: int | None = None
+        self,
+        network: Network,
+        limit: int | None = None,
+        context: int | None = None,
+        *,
+        calibrate: bool = False,
     ) -> tuple[dict[str, Any], Scores]:
-        """Return the metrics on the validation split, or on a subset, and the summed scores."""
+        """Return the metrics on the validation split, or on a subset, and the summed scores.
+
+        With `calibrate`, the probabilities of the model are first calibrated to these scores, if
+        the task does that.
+        """
         total = Scores()
         for batch in self.dataset.eval_batches(network, limit, context):
             total.add(self.objective.scores(network, move_to_device(batch, network)))
+        if calibrate and self.spec.calibrate is not None:
+            self.spec.calibrate(total, self.artifacts)
         return self.objective.metrics(total), total
 
     def fit_prior_weights(self, network: Network, limit: int | None) -> None:

@@ -69,8 +69,8 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         raise GlassError("the data has no valid pairs of source and target")
     if request.is_evaluation:
         reporter = NullReporter()
-    else:
-        read, _ = make_pair_reader(hold_out_some(request, summary), NullReporter())
+    elif (new_request := hold_out_some(request, summary)) is not request:
+        read, _ = make_pair_reader(new_request, NullReporter())
     tokenizer = make_tokenizer(request, summary.sample, reporter)
 
     def encode(example: Example) -> list[list[int]] | None:

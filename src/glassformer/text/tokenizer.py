@@ -7,6 +7,7 @@ REPLACEMENT = "\ufffd"
 CLS, SEP = "[CLS]", "[SEP]"  # BERT's special tokens: before the first text, and after each text
 SEPARATOR = "<sep>"  # between the two texts of a pair
 SEPARATORS = (SEP, SEPARATOR, "<|endoftext|>")  # in order of preference
+UNKNOWN_TOKENS = ("<unk>", "[UNK]")
 EOS_TOKENS = ("<|endoftext|>", "</s>", "<s>")
 
 
@@ -47,6 +48,19 @@ class Tokenizer(Protocol):
 def clean(text: str) -> str:
     """The text with lone surrogates, which cannot be encoded as UTF-8, replaced."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def unknown_ids(tokenizer: Tokenizer) -> set[int]:
+    """The ids of tokens that stand for unknown text; empty if the tokenizer reads all text."""
+    special = tokenizer.special_tokens
+    return {special[token] for token in UNKNOWN_TOKENS if token in special}
+
+
+def unknown_fraction(tokenizer: Tokenizer, texts: Iterable[str]) -> float:
+    """The fraction of tokens in the texts that are unknown; 1 if there are no tokens."""
+    unknown = unknown_ids(tokenizer)
+    ids = [id for text in texts for id in tokenizer.encode(text)]
+    return sum(id in unknown for id in ids) / len(ids) if ids else 1.0
 
 
 def find_eos(tokenizer: Tokenizer | None, metadata: Mapping[str, Any]) -> list[int]:

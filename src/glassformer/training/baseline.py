@@ -83,11 +83,10 @@ def fit_baseline(
     limit = spec.final_eval_limit or MAX_EVAL_EXAMPLES
     if has_deadline:
         limit = estimate_eval_limit(task, network, limit, context, start + max_seconds)
-    metrics, scores = task.evaluate(network.eval(), limit, context)
+    # of its own, because calibration changes the metadata
     artifacts = replace(task.artifacts, metadata=dict(task.artifacts.metadata))
-    if spec.calibrate is not None:
-        spec.calibrate(scores, artifacts)
-        metrics = spec.objective(artifacts).metrics(scores)
+    own_task = spec.open(artifacts, run.cache)
+    metrics, scores = own_task.evaluate(network.eval(), limit, context, calibrate=True)
     seconds = round(time.monotonic() - start, 1)
     metrics |= {"model": name, "fraction": round(fraction, 4), "seconds": seconds}
     metrics["options"] = options

@@ -2,18 +2,19 @@
 
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from glassformer import checkpoint, registry
 from glassformer.checkpoint import BEST
+from glassformer.core.config import did_you_mean
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import find_subfolder, wrap_read_errors
 from glassformer.core.reporter import NullReporter, Reporter
 from glassformer.data.files import BadRowPolicy, CountBadRows, save_streams
 from glassformer.data.output import TableWriter, merge_columns
-from glassformer.data.request import DataRequest
+from glassformer.data.request import DataOptions, DataRequest
 from glassformer.models.network import Network
 from glassformer.tasks import TASKS
 from glassformer.tasks.bootstrap import difference_interval, interval
@@ -142,28 +143,18 @@ def write_predictions(
         raise GlassError(
             "the texts of this run's validation data were not saved: give the data to evaluate on"
         )
-    by_index = list_predictions(scores, artifacts)
-    is_labeled = "labels" in artifacts.metadata
-    names = list(artifacts.metadata.get("text", ())) or ["text"]
+    by_index, metadata = list_predictions(scores, artifacts), artifacts.metadata
     with TableWriter(file) as writer:
         for index in sorted(by_index):
-            example, prediction = examples[index], by_index[index]
-            if is_labeled:
+            example = examples[index]
+            if example["label"] is None:  # the texts are a source and its target
+                names = (*metadata.get("text", ["source"]), metadata.get("target", "target"))
                 columns = dict(zip(names, example["texts"], strict=True))
-                label = str(artifacts.metadata.get("label", "label"))
-                columns[label] = example["label"]
-                probs = prediction["probabilities"]
-                result = {
-                    "prediction": prediction["label"],
-                    "probability": max(probs.values()),
-                    **{f"p_{name}": prob for name, prob in probs.items()},
-                }
             else:
-                names = [*artifacts.metadata.get("text", ["source"])]
-                names.append(artifacts.metadata.get("target", "target"))
-                columns = dict(zip(names, example["texts"], strict=True))
-                result = prediction
-            writer.write({"location": example["location"], **merge_columns(columns, result)})
+                columns = dict(zip(metadata.get("text", ["text"]), example["texts"], strict=True))
+                columns[metadata.get("label", "label")] = example["label"]
+            columns = merge_columns(columns, by_index[index])
+            writer.write({"location": example["location"], **columns})
 
 
 def make_request(
@@ -174,7 +165,10 @@ def make_request(
     on_bad_row: BadRowPolicy,
 ) -> DataRequest:
     """Return a request to read other data in the same way as the training data."""
-    metadata = artifacts.metadata
+    metadata, names = artifacts.metadata, [option.name for option in fields(DataOptions)]
+    for name in options:
+        if name not in names:
+            raise GlassError(f"unknown option {name!r}{did_you_mean(name, names)}")
     return DataRequest(
         files=save_streams(files, folder),
         valid_fraction=1.0,

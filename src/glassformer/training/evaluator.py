@@ -69,10 +69,7 @@ class Evaluator:
         self.fit_prior_weights(network)
         was_training = network.training
         network.eval()
-        metrics, scores = self.task.evaluate(network, self.limit)
-        if self.task.spec.calibrate is not None:
-            self.task.spec.calibrate(scores, self.task.artifacts)
-            metrics = self.task.objective.metrics(scores)
+        metrics, scores = self.task.evaluate(network, self.limit, calibrate=True)
         value = self.metric_value(metrics)
         preview = self.task.preview(network) if math.isfinite(value) else ""
         network.train(was_training)
