@@ -284,8 +284,10 @@ def test_a_run_is_evaluated_on_its_validation_data_and_on_other_data(home):
     )
     assert evaluate(home / "fill-mask", (home / "book.txt",))["tokens"] > 10
     (home / "odd.csv").write_text("text,label\nx,pos\ny,meh\n")
-    with pytest.raises(GlassError, match="unknown label 'meh'"):
+    with pytest.raises(GlassError, match=r"odd.csv:3: unknown label 'meh'"):
         evaluate(home / "classify", (home / "odd.csv",))
+    skipped = evaluate(home / "classify", (home / "odd.csv",), skip_bad=True)
+    assert (skipped["examples"], skipped["bad_rows"]) == (1, 1)
 
 
 def test_a_saved_model_needs_data_to_be_evaluated(home, tmp_path):

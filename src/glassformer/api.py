@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,12 @@ from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
 from glassformer.core.metrics import Metrics
 from glassformer.core.reporter import Reporter
-from glassformer.data.memory import check_texts, save_in_memory_data, select_texts
+from glassformer.data.memory import (
+    check_texts,
+    open_scratch_folder,
+    save_in_memory_data,
+    select_texts,
+)
 from glassformer.export import find_exporter
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection.alignment import Alignment, align
@@ -239,15 +243,7 @@ class Model:
         [3, 3]
         """
         check_bounds({"top": top})
-        required = {"[CLS]", "[SEP]", "[MASK]"}
-        if (
-            not self.network.has(Trait.MASKED_LM)
-            or not required <= self.require_tokenizer().special_tokens.keys()
-        ):
-            other = self.find_other_use(Trait.MASKED_LM)
-            raise GlassError(
-                f"this model was not trained to fill masks: it has no masked-LM head{other}"
-            )
+        self.require_masks()
         if "[MASK]" not in text:
             wrong = ", not <mask>" if "<mask>" in text.lower() else ""
             raise GlassError(f"the text contains no [MASK]: write [MASK] for a hidden token{wrong}")
@@ -402,6 +398,16 @@ class Model:
             raise GlassError(f"this model was not trained to classify{other}")
         return list(self.task["labels"])
 
+    def require_masks(self) -> None:
+        """Raise `GlassError` if the model cannot fill masks."""
+        required = {"[CLS]", "[SEP]", "[MASK]"}
+        has_tokens = required <= self.require_tokenizer().special_tokens.keys()
+        if not self.network.has(Trait.MASKED_LM) or not has_tokens:
+            other = self.find_other_use(Trait.MASKED_LM)
+            raise GlassError(
+                f"this model was not trained to fill masks: it has no masked-LM head{other}"
+            )
+
     def find_other_use(self, trait: Trait) -> str:
         """Return the end of an error message: what the model can do that does not need `trait`."""
         uses = (OTHER_USES[t] for t in OTHER_USES if t is not trait and self.network.has(t))
@@ -488,14 +494,14 @@ def train(task: str | None = None, *data: Any, **options: Any) -> Model:
     >>> sorted(model.classify(["a lovely film"])[0])
     ['neg', 'pos']
     """
-    with TemporaryDirectory() as scratch:
-        files = save_in_memory_data(task, data, Path(scratch))
+    with open_scratch_folder() as scratch:
+        files = save_in_memory_data(task, data, scratch)
         options = use_tuples(options)
         if options.get("valid") is not None:
             valid = options["valid"]
             are_files = isinstance(valid, list) and all(isinstance(v, str | Path) for v in valid)
             valid = tuple(valid) if are_files or isinstance(valid, tuple) else (valid,)
-            options["valid"] = save_in_memory_data(task, valid, Path(scratch), "valid")
+            options["valid"] = save_in_memory_data(task, valid, scratch, "validation")
         result = training.train(task, *files, **options)
     return load_trained(result)
 
@@ -530,17 +536,17 @@ def evaluate(model: Model | str | Path, *data: Any, **options: Any) -> Metrics:
         if options.get(name) is not None:
             options[name] = Path(options[name])
     are_files = all(isinstance(item, str | Path) for item in data)
-    with TemporaryDirectory() as scratch:
+    with open_scratch_folder() as scratch:
         if not isinstance(model, Model):
             path, task = Path(model), None if are_files else load(model).task["name"]
         elif data:
-            path, task = Path(scratch) / "model", model.task["name"]
+            path, task = scratch / "model", model.task["name"]
             model.save(path)
         elif model.metrics:
             path, task = Path(model.metrics["run"]), None
         else:
             raise GlassError("a loaded model has no validation data: specify the data")
-        files = save_in_memory_data(task, data, Path(scratch))
+        files = save_in_memory_data(task, data, scratch)
         return Metrics(evaluation.evaluate(path, tuple(map(Path, files)), **options))
 
 
@@ -553,8 +559,8 @@ def compare(task: str, *data: Any, models: Sequence[str], **options: Any) -> lis
     >>> sorted(row["name"] for row in rows)
     ['classifier', 'nb_svm']
     """
-    with TemporaryDirectory() as scratch:
-        files = save_in_memory_data(task, data, Path(scratch))
+    with open_scratch_folder() as scratch:
+        files = save_in_memory_data(task, data, scratch)
         names = models.split(",") if isinstance(models, str) else models
         options = use_tuples(options)
         _, rows = comparison.compare(task, *files, models=names, reporter=Reporter(), **options)

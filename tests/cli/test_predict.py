@@ -453,3 +453,23 @@ def test_a_finished_run_is_not_trained_further_without_a_budget(home, tmp_path):
     again = glassformer.resume(run).metrics
     assert again["steps"] == first["steps"]
     assert again["accuracy"] == pytest.approx(first["accuracy"])
+
+
+def test_rows_without_a_prediction_are_bad_rows(home, tmp_path):
+    rows = [{"source": "one two"}, {"source": "one " * 300}, {"source": "two"}]
+    file, out = write_csv(tmp_path / "a.csv", rows), tmp_path / "out.csv"
+    output = command("translate", home / "pairs", "--file", file, "--out", out, code=1)
+    assert "a.csv:3: " in output
+    assert "--skip-bad" in output
+    assert not out.exists()
+    output = command("translate", home / "pairs", "--file", file, "--out", out, "--skip-bad")
+    assert "left out 1 bad row" in output
+    assert [row["source"] for row in read_table(out)] == ["one two", "two"]
+    output = command("translate", home / "pairs", "one " * 300, code=1)
+    assert "skip-bad" not in output
+
+
+def test_errors_in_memory_name_the_row_of_the_data(home):
+    rows = [*ROWS[:9], {"review": "a text", "verdict": ""}]
+    with pytest.raises(GlassError, match=r"^row 10 of the data in memory: the label is empty"):
+        glassformer.evaluate(home / "labels", rows)

@@ -16,6 +16,7 @@ from glassformer.cli import options
 from glassformer.cli.help import echo
 
 if TYPE_CHECKING:
+    from glassformer.data.files import BadRowPolicy
     from glassformer.data.inputs import Input
 
 CHUNK = 64  # inputs that are predicted at once
@@ -71,6 +72,7 @@ def classify(
     if out and (as_csv or as_json):
         raise click.UsageError("give --out, or --csv or --json, not both")
     model = load(run)
+    model.require_labels()
     trained = tuple(model.task.get("text", ()))
     table = DelimitedWriter(sys.stdout)
 
@@ -145,8 +147,10 @@ def translate(
 
     from glassformer.api import load
     from glassformer.inspection.terminal import show as show_steps
+    from glassformer.models.network import Trait
 
     model = load(run)
+    model.require_trait(Trait.SEQ2SEQ, "translate")
 
     def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
         texts = [str(item.value) for item in inputs]
@@ -196,6 +200,7 @@ def fill_mask(run: str, top: int, as_json: bool, out: Path | None, **values: Any
     from glassformer.api import load
 
     model = load(run)
+    model.require_masks()
 
     def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
         for item in inputs:
@@ -277,6 +282,7 @@ def run_predictions(
     out: Path | None,
     *,
     overwrite: bool,
+    skip_bad: bool,
     trained: tuple[str, ...] = (),
     outputs: tuple[str, ...] = (),
     **values: Any,
@@ -284,9 +290,10 @@ def run_predictions(
     """Predict on the inputs in chunks; show each result or, with `out`, write it to a table.
 
     `trained` are the text columns of the training data, `outputs` other endings that the command
-    accepts for `out`, and `values` the options of `options.texts`.
+    accepts for `out`, and `values` the other options of `options.texts`.
     """
     from glassformer.core.reporter import ProgressBar, Reporter
+    from glassformer.data.files import BadRowPolicy, CountBadRows
     from glassformer.data.output import OUTPUTS, TableWriter, merge_columns
 
     options.check_output_paths(out, overwrite=overwrite)
@@ -294,12 +301,16 @@ def run_predictions(
         endings = ", ".join((*outputs, *OUTPUTS))
         raise click.UsageError(f"--out: expected a file name ending in {endings}, got {out}")
     with contextlib.ExitStack() as stack:
-        inputs, count = open_inputs(stack, trained=trained, count=out is not None, **values)
+        on_bad_row = CountBadRows() if skip_bad else BadRowPolicy()
+        stack.callback(report_skipped, on_bad_row)
+        inputs, count = open_inputs(
+            stack, on_bad_row, trained=trained, count=out is not None, **values
+        )
         reporter = Reporter()
         writer = stack.enter_context(TableWriter(out)) if out else None
         bar = ProgressBar(reporter, "predicting", count) if count else None
         while chunk := list(islice(inputs, CHUNK)):
-            for item, result in zip(chunk, predict(chunk), strict=True):
+            for item, result in predict_chunk(predict, chunk, on_bad_row):
                 if writer:
                     writer.write(merge_columns(item.columns, to_columns(result)))
                 else:
@@ -311,22 +322,41 @@ def run_predictions(
             echo(f"wrote {writer.count:,} rows to {out}", err=True)
 
 
+def predict_chunk(
+    predict: Callable[[list["Input"]], Iterator[dict[str, Any]]],
+    chunk: list["Input"],
+    on_bad_row: "BadRowPolicy",
+) -> list[tuple["Input", dict[str, Any]]]:
+    """Return the inputs with their results; report rows of a file without a result as bad rows."""
+    from glassformer.core.errors import GlassError
+
+    try:
+        return list(zip(chunk, predict(chunk), strict=True))
+    except GlassError as error:
+        if not chunk[0].location:
+            raise
+        if len(chunk) == 1:
+            on_bad_row(chunk[0].location, str(error), " ".join(chunk[0].texts))
+            return []
+    return [pair for item in chunk for pair in predict_chunk(predict, [item], on_bad_row)]
+
+
 def open_inputs(
     stack: contextlib.ExitStack,
+    on_bad_row: "BadRowPolicy",
     *,
     texts: tuple[str, ...],
     file: Path | None,
     text: tuple[str, ...],
-    skip_bad: bool,
     trained: tuple[str, ...],
     count: bool,
     **format: Any,
 ) -> tuple[Iterator["Input"], int]:
     """Return the inputs, from arguments, a file or standard input; with `count`, also their number.
 
-    Reports rows that were skipped when `stack` is closed.
+    Temporary files are deleted when `stack` is closed.
     """
-    from glassformer.data.files import BadRowPolicy, CountBadRows, IgnoreBadRows, save_streams
+    from glassformer.data.files import IgnoreBadRows, save_streams
     from glassformer.data.format import FileFormat
     from glassformer.data.inputs import read_inputs, to_inputs
     from glassformer.data.tables import describe_formats
@@ -346,9 +376,6 @@ def open_inputs(
     (path,) = save_streams((file,), scratch)
     for line in describe_formats((path,), file_format):
         echo(line, err=True)
-    on_bad_row = CountBadRows() if skip_bad else BadRowPolicy()
-    if isinstance(on_bad_row, CountBadRows):
-        stack.callback(report_skipped, on_bad_row)
     report = partial(echo, err=True)
     inputs = read_inputs(path, on_bad_row, file_format, text, trained, report)
     if not count:
@@ -356,8 +383,10 @@ def open_inputs(
     return inputs, sum(1 for _ in read_inputs(path, IgnoreBadRows(), file_format, text, trained))
 
 
-def report_skipped(on_bad_row: Any) -> None:
-    if on_bad_row.count:
+def report_skipped(on_bad_row: "BadRowPolicy") -> None:
+    from glassformer.data.files import CountBadRows
+
+    if isinstance(on_bad_row, CountBadRows) and on_bad_row.count:
         rows = "1 bad row" if on_bad_row.count == 1 else f"{on_bad_row.count:,} bad rows"
         echo(f"left out {rows}; the first: {on_bad_row.first[0]}", err=True)
 

@@ -61,6 +61,10 @@ def make_labeled_reader(
                     on_bad_row(row.location, "the label is empty", str(row.values))
                 elif not any(row.values[name].strip() for name in columns.text):
                     on_bad_row(row.location, "the text is empty", str(row.values))
+                elif unknown := find_unknown_labels(row.values[columns.label], request):
+                    known = list(request.labels)
+                    reason = f"unknown label {unknown[0]!r}: the model was trained with {known}"
+                    on_bad_row(row.location, reason, str(row.values))
                 else:
                     texts = tuple(row.values[name] for name in columns.text)
                     group = row.values[request.group] if request.group else None
@@ -163,6 +167,12 @@ def peek_rows(files: tuple[Path, ...], format: FileFormat = DETECT, limit: int =
 def split_labels(cell: str) -> list[str]:
     """The labels in a cell like `a|b`."""
     return [label.strip() for label in cell.split("|") if label.strip()]
+
+
+def find_unknown_labels(cell: str, request: DataRequest) -> list[str]:
+    """The labels in a cell that the model to evaluate does not have."""
+    labels = split_labels(cell) if request.multi_label else [cell.strip()]
+    return [label for label in labels if request.labels and label not in request.labels]
 
 
 def check_labels(counts: Counter[str]) -> list[str]:

@@ -1,8 +1,11 @@
 """Data that is in memory: lists and tables of Python, written to a file as if it came from one."""
 
+import contextlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from glassformer.core.errors import GlassError
@@ -25,6 +28,18 @@ def save_data(task: str, data: Any, file: Path) -> Path:
         for number, record in enumerate(to_records(data), start=1):
             out.write(json.dumps(to_record(task, record, number), ensure_ascii=False) + "\n")
     return file
+
+
+@contextlib.contextmanager
+def open_scratch_folder() -> Iterator[Path]:
+    """A temporary folder for data; errors name the rows of the data, not of its files there."""
+    with TemporaryDirectory() as folder:
+        try:
+            yield Path(folder)
+        except GlassError as error:
+            file = rf"{re.escape(folder)}.(data|validation)-\d+\.jsonl"
+            message = re.sub(rf"{file}:(\d+)", r"row \2 of the \1 in memory", str(error))
+            raise GlassError(re.sub(file, r"the \1 in memory", message)) from error
 
 
 def save_in_memory_data(

@@ -79,9 +79,6 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
     elif (new_request := hold_out_some(request, summary)) is not request:
         read, columns = make_labeled_reader(new_request, NullReporter())
     labels = list(request.labels) or check_labels(summary.labels)
-    unknown = [label for label in summary.labels if label not in labels]
-    if unknown:
-        raise GlassError(f"unknown label {unknown[0]!r}: the model was trained with {labels}")
     tokenizer = make_tokenizer(request, summary.sample, reporter)
     written = write_stores(
         read(IgnoreBadRows()),
