@@ -121,6 +121,10 @@ CASES = {
             ("convolutional", CONVOLUTIONAL),
         )
     },
+    "transformer_xl": Case("transformer_xl", {**WITH_CONTEXT, "memory": 5}),
+    "transformer_xl with a prior": Case(
+        "transformer_xl", {**WITH_CONTEXT, "memory": 5}, PriorConfig(3)
+    ),
     "llama": Case("llama", {**WITH_CONTEXT, "kv_heads": 2, "hidden": 48}),
     "wide llama": Case("llama", {**WITH_CONTEXT, "head_dim": 16, "hidden": 48, "tied": True}),
     "markov": Case("markov", {"vocab": VOCAB, "order": 3}),

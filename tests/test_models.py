@@ -160,7 +160,7 @@ def test_a_cache_with_a_source_rejects_another_source(case):
         case.network(ids()[:, 6:], source=source(3), cache=cache)
 
 
-@cases(Trait.CACHED, Trait.ATTENTION)
+@cases(Trait.CACHED, Trait.ATTENTION, without=Trait.SEGMENT_MEMORY)
 @torch.no_grad()
 def test_cache_buffers_grow_with_the_number_of_tokens(case):
     cache = case.network.cache(131_072)

@@ -27,6 +27,7 @@ from glassformer.models.recurrent_translator import RecurrentTranslator
 from glassformer.models.speedrun import Speedrun
 from glassformer.models.speedrun_translator import SpeedrunTranslator
 from glassformer.models.text_cnn import TextCNN
+from glassformer.models.transformer_xl import TransformerXL
 from glassformer.models.translator import Translator
 
 MODELS: dict[str, type[Network]] = {
@@ -50,6 +51,7 @@ MODELS: dict[str, type[Network]] = {
     "gpt2_classifier": GPT2Classifier,
     "llama": Llama,
     "decoder": Decoder,
+    "transformer_xl": TransformerXL,
     "speedrun": Speedrun,
     "speedrun_translator": SpeedrunTranslator,
 }

@@ -23,12 +23,17 @@ def sample_starts(
     store: Store, seed: int, step: int, batch_size: int, length: int
 ) -> NDArray[np.int64]:
     """The positions (b) at which random windows of `length` tokens start."""
+    check_window(store, length)
+    return np.random.default_rng((seed, step)).integers(0, store.size - length + 1, size=batch_size)
+
+
+def check_window(store: Store, length: int) -> None:
+    """Raise an error if the text is shorter than a window of `length` tokens."""
     if store.size < length:
         raise GlassError(
             f"{store.size} tokens are too few for a window of {length} tokens: provide more text, "
             "or reduce the context (--set model.context=16)"
         )
-    return np.random.default_rng((seed, step)).integers(0, store.size - length + 1, size=batch_size)
 
 
 def read_windows(store: Store, starts: NDArray[np.int64], length: int, before: int = 0) -> Tensor:

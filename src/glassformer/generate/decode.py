@@ -34,19 +34,19 @@ def generate_tokens(
     """
     sampling = sampling or Sampling()
     generator = None if seed is None else torch.Generator(ids.device).manual_seed(int(seed))
-    context = network.context
+    limit = network.decoding_limit
     generated, new_ids, cache = ids, ids, None
     for _ in range(max_new_tokens):
         with torch.inference_mode():
-            if context and (cache is None or cache.length + new_ids.shape[1] > context):
-                window = context if cache is None else max(context // 2, 1)
+            if limit and (cache is None or cache.length + new_ids.shape[1] > limit):
+                window = limit if cache is None else max(limit // 2, 1)
                 start = max(generated.shape[1] - window, 0)
                 new_ids, cache = generated[:, start:], None
             if cache is None:
-                cache = network.cache(context or ids.shape[1] + max_new_tokens)
+                cache = network.cache(limit or ids.shape[1] + max_new_tokens)
                 cache.past_ids = read_past_ids(generated, keep, new_ids.shape[1])
                 window_keep = None if keep is None else keep[:, -new_ids.shape[1] :]
-                logits = network(new_ids, keep=window_keep, cache=cache, **first_inputs)
+                logits = read_prompt(network, new_ids, window_keep, cache, **first_inputs)
             else:
                 logits = network(new_ids, cache=cache)
             token = sample_token(logits[:, -1], generated, sampling, generator)
@@ -54,6 +54,19 @@ def generate_tokens(
             if keep is not None:
                 keep = torch.cat((keep, torch.ones_like(keep[:, :1])), dim=1)
         yield token
+
+
+def read_prompt(
+    network: Any, ids: Tensor, keep: Tensor | None, cache: Any, **first_inputs: Tensor
+) -> Tensor:
+    """The logits (b t v) of the last chunk of the ids (b t), each as long as the context."""
+    size = network.context or ids.shape[1]
+    for start in range(0, ids.shape[1], size):
+        chunk_keep = None if keep is None else keep[:, start : start + size]
+        chunk = ids[:, start : start + size]
+        logits: Tensor = network(chunk, keep=chunk_keep, cache=cache, **first_inputs)
+        first_inputs = {}
+    return logits
 
 
 def read_past_ids(ids: Tensor, keep: Tensor | None, count: int) -> Tensor | None:

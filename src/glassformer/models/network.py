@@ -44,6 +44,7 @@ class Trait(StrEnum):
     SOURCE_ORDER_FREE = "source_order_free"  # the same, for the order of the source
     FIRST_TOKEN = "first_token"  # the output is computed from the first token
     SEGMENTED = "segmented"  # takes segment ids, which distinguish the texts of a pair
+    SEGMENT_MEMORY = "segment_memory"  # reads streams of text in segments and has a memory of them
     COMPILABLE = "compilable"  # torch.compile compiles it to one graph
 
 
@@ -186,6 +187,18 @@ class Network(nn.Module):
         """The max sequence length; None if there is no limit."""
         context: int | None = getattr(self.config, "context", None)
         return context
+
+    @property
+    def decoding_limit(self) -> int | None:
+        """The number of tokens after which decoding starts over with a new cache; None if never."""
+        return self.context
+
+    def training_state(self) -> dict[str, Tensor]:
+        """What a network needs besides its weights to resume training."""
+        return {}
+
+    def load_training_state(self, tensors: dict[str, Tensor]) -> None:
+        """Continue from what `training_state` returned."""
 
     @property
     def vocab(self) -> int:

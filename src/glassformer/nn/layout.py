@@ -70,6 +70,11 @@ class SequenceLayout:
             return torch.arange(start, self.keys, device=self.device)
         return (self.keep.cumsum(dim=1) - 1).clamp(min=0)[:, start:]
 
+    def last(self, keys: int) -> SequenceLayout:
+        """The layout of the same queries, and of only the last `keys` keys."""
+        keep = None if self.keep is None else self.keep[:, self.keys - keys :]
+        return SequenceLayout(self.queries, keys, keep=keep, device=self.device)
+
     def is_unmasked(self, mask: Mask) -> bool:
         """Whether every query may see every key, as a single new token may with a causal mask."""
         return self.keep is None and (mask == full or (mask == causal and self.queries == 1))

@@ -163,8 +163,9 @@ class Relative(Position):
         r: Tensor = self.project(sinusoid(all_distances, self.project.in_features).to(q.dtype))
         r = torch.unflatten(r, -1, (self.heads, -1)).transpose(0, 1)  # h s+t-1 e
         scores: Tensor = (q + self.distance) @ r.mT / math.sqrt(q.shape[3])  # b h t s+t-1
-        column = s - 1 - distances(layout, q.device)  # t s: each pair's index in all_distances
-        return scores.gather(-1, column.expand(*q.shape[:2], t, s))
+        # query i has the scores for its s keys in columns t-1-i to t-1-i+s-1: shift each row
+        shifted = scores.flatten(-2)[..., t - 1 : -1] if t > 1 else scores.flatten(-2)
+        return torch.unflatten(shifted, -1, (t, -1))[..., :s]
 
     def formula(self, product: str) -> str:
         return tr("{product} + distance bias", product=product)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.baselines.markov import LARGE_VOCAB, Markov
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Reporter
 from glassformer.data import corpus
-from glassformer.data.batches import read_windows, sample_starts
+from glassformer.data.batches import check_window, read_windows, sample_starts
 from glassformer.data.request import DataRequest
 from glassformer.data.store import Store
 from glassformer.generate.decode import generate_tokens
@@ -80,8 +81,12 @@ class Windows:
         return max(self.store.size // (self.batch_size * self.context), 1)
 
     def at(self, step: int) -> Batch:
+        starts = sample_starts(self.store, self.seed, step, self.batch_size, self.context + 1)
+        return self.read(starts)
+
+    def read(self, starts: NDArray[np.int64]) -> Batch:
+        """The batch of the windows that start at these positions (b)."""
         length = self.context + 1
-        starts = sample_starts(self.store, self.seed, step, self.batch_size, length)
         ids = read_windows(self.store, starts, length, before=PAST_IDS)
         positions = torch.from_numpy(starts)[:, None] + torch.arange(1, length)
         return {
@@ -90,6 +95,33 @@ class Windows:
             "past_ids": ids[:, :PAST_IDS],
             "folds": assign_folds(positions, self.counted_tokens),
         }
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Consecutive segments of a text, for a network with a memory.
+
+    Each row of a batch is a stream that starts at another place in the text and goes on from step
+    to step. At the end of the text, a stream continues at its start.
+    """
+
+    windows: Windows
+    truncated: int = 0
+
+    @property
+    def per_epoch(self) -> int:
+        return self.windows.per_epoch
+
+    def at(self, step: int) -> Batch:
+        store, context, rows = self.windows.store, self.windows.context, self.windows.batch_size
+        check_window(store, context + 1)
+        n_segments = (store.size - 1) // context
+        rng = np.random.default_rng((self.windows.seed, 0))
+        offset = rng.integers(0, store.size - n_segments * context)
+        first = rng.integers(0, n_segments) + np.arange(rows) * n_segments // rows
+        starts = offset + (first + step) % n_segments * context
+        streams, segment = torch.arange(rows), torch.full((rows,), step)
+        return {**self.windows.read(starts), "streams": streams, "segment": segment}
 
 
 def assign_folds(positions: Tensor, counted_tokens: int) -> Tensor:
@@ -112,6 +144,9 @@ class GenerateDataset(RunningText):
     def train_batches(self, batch_size: int, context: int | None, seed: int) -> Windows:
         return Windows(self.train, batch_size, context or DEFAULT_WINDOW, seed, self.counted_tokens)
 
+    def stream_batches(self, batch_size: int, context: int, seed: int) -> Streams:
+        return Streams(self.train_batches(batch_size, context, seed))
+
     @property
     def counted_tokens(self) -> int:
         """The number of tokens that a prior counts."""
@@ -128,6 +163,9 @@ class GenerateDataset(RunningText):
         """
         flat = self.valid.flat if limit is None else self.valid.flat[: limit + 1]
         yield {"unpredicted": torch.from_numpy(flat[:1].astype(np.int64))}
+        if network.has(Trait.SEGMENT_MEMORY):
+            yield from self.eval_segments(network, len(flat), context)
+            return
         is_fitted = network.has(Trait.FITTED)
         length = FITTED_WINDOW if is_fitted else context or network.context or DEFAULT_WINDOW
         rows = 1 if is_fitted else max(EVAL_BATCH_TOKENS // length, 1)
@@ -156,6 +194,25 @@ class GenerateDataset(RunningText):
                     "targets": targets[None, full:],
                     "past_ids": past_ids[-1:],
                 }
+
+    def eval_segments(self, network: Network, size: int, context: int | None) -> Iterator[Batch]:
+        """Yield the segments of one stream; the last may be shorter.
+
+        `context` is the number of tokens that the last token of a segment can attend to.
+        """
+        length = network.context or DEFAULT_WINDOW
+        memory = {} if context is None else {"memory": torch.tensor(max(context - length, 0))}
+        for segment, start in enumerate(range(0, size - 1, length)):
+            starts = np.array([start])
+            ids = read_windows(self.valid, starts, min(length, size - 1 - start) + 1, PAST_IDS)
+            yield {
+                "ids": ids[:, PAST_IDS:-1],
+                "targets": ids[:, PAST_IDS + 1 :],
+                "past_ids": ids[:, :PAST_IDS],
+                "streams": torch.tensor([0]),
+                "segment": torch.tensor([segment]),
+                **memory,
+            }
 
     def fit_prior(
         self, network: LanguageModel, fit: FitFunction | None = None
@@ -304,7 +361,7 @@ GENERATE = TaskSpec(
     name="generate",
     models=(
         *("speedrun", "gpt2", "generator", "llama", "decoder"),
-        *("recurrent", "convolutional", "markov"),
+        *("transformer_xl", "recurrent", "convolutional", "markov"),
     ),
     model_settings={"context": 128, "dim": 192, "depth": 4, "heads": 6, "dropout": 0.0},
     train_settings={"batch_size": 16, "lr": 1.5e-3},
@@ -316,6 +373,7 @@ GENERATE = TaskSpec(
     prepare=prepare,
     examples=read_examples,
     dataset=GenerateDataset,
+    stream_batches=GenerateDataset.stream_batches,
     objective=GenerateObjective,
     codec=GenerateCodec,
     baseline_model="markov",

@@ -10,6 +10,7 @@ The trainer, `evaluate`, `predict` and the commands use a task only through thes
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from glassformer.core.reporter import Reporter
 from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy
 from glassformer.data.request import DataRequest
-from glassformer.models.network import Network
+from glassformer.models.network import Network, Trait
 from glassformer.tasks.bootstrap import SampledMetric
 from glassformer.text.tokenizer import Tokenizer
 
@@ -239,6 +240,9 @@ class TaskSpec:
     data_variants: tuple[str, ...] = ()  # models for which `prepare` makes another tokenizer
     baseline_model: str | None = None
     baseline_name: str = ""  # shown to users
+    # Training batches for a network with the trait SEGMENT_MEMORY: consecutive segments of streams.
+    # Takes the dataset and the arguments of `Dataset.train_batches`.
+    stream_batches: Callable[..., Batches] | None = None
     # Fits the prior of a network, adding a prior if it has none. Takes (dataset, network, fit),
     # where `fit` fits a model in one pass to as much data as time allows and returns the fraction.
     # Returns the baseline and the fraction of the data that was used, or None if the prior is not a
@@ -286,6 +290,15 @@ class Task:
     def metadata(self) -> dict[str, Any]:
         """The task table in the config of a saved model."""
         return {"name": self.name, **self.artifacts.metadata}
+
+    def train_batches(
+        self, network: Network, batch_size: int, seed: int, context: int | None = None
+    ) -> Batches:
+        """Return the training batches for a network; by default, with the network's context."""
+        make_batches = self.dataset.train_batches
+        if network.has(Trait.SEGMENT_MEMORY) and self.spec.stream_batches is not None:
+            make_batches = partial(self.spec.stream_batches, self.dataset)
+        return make_batches(batch_size, context or network.context, seed)
 
     @torch.inference_mode()
     def evaluate(

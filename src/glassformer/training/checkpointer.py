@@ -90,13 +90,17 @@ class Checkpointer:
 
 
 def training_tensors(step: Step) -> dict[str, Tensor]:
-    """Return the optimizer states, the averaged weights and the random number generator states."""
+    """Return the states of the optimizers, the network and the random number generators.
+
+    Averaged weights are included.
+    """
     tensors: dict[str, Tensor] = {}
     for group, optimizer in step.optimizers.items():
         prefix = optimizer_prefix(group)
         tensors |= {f"{prefix}.{name}": v for name, v in optimizer_tensors(optimizer).items()}
     if step.ema:
         tensors |= {f"ema.{n}": p.detach() for n, p in step.ema.network.named_parameters()}
+    tensors |= {f"network.{n}": value for n, value in step.network.training_state().items()}
     tensors["random.cpu"] = torch.get_rng_state()
     if step.device.type != "cpu":
         module = torch.get_device_module(step.device)
@@ -106,7 +110,7 @@ def training_tensors(step: Step) -> dict[str, Tensor]:
 
 def restore_tensors(step: Step, tensors: dict[str, Tensor]) -> None:
     """Restore the tensors that `training_tensors` returned."""
-    prefixes = (*map(optimizer_prefix, step.optimizers), "random", "ema")
+    prefixes = (*map(optimizer_prefix, step.optimizers), "random", "ema", "network")
     groups: dict[str, dict[str, Tensor]] = {prefix: {} for prefix in prefixes}
     for name, value in tensors.items():
         prefix, _, rest = name.partition(".")
@@ -117,6 +121,7 @@ def restore_tensors(step: Step, tensors: dict[str, Tensor]) -> None:
         module.set_rng_state(groups["random"][step.device.type])
     for group, optimizer in step.optimizers.items():
         restore_optimizer(step.settings.optimizer, optimizer, groups[optimizer_prefix(group)])
+    step.network.load_training_state(groups["network"])
     if step.ema:
         if groups["ema"].keys() != dict(step.ema.network.named_parameters()).keys():
             raise ValueError("the averaged weights do not match the network")

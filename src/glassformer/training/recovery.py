@@ -106,7 +106,7 @@ def find_shorter_context(step: Step, task: Task, settings: TrainingSettings) -> 
     context = step.network.context or 0
     while context > 8:
         context //= 2
-        batch = task.dataset.train_batches(settings.batch, context, settings.seed).at(0)
+        batch = task.train_batches(step.network, settings.batch, settings.seed, context).at(0)
         if step.fits_in_memory(batch, len(next(iter(batch.values())))):
             return context
     return 0

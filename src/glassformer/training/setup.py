@@ -208,7 +208,7 @@ def make_batches(
     network: Network, task: Task, settings: TrainingSettings, reporter: Reporter
 ) -> Batches:
     """Return the batches of a run; raise an error if the data cannot be trained on."""
-    batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
+    batches = task.train_batches(network, settings.batch, settings.seed)
     batches.at(0)
     if batches.truncated:
         context = network.context or 0
@@ -239,7 +239,7 @@ def make_fitted_trainer(
     if fraction < 1:
         reporter(f"fitted on the first {fraction:.1%} of the text, to limit memory")
     settings = replace(settings, precision="float32")
-    batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
+    batches = task.train_batches(network, settings.batch, settings.seed)
     step = Step(network, task.objective, settings)
     trainer = Trainer(step, task, batches, StepBudget(0), checkpointer, reporter)
     trainer.state.seconds = time.monotonic() - start_time
@@ -277,7 +277,7 @@ def tune(
         network = start.build(task, settings, reporter)
         if isinstance(network, PriorNetwork) and prior_config:
             network.attach_prior(prior_config, prior)
-        batches = task.dataset.train_batches(settings.batch, max_context, settings.seed)
+        batches = task.train_batches(network, settings.batch, settings.seed)
 
 
 def save_setup(start: Start, trainer: Trainer) -> None:

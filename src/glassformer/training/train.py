@@ -189,7 +189,7 @@ def load_trainer(run: Run, reporter: Reporter) -> Trainer:
     if settings.prior and task.spec.fit_prior and prior and prior.is_cross_fitted:
         # fit again, because the counts of each fold are not saved
         task.spec.fit_prior(task.dataset, network, lambda model: fit(task, model))
-    batches = task.dataset.train_batches(settings.batch, network.context, settings.seed)
+    batches = task.train_batches(network, settings.batch, settings.seed)
     if settings.tensorboard:
         run.open_tensorboard()
     if settings.precision != "float32":
