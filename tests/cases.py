@@ -125,6 +125,16 @@ CASES = {
     "transformer_xl with a prior": Case(
         "transformer_xl", {**WITH_CONTEXT, "memory": 5}, PriorConfig(3)
     ),
+    **{
+        f"sparse: {pattern}, {factorize}": Case(
+            "sparse",
+            {**WITH_CONTEXT, "pattern": pattern, "factorize": factorize, "stride": 4, "summary": 2},
+        )
+        for pattern, factorize in (
+            *(("strided", "heads"), ("strided", "layers"), ("fixed", "heads")),
+            *(("fixed", "layers"), ("window", "heads")),
+        )
+    },
     "llama": Case("llama", {**WITH_CONTEXT, "kv_heads": 2, "hidden": 48}),
     "wide llama": Case("llama", {**WITH_CONTEXT, "head_dim": 16, "hidden": 48, "tied": True}),
     "markov": Case("markov", {"vocab": VOCAB, "order": 3}),

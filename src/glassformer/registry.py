@@ -24,6 +24,7 @@ from glassformer.models.network import Network
 from glassformer.models.recurrent import Recurrent
 from glassformer.models.recurrent_classifier import RecurrentClassifier
 from glassformer.models.recurrent_translator import RecurrentTranslator
+from glassformer.models.sparse import Sparse
 from glassformer.models.speedrun import Speedrun
 from glassformer.models.speedrun_translator import SpeedrunTranslator
 from glassformer.models.text_cnn import TextCNN
@@ -52,6 +53,7 @@ MODELS: dict[str, type[Network]] = {
     "llama": Llama,
     "decoder": Decoder,
     "transformer_xl": TransformerXL,
+    "sparse": Sparse,
     "speedrun": Speedrun,
     "speedrun_translator": SpeedrunTranslator,
 }

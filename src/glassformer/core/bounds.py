@@ -16,6 +16,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "source_vocab": (1, MAX_SIZE),
     "context": (1, MAX_SIZE),
     "memory": (0, MAX_SIZE),
+    "stride": (1, MAX_SIZE),
+    "summary": (1, MAX_SIZE),
     "dim": (1, MAX_SIZE),
     "depth": (1, 1_000),
     "heads": (1, 10_000),

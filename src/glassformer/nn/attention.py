@@ -63,15 +63,19 @@ def attend(
     q is b h t e, k and v are b g s e: each key/value head serves h / g query heads. The output
     (b h t e) is 0 for a query with no allowed keys. A fused kernel is used, except when a trace
     watches the scores or the pattern, which the kernel does not materialize, and for dropout on
-    the CPU, which has no fused kernel for it.
+    the CPU, which has no fused kernel for it. For whole sequences without padding, that is the
+    mask's own kernel, if it has one.
     """
     layout = layout or SequenceLayout(q.shape[2], k.shape[2], device=q.device)
     has_fused_kernel = score is scaled_dot and not (dropout and q.device.type == "cpu")
     if not has_fused_kernel or watched("scores", "pattern"):
         return attend_reference(q, k, v, mask, layout, score=score, bias=bias, dropout=dropout)
 
+    is_whole = layout.queries == layout.keys and layout.keep is bias is None
+    if mask.kernel is not None and is_whole and not dropout and q.shape == k.shape:
+        return mask.kernel(q, k, v)
     is_grouped, attn_mask = k.shape[1] != q.shape[1], bias
-    is_causal = mask == causal and layout.queries == layout.keys and layout.keep is bias is None
+    is_causal = mask == causal and is_whole
     if not is_causal and not layout.is_unmasked(mask):
         allowed = layout.mask_matrix(mask)
         attn_mask = allowed if bias is None else bias.masked_fill(~allowed, -float("inf"))

@@ -82,6 +82,8 @@ class SequenceLayout:
     def mask_matrix(self, mask: Mask) -> Tensor:
         """Which keys each query may see: t s, or b 1 t s if there is padding.
 
+        If heads have different rules: h t s, or b h t s.
+
         A mask's rule gets positions counted from the first real token, so that padding on the left
         does not change the mask. With one padding token before the tokens A, B and C:
 
@@ -100,7 +102,8 @@ class SequenceLayout:
         first = self.keep.int().argmax(dim=1)[:, None]  # index of each row's first real token: b 1
         i = torch.arange(self.keys - self.queries, self.keys, device=self.device) - first  # b t
         j = torch.arange(self.keys, device=self.device) - first  # b s
-        return (mask.allow(i[:, :, None], j[:, None, :]) & self.keep[:, None, :])[:, None]
+        allowed = mask.allow(i[:, :, None], j[:, None, :])  # b t s, or b h t s
+        return (allowed if allowed.ndim == 4 else allowed[:, None]) & self.keep[:, None, None]
 
     def compute_once(self, key: Hashable, make: Callable[[], T]) -> T:
         if key not in self._computed:

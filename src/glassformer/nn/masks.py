@@ -5,7 +5,7 @@ Shapes: t queries, s keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,11 +16,13 @@ from torch import Tensor
 class Mask:
     """A rule: `allow(i, j)` is true where the query at position i may attend to the key at j.
 
-    Masks with equal names are equal, so the name must describe the rule completely.
+    Masks with equal names are equal, so the name must describe the rule completely. A kernel
+    computes attention with this mask, for as many queries as keys, without the grid of all scores.
     """
 
     name: str
     allow: Callable[[Tensor, Tensor], Tensor] = field(compare=False)
+    kernel: Callable[[Tensor, Tensor, Tensor], Tensor] | None = field(default=None, compare=False)
 
     def __and__(self, other: Mask) -> Mask:
         return Mask(f"{self} & {other}", lambda i, j: self.allow(i, j) & other.allow(i, j))
@@ -32,7 +34,7 @@ class Mask:
         return self.name
 
     def matrix(self, queries: int, keys: int, device: torch.device | str = "cpu") -> Tensor:
-        """The rule as booleans (t s).
+        """The rule as booleans: t s, or h t s if heads have different rules.
 
         The queries occupy the last `queries` of the `keys` positions.
         """
@@ -59,12 +61,33 @@ def strided(stride: int) -> Mask:
     return Mask(f"strided({stride})", lambda i, j: (i - j) % stride == 0)
 
 
+def chunk(size: int) -> Mask:
+    """Keys in the same chunk of `size` positions."""
+    return Mask(f"chunk({size})", lambda i, j: i // size == j // size)
+
+
+def summaries(stride: int, count: int = 1) -> Mask:
+    """The last `count` keys of every chunk of `stride` positions."""
+    return Mask(
+        f"summaries({stride}, {count})", lambda i, j: (i == i) & (j % stride >= stride - count)
+    )
+
+
 def fixed(stride: int, summary: int = 1) -> Mask:
     """Keys in the same chunk of `stride` positions, and the last `summary` keys of every chunk.
 
     This is the "fixed" pattern of the Sparse Transformer (Child et al., 2019).
     """
-    return Mask(
-        f"fixed({stride}, {summary})",
-        lambda i, j: (i // stride == j // stride) | (j % stride >= stride - summary),
-    )
+    rule = chunk(stride) | summaries(stride, summary)
+    return Mask(f"fixed({stride}, {summary})", rule.allow)
+
+
+def per_head(masks: Sequence[Mask], heads: int) -> Mask:
+    """A mask that gives each of the masks an equal number of consecutive heads."""
+    names, share = ", ".join(map(str, masks)), heads // len(masks)
+
+    def allow(i: Tensor, j: Tensor) -> Tensor:
+        rules = torch.stack([mask.allow(i, j) for mask in masks], dim=-3)
+        return rules.repeat_interleave(share, dim=-3)
+
+    return Mask(f"per_head({names}; {heads})", allow)

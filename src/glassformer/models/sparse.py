@@ -1,0 +1,123 @@
+"""The Sparse Transformer: attention in two sparse halves (Child et al., 2019).
+
+A query does not attend to all earlier tokens, but to those near it and to a regular sample of the
+others. The two halves belong to different heads or to alternating layers; two layers, or two heads
+in successive layers, connect all tokens. See nn/sparse.py for the patterns and their kernels.
+
+Shapes: b batch, t tokens, d features, v vocabulary.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from glassformer.core.errors import GlassError
+from glassformer.models.network import DECODER, LanguageModel, ModelConfig, Trait
+from glassformer.nn import init
+from glassformer.nn.attention import Attention
+from glassformer.nn.block import Block
+from glassformer.nn.cache import Cache
+from glassformer.nn.dropout import Dropout
+from glassformer.nn.feedforward import FeedForward
+from glassformer.nn.layout import SequenceLayout
+from glassformer.nn.masks import Mask
+from glassformer.nn.norms import LayerNorm
+from glassformer.nn.positions import Learned
+from glassformer.nn.sparse import (
+    local_chunk,
+    local_stride,
+    local_summaries,
+    local_window,
+    share_heads,
+)
+from glassformer.trace import Tap, tap
+
+
+@dataclass(frozen=True)
+class Config(ModelConfig):
+    vocab: int = 256
+    context: int = 4096
+    dim: int = 256
+    depth: int = 4
+    heads: int = 4
+    hidden: int | None = None  # hidden features of the feed-forward layers; by default 4 * dim
+    # strided: the last `stride` tokens, and every token a multiple of `stride` before
+    # fixed: the chunk of `stride` tokens, and the last `summary` tokens of every chunk
+    # window: the last `stride` tokens
+    pattern: Literal["strided", "fixed", "window"] = "strided"
+    stride: int = 64  # about √context is fastest
+    summary: int = 8
+    factorize: Literal["heads", "layers"] = "heads"  # what the two halves of a pattern belong to
+    dropout: float = 0.0  # not on attention patterns, which are never computed as a whole
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stride > self.context:
+            raise GlassError(
+                f"stride must be at most the context, got {self.stride} and {self.context}"
+            )
+        if self.summary > self.stride:
+            raise GlassError(
+                f"summary must be at most the stride, got {self.summary} and {self.stride}"
+            )
+        if self.pattern != "window" and self.factorize == "heads" and self.heads % 2:
+            raise GlassError(
+                f"heads must be even to be shared by two patterns, got {self.heads}: use 2 or "
+                "more, or factorize=layers"
+            )
+
+    def masks(self) -> list[Mask]:
+        """The mask of each layer."""
+        if self.pattern == "window":
+            return [local_window(self.stride)] * self.depth
+        if self.pattern == "strided":
+            halves = [local_window(self.stride), local_stride(self.stride)]
+        else:
+            halves = [local_chunk(self.stride), local_summaries(self.stride, self.summary)]
+        if self.factorize == "heads":
+            return [share_heads(halves, self.heads)] * self.depth
+        return [halves[layer % 2] for layer in range(self.depth)]
+
+
+class Sparse(LanguageModel):
+    Config: TypeAlias = Config
+    traits = DECODER | {Trait.CAUSAL_LM}
+    embeddings = ("token", "position")
+    stacks = ("blocks",)
+    taps: ClassVar[dict[str, Tap]] = {"embedded": Tap("b t d", "E[id] + P")}
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        c = config
+        self.token, self.position = nn.Embedding(c.vocab, c.dim), Learned(c.context, c.dim)
+        self.dropout = Dropout(c.dropout)
+        self.blocks = nn.ModuleList(
+            Block(
+                c.dim,
+                Attention(c.dim, c.heads, mask=mask),
+                FeedForward(c.dim, c.hidden or 4 * c.dim, activation=F.gelu, dropout=c.dropout),
+            )
+            for mask in c.masks()
+        )
+        self.norm = LayerNorm(c.dim)
+        init.normal(self)
+
+    def features(
+        self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """Hidden states of the last block: b t -> b t d."""
+        layout = SequenceLayout.from_ids(ids, keep, cache)
+        x = self.dropout(tap("embedded", self.token(ids) + self.position(layout)))  # b t d
+        for i, block in enumerate(self.blocks):
+            x = block(x, layout, cache.layers[i] if cache else None)
+        features: Tensor = self.norm(x)
+        return features
+
+    def unembed(self, features: Tensor) -> Tensor:
+        """Next-token logits: b t d -> b t v."""
+        return F.linear(features, self.token.weight)  # the head is tied to the embedding
+
+    def cache(self, capacity: int) -> Cache:
+        return Cache(len(self.blocks), capacity)
