@@ -135,6 +135,16 @@ CASES = {
             *(("fixed", "layers"), ("window", "heads")),
         )
     },
+    **{
+        f"{name}: {adaptive}": Case(name, {**settings, "depth": 3, "adaptive": adaptive})
+        for name, settings in (
+            ("universal", WITH_CONTEXT),
+            ("universal_classifier", {**WITH_CONTEXT, "classes": 3}),
+            ("universal_translator", SIZES),
+        )
+        for adaptive in (True, False)
+    },
+    "universal_translator with a prior": Case("universal_translator", SIZES, LexicalPriorConfig(4)),
     "llama": Case("llama", {**WITH_CONTEXT, "kv_heads": 2, "hidden": 48}),
     "wide llama": Case("llama", {**WITH_CONTEXT, "head_dim": 16, "hidden": 48, "tied": True}),
     "markov": Case("markov", {"vocab": VOCAB, "order": 3}),

@@ -30,6 +30,9 @@ from glassformer.models.speedrun_translator import SpeedrunTranslator
 from glassformer.models.text_cnn import TextCNN
 from glassformer.models.transformer_xl import TransformerXL
 from glassformer.models.translator import Translator
+from glassformer.models.universal import Universal
+from glassformer.models.universal_classifier import UniversalClassifier
+from glassformer.models.universal_translator import UniversalTranslator
 
 MODELS: dict[str, type[Network]] = {
     "markov": Markov,
@@ -54,6 +57,9 @@ MODELS: dict[str, type[Network]] = {
     "decoder": Decoder,
     "transformer_xl": TransformerXL,
     "sparse": Sparse,
+    "universal": Universal,
+    "universal_classifier": UniversalClassifier,
+    "universal_translator": UniversalTranslator,
     "speedrun": Speedrun,
     "speedrun_translator": SpeedrunTranslator,
 }

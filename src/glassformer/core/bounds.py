@@ -37,6 +37,8 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "svm_c": (0.0, 1e9),
     "rope_theta": (TINY, 1e30),
     "eps": (TINY, 1.0),
+    "halt_threshold": (TINY, 1.0),
+    "ponder_cost": (0.0, 1e9),
     "dropout": (0.0, 0.99),
     "word_dropout": (0.0, 0.99),
     "factor": (TINY, 1e9),

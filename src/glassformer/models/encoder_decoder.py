@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.models.network import DECODER, ModelConfig, PriorNetwork, Trait
-from glassformer.nn.cache import Cache
+from glassformer.nn.cache import Cache, LayerCache
 from glassformer.nn.layout import SequenceLayout, mark_padding
 from glassformer.nn.lexical_prior import LexicalPrior
 
@@ -24,7 +24,8 @@ class LexicalPriorConfig(ModelConfig):
 class EncoderDecoder(PriorNetwork[LexicalPrior]):
     """The base class of Transformers that translate.
 
-    A subclass makes the embeddings and the blocks, and defines `embed` and `unembed`. Optionally, a
+    A subclass makes the embeddings and the blocks, and defines `embed` and `unembed`; it may define
+    how the blocks run, with `run_encoder` and `run_decoder`. Optionally, a
     prior adds the predictions of a dictionary (see nn/lexical_prior.py).
     """
 
@@ -75,10 +76,7 @@ class EncoderDecoder(PriorNetwork[LexicalPrior]):
         layout = SequenceLayout.from_ids(ids, keep, cache)
         source_layout = SequenceLayout(ids.shape[1], length, keep=source_keep, device=ids.device)
         x = self.embed(self.token, ids, layout)  # b t d
-        for i, block in enumerate(self.decoder):
-            self_cache = cache.layers[i] if cache else None
-            cross_cache = source_cache.layers[i] if source_cache else None
-            x = block(x, layout, encoded, source_layout, self_cache, cross_cache)
+        x = self.run_decoder(x, layout, encoded, source_layout, cache)
         features = self.normalize(x)
         logits = self.unembed(features)
         if self.prior is None:
@@ -123,9 +121,34 @@ class EncoderDecoder(PriorNetwork[LexicalPrior]):
         """Hidden states of the encoder: b s -> b s d. The cache stores the padding mask."""
         layout = SequenceLayout.from_ids(source, keep, cache)
         x = self.embed(self.source_token or self.token, source, layout)  # b s d
+        return self.run_encoder(x, layout)
+
+    def run_encoder(self, x: Tensor, layout: SequenceLayout) -> Tensor:
+        """The blocks of the encoder: b s d -> b s d."""
         for block in self.encoder:
             x = block(x, layout)
         return x
+
+    def run_decoder(
+        self,
+        x: Tensor,
+        layout: SequenceLayout,
+        encoded: Tensor | None,
+        source_layout: SequenceLayout,
+        cache: Cache | None,
+    ) -> Tensor:
+        """The blocks of the decoder: b t d -> b t d. `encoded` is None if the cache holds it."""
+        for i, block in enumerate(self.decoder):
+            x = block(x, layout, encoded, source_layout, *self.layer_caches(cache, i))
+        return x
+
+    def layer_caches(
+        self, cache: Cache | None, layer: int
+    ) -> tuple[LayerCache | None, LayerCache | None]:
+        """A layer's caches of the target and of the source."""
+        if cache is None or cache.source is None:
+            return None, None
+        return cache.layers[layer], cache.source.layers[layer]
 
     def embed(self, token: nn.Embedding, ids: Tensor, layout: SequenceLayout) -> Tensor:
         """The input of the first block: b t -> b t d."""
@@ -145,6 +168,6 @@ class EncoderDecoder(PriorNetwork[LexicalPrior]):
 
     def cache(self, capacity: int) -> Cache:
         """An empty cache; the source's has one more layer for the keys of a prior."""
-        depth = len(self.decoder)
+        depth = self.config.depth
         source_depth = depth if self.prior is None else depth + 1
         return Cache(depth, capacity, source=Cache(source_depth, capacity=None))

@@ -193,6 +193,10 @@ class Network(nn.Module):
         """The number of tokens after which decoding starts over with a new cache; None if never."""
         return self.context
 
+    def extra_loss(self) -> Tensor | None:
+        """A loss besides that of the task, per prediction, from the last pass in training."""
+        return None
+
     def training_state(self) -> dict[str, Tensor]:
         """What a network needs besides its weights to resume training."""
         return {}

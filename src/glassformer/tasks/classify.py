@@ -365,10 +365,11 @@ CLASSIFY = TaskSpec(
     name="classify",
     models=(
         *("text_cnn", "classifier", "bert_classifier", "gpt2_classifier"),
-        *("recurrent_classifier", "convolutional_classifier", "nb_svm"),
+        *("universal_classifier", "recurrent_classifier", "convolutional_classifier", "nb_svm"),
     ),
     task_variants={
         "gpt2": "gpt2_classifier",
+        "universal": "universal_classifier",
         "bert": "bert_classifier",
         "bert_encoder": "bert_classifier",
     },

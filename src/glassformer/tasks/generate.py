@@ -361,7 +361,7 @@ GENERATE = TaskSpec(
     name="generate",
     models=(
         *("speedrun", "gpt2", "generator", "llama", "decoder"),
-        *("transformer_xl", "sparse", "recurrent", "convolutional", "markov"),
+        *("transformer_xl", "sparse", "universal", "recurrent", "convolutional", "markov"),
     ),
     model_settings={"context": 128, "dim": 192, "depth": 4, "heads": 6, "dropout": 0.0},
     train_settings={"batch_size": 16, "lr": 1.5e-3},

@@ -345,7 +345,11 @@ class TranslateCodec:
 
 TRANSLATE = TaskSpec(
     name="translate",
-    models=("speedrun_translator", "translator", "recurrent_translator", "phrase_table"),
+    models=(
+        *("speedrun_translator", "translator", "universal_translator"),
+        *("recurrent_translator", "phrase_table"),
+    ),
+    task_variants={"universal": "universal_translator"},
     model_settings={"dim": 192, "depth": 2, "heads": 4, "hidden": 768, "dropout": 0.1},
     train_settings={
         "batch_tokens": 2048,

@@ -131,6 +131,9 @@ class Step:
                 loss = next(losses, None)
             if loss is None:
                 return
+            extra_loss = self.network.extra_loss()
+            if extra_loss is not None:
+                loss = loss + extra_loss * self.objective.count(batch)
             yield loss
 
     def backward(

@@ -1,0 +1,61 @@
+"""A classifier with one block that is applied to each token as often as it needs.
+
+The Universal Transformer without a mask, then mean pooling; see models/universal.py.
+
+Shapes: b batch, t tokens, d features, c classes.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from torch import Tensor, nn
+
+from glassformer.models.network import TRANSFORMER, TextClassifier, Trait
+from glassformer.models.universal import DepthConfig, ponder_loss
+from glassformer.nn import init
+from glassformer.nn.dropout import Dropout
+from glassformer.nn.heads import POOLED, mean_pool
+from glassformer.nn.layout import SequenceLayout
+from glassformer.nn.masks import full
+from glassformer.trace import Tap
+
+
+@dataclass(frozen=True)
+class Config(DepthConfig):
+    vocab: int = 50_000
+    classes: int = 2
+    context: int = 512  # max sequence length
+
+
+class UniversalClassifier(TextClassifier):
+    Config: TypeAlias = Config
+    traits = TRANSFORMER | {Trait.CLASSIFIER}
+    embeddings = ("token",)
+    stacks = ("loop.blocks",)
+    taps: ClassVar[dict[str, Tap]] = POOLED
+    output_heads = ("head",)
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        c = config
+        self.token, self.dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.dropout)
+        self.loop = c.build_loop(c.build_block(full))
+        self.head = nn.Linear(c.dim, c.classes)
+        init.xavier(self)
+
+    def classify(
+        self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None
+    ) -> Tensor:
+        """Class logits of each sequence: b t -> b c."""
+        logits: Tensor = self.head(mean_pool(self.features(ids, keep), keep))
+        return logits
+
+    def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
+        """The weighted states of the steps: b t -> b t d."""
+        layout = SequenceLayout.from_ids(ids, keep)
+        x = self.dropout(self.token(ids) * self.config.dim**0.5)  # b t d
+        features: Tensor = self.loop(x, layout, lambda x, _step: self.loop.blocks[0](x, layout))
+        return features
+
+    def extra_loss(self) -> Tensor | None:
+        return ponder_loss(self.config, self.loop)

@@ -1,0 +1,161 @@
+"""Recurrence in depth: adaptive computation time token by token, and its cost."""
+
+import pytest
+import torch
+
+from glassformer import MODELS, GlassError, Trace, load
+from glassformer.core.reporter import NullReporter
+from glassformer.nn.positions import sinusoid
+from glassformer.training.settings import TrainingSettings
+from glassformer.training.step import Step
+from glassformer.training.train import train
+
+SIZES = {"vocab": 20, "context": 16, "dim": 8, "depth": 4, "heads": 2}
+
+
+def build(name="universal", **settings):
+    torch.manual_seed(0)
+    model_class = MODELS[name]
+    network = model_class(model_class.Config(**{**SIZES, **settings}))
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return network.eval()
+
+
+def attend_literally(layer, x, i):
+    """Causal attention of token i, head by head."""
+    heads, e = [], layer.head_dim
+    for h in range(2):
+        part = slice(h * e, (h + 1) * e)
+        q = layer.query(x[i])[part]
+        scores = torch.stack([q @ layer.key(x[j])[part] for j in range(i + 1)]) / e**0.5
+        pattern = scores.softmax(0)
+        heads.append(sum(a * layer.value(x[j])[part] for j, a in enumerate(pattern)))
+    return layer.out(torch.cat(heads))
+
+
+def run_literally(network, ids):
+    """Each token by itself, step by step, as in Graves' equations: its output, steps and R."""
+    config, block, gate = network.config, network.loop.blocks[0], network.loop.gate
+    states = [network.token(id) * config.dim**0.5 for id in ids]
+    outputs = [torch.zeros(config.dim) for _ in ids]
+    total, steps, remainders = [0.0] * len(ids), [0] * len(ids), [0.0] * len(ids)
+    running = [True] * len(ids)
+    for n in range(config.depth):
+        inputs = [
+            state + sinusoid(torch.tensor([i]), 8)[0] + sinusoid(torch.tensor([n]), 8)[0]
+            for i, state in enumerate(states)
+        ]
+        for i in range(len(ids)):
+            if not running[i]:
+                continue
+            p = float(torch.sigmoid(gate(inputs[i])[0]))
+            y = block.attention_norm(inputs[i] + attend_literally(block.attention, inputs, i))
+            y = block.feedforward_norm(y + block.feedforward(y))
+            steps[i] += 1
+            if total[i] + p > config.halt_threshold or n == config.depth - 1:
+                running[i], remainders[i], p = False, 1 - total[i], 1 - total[i]
+            outputs[i] = outputs[i] + p * y
+            total[i] += p
+            states[i] = y
+    return torch.stack(outputs), steps, remainders
+
+
+@torch.no_grad()
+def test_every_token_stops_as_in_the_literal_loop():
+    network, ids = build(), torch.randint(0, 20, (12,))
+    expected, steps, remainders = run_literally(network, ids)
+    assert len(set(steps)) > 1  # the tokens stop at different steps
+    with Trace(network, "loop.n_steps", "loop.weight") as trace:
+        torch.testing.assert_close(network.features(ids[None])[0], expected, rtol=1e-4, atol=1e-5)
+    assert trace["loop.n_steps"][0].tolist() == steps
+    weights = torch.stack(trace.visits["loop.weight"])[:, 0]  # steps, tokens
+    torch.testing.assert_close(weights.sum(0), torch.ones(12))
+    last = weights.gather(0, torch.tensor(steps)[None] - 1)[0]
+    torch.testing.assert_close(last, torch.tensor(remainders), rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_without_halting_every_token_takes_all_steps():
+    network, ids = build(adaptive=False), torch.randint(0, 20, (1, 6))
+    x = network.token(ids[0]) * 8**0.5
+    block = network.loop.blocks[0]
+    for n in range(4):
+        x = x + sinusoid(torch.arange(6), 8) + sinusoid(torch.tensor([n]), 8)
+        y = torch.stack([x[i] + attend_literally(block.attention, x, i) for i in range(6)])
+        y = block.attention_norm(y)
+        x = block.feedforward_norm(y + block.feedforward(y))
+    torch.testing.assert_close(network.features(ids)[0], x, rtol=1e-4, atol=1e-5)
+    assert network.train().extra_loss() is None
+
+
+def test_the_ponder_cost_is_the_mean_of_steps_and_remainder():
+    network, ids = build(ponder_cost=0.5).train(), torch.randint(0, 20, (1, 12))
+    with torch.no_grad():
+        _, steps, remainders = run_literally(network, ids[0])
+    network(ids)
+    expected = 0.5 * (sum(steps) + sum(remainders)) / 12
+    assert network.extra_loss().item() == pytest.approx(expected, rel=1e-4)
+    assert network.extra_loss() is None  # it belongs to one pass
+    keep = torch.arange(12) < 7
+    network(ids, keep=keep[None])
+    expected = 0.5 * (sum(steps[:7]) + sum(remainders[:7])) / 7
+    assert network.extra_loss().item() == pytest.approx(expected, rel=1e-4)
+
+
+class Objective:
+    groups = (None,)
+
+    def count(self, batch):
+        return len(batch["ids"])
+
+    def losses(self, network, batch, *, label_smoothing=0.0):
+        yield network(batch["ids"]).sum() * 0.0
+
+
+@pytest.mark.parametrize("name", ["universal", "universal_classifier", "universal_translator"])
+def test_the_cost_is_part_of_the_loss(name):
+    sizes = {k: v for k, v in SIZES.items() if name != "universal_translator" or k != "context"}
+    model_class = MODELS[name]
+    network = model_class(model_class.Config(**sizes, ponder_cost=0.25)).train()
+    network.forward_inputs = ("ids",)
+    if name == "universal_translator":
+        forward = network.forward
+        network.forward = lambda ids: forward(ids, source=ids)
+    step = Step(network, Objective(), TrainingSettings(device="cpu", precision="float32"))
+    batch = {"ids": torch.randint(0, 20, (3, 5))}
+    (loss,) = step.losses(batch)
+    loops = 2 if name == "universal_translator" else 1
+    assert 3 * 0.25 * loops <= loss.item() <= 3 * 0.25 * loops * 5  # between 1 and 4 steps, plus R
+    loss.backward()
+    gates = [p.grad for n, p in network.named_parameters() if ".gate." in n]
+    assert len(gates) == 2 * loops
+    assert all(g is not None and g.abs().max() > 0 for g in gates)
+
+
+def test_a_high_ponder_cost_makes_tokens_stop_earlier(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text("the cat sat on the mat and the dog lay on the log. " * 60)
+    settings = ["model.dim=16", "model.depth=4", "model.heads=2", "model.context=16",
+                "train.batch_size=8"]  # fmt: skip
+    means = []
+    for cost in (0.0, 1.0):
+        train("generate", file, model="universal", run=tmp_path / str(cost), prior=False, steps=60,
+              settings=[*settings, f"model.ponder_cost={cost}"], reporter=NullReporter(),
+              precision="float32", device="cpu")  # fmt: skip
+        trace = load(tmp_path / str(cost)).trace("the cat sat on", "loop.halting")
+        means.append(float(trace["loop.halting#1"].mean()))
+    assert means[1] > means[0] + 0.05
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ponder_cost": -0.1}, "ponder_cost must be at least 0"),
+        ({"halt_threshold": 1.5}, "halt_threshold must be .*at most 1"),
+        ({"dim": 9, "heads": 3}, "even dim"),
+    ],
+)
+def test_impossible_settings_are_rejected(settings, message):
+    with pytest.raises(GlassError, match=message):
+        MODELS["universal"].Config(**{**SIZES, **settings})
