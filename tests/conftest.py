@@ -7,6 +7,7 @@ import pytest
 import torch
 
 torch.set_num_threads(1)  # two test processes run at a time
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # and so do the processes that tests start
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell script
     signal.signal(signal.SIGINT, signal.default_int_handler)  # or Ctrl-C tests would hang
@@ -28,6 +29,7 @@ SLOW = (  # substrings of the ids of tests that `make quick` skips
 
 def pytest_collection_modifyitems(config, items):
     config.unmatched = [name for name in SLOW if not any(name in item.nodeid for item in items)]
+    items.sort(key=lambda item: "documentation_run" not in item.nodeid)  # the slowest test first
     for item in items:
         if any(name in item.nodeid for name in SLOW):
             item.add_marker("slow")
