@@ -1,37 +1,96 @@
-"""The command `info`, which describes this machine."""
+"""The command `info`, which describes this machine, or the cost of training a model."""
 
 import json
 import platform
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from glassformer.cli import options
+
+if TYPE_CHECKING:
+    from glassformer.training.cost import Cost
 
 PACKAGES = ("glassformer", "torch", "numpy", "tokenizers", "safetensors", "click", "rich")
 CPU_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "f16c")
 
 
 @click.command()
+@click.argument("run", required=False, type=click.Path(exists=True, path_type=Path))
 @options.json(help="Print one JSON object.")
-def info(as_json: bool) -> None:
-    """Show versions, threads, CPU features and matrix-multiplication speed in each precision.
+def info(run: Path | None, as_json: bool) -> None:
+    """Show what training the model in RUN costs; without RUN, describe this machine.
 
-    Times matrix products of the sizes used in a training step and in decoding.
+    For a run: parameters and activation memory of each part, the memory of gradients and optimizer,
+    and the memory and time of a training step in float32, in bfloat16, in micro-batches and with
+    activation checkpointing, measured on a batch of its training data. For the machine: versions,
+    threads, CPU features and the speed of matrix products in each precision.
 
     \b
     glass info
+    glass info runs/generate-1
     glass info --json > info.json
     """
+    if run is not None:
+        cost = measure_run(run)
+        click.echo(json.dumps(cost.to_dict(), indent=2) if as_json else format_cost(cost))
+        return
     machine = describe_machine()
     if as_json:
         click.echo(json.dumps(machine, indent=2))
         return
     for name, value in machine.items():
         click.echo(f"{name:<18} {value if not isinstance(value, list) else ' '.join(value)}")
+
+
+def measure_run(run: Path) -> "Cost":
+    from glassformer.core.errors import GlassError
+    from glassformer.core.reporter import NullReporter
+    from glassformer.training.cost import measure_cost
+    from glassformer.training.run import Run
+    from glassformer.training.train import load_trainer
+
+    if not Run(run).cache.is_dir():
+        raise GlassError(f"{run} has no training data to measure a step on: give a run folder")
+    trainer = load_trainer(Run(run), NullReporter())
+    return measure_cost(trainer.network, trainer.task, trainer.settings)
+
+
+def format_cost(cost: "Cost") -> str:
+    """The cost of a training step as text."""
+    rows, tokens = cost.batch
+    weights = 4 * sum(part.parameters for part in cost.parts)
+    lines = [
+        f"{'part':<24}{'parameters':>14}{'weights':>12}{'activations':>14}",
+        *(
+            f"{part.name:<24}{part.parameters:>14,}{megabytes(4 * part.parameters):>12}"
+            f"{megabytes(part.activations):>14}"
+            for part in cost.parts
+        ),
+        f"{'total':<24}{weights // 4:>14,}{megabytes(weights):>12}"
+        f"{megabytes(sum(part.activations for part in cost.parts)):>14}",
+        "",
+        f"gradients {megabytes(weights)}, optimizer {megabytes(cost.optimizer)}",
+        f"batch of {rows} x {tokens} tokens: {cost.flops / 1e9:,.1f} GFLOP per step",
+    ]
+    if cost.attention_grids:
+        lines.append(
+            f"attention scores of one layer, if computed as a whole: "
+            f"{megabytes(cost.attention_grids)} (4 grids: before and after the softmax, and their "
+            "gradients); the fused kernel keeps none of them"
+        )
+    lines += ["", f"{'training step':<24}{'activations':>14}{'time':>12}"]
+    for variant in cost.variants:
+        size, time_text = megabytes(variant.activations), f"{1000 * variant.seconds:,.0f} ms"
+        lines.append(f"{variant.name:<24}{size:>14}{time_text:>12}")
+    return "\n".join(lines)
+
+
+def megabytes(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"
 
 
 def describe_machine() -> dict[str, Any]:

@@ -7,6 +7,7 @@ in successive layers, connect all tokens. See nn/sparse.py for the patterns and 
 Shapes: b batch, t tokens, d features, v vocabulary.
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
@@ -47,18 +48,18 @@ class Config(ModelConfig):
     # fixed: the chunk of `stride` tokens, and the last `summary` tokens of every chunk
     # window: the last `stride` tokens
     pattern: Literal["strided", "fixed", "window"] = "strided"
-    stride: int = 64  # about √context is fastest
+    stride: int | None = None  # by default about √context, for which the two halves cost the same
     summary: int = 8
     factorize: Literal["heads", "layers"] = "heads"  # what the two halves of a pattern belong to
     dropout: float = 0.0  # not on attention patterns, which are never computed as a whole
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.stride > self.context:
+        if self.chunk_size > self.context:
             raise GlassError(
                 f"stride must be at most the context, got {self.stride} and {self.context}"
             )
-        if self.summary > self.stride:
+        if self.stride is not None and self.summary > self.stride:
             raise GlassError(
                 f"summary must be at most the stride, got {self.summary} and {self.stride}"
             )
@@ -68,14 +69,20 @@ class Config(ModelConfig):
                 "more, or factorize=layers"
             )
 
+    @property
+    def chunk_size(self) -> int:
+        """The stride, by default the largest power of 2 that is at most √context."""
+        return self.stride or 1 << int(math.log2(self.context) / 2)
+
     def masks(self) -> list[Mask]:
         """The mask of each layer."""
+        size = self.chunk_size
         if self.pattern == "window":
-            return [local_window(self.stride)] * self.depth
+            return [local_window(size)] * self.depth
         if self.pattern == "strided":
-            halves = [local_window(self.stride), local_stride(self.stride)]
+            halves = [local_window(size), local_stride(size)]
         else:
-            halves = [local_chunk(self.stride), local_summaries(self.stride, self.summary)]
+            halves = [local_chunk(size), local_summaries(size, min(self.summary, size))]
         if self.factorize == "heads":
             return [share_heads(halves, self.heads)] * self.depth
         return [halves[layer % 2] for layer in range(self.depth)]

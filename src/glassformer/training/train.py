@@ -51,6 +51,9 @@ from glassformer.training.setup import Start, make_budget, set_up
 from glassformer.training.step import Step
 from glassformer.training.trainer import Trainer
 
+LONG_CONTEXT = 2048  # tokens; see docs/long_context.md
+LONG_BATCH = 1  # sequences
+
 
 def train(
     task: str | None = None,
@@ -74,6 +77,10 @@ def train(
     default from the call. If training is stopped, the result has no "seconds".
     """
     start_time, reporter = start_time or time.monotonic(), reporter or Reporter()
+    settings = list(settings)
+    if model is config is base is None:
+        model, more_settings = choose_for_context(task, settings, reporter)
+        settings += more_settings
     request = Request.of(
         task, data, config, settings, options, model=model, from_scratch=base is None
     )
@@ -109,6 +116,26 @@ def train(
             raise
         shutil.rmtree(folder.backup, ignore_errors=True)
         return train_and_report(trainer, reporter)
+
+
+def choose_for_context(
+    task: str | None, settings: list[str], reporter: Reporter
+) -> tuple[str | None, list[str]]:
+    """Return a model that suits a long context, and its settings; None for the default model.
+
+    Dense attention takes most of the time of a step from about LONG_CONTEXT tokens on.
+    """
+    values = dict(setting.partition("=")[::2] for setting in settings)
+    context = values.get("model.context", "")
+    if task != "generate" or not context.isdecimal() or int(context) < LONG_CONTEXT:
+        return None, []
+    reporter(
+        f"context of {int(context):,} tokens: using sparse attention (--model sparse), because the "
+        "time of dense attention grows with the square of the context; for dense attention: "
+        "--model speedrun, for short segments with a memory: --model transformer_xl"
+    )
+    has_batch = any(name in values for name in ("train.batch_size", "train.batch_tokens"))
+    return "sparse", [] if has_batch else [f"train.batch_size={LONG_BATCH}"]
 
 
 def make_absolute(name: str | Path) -> str:
