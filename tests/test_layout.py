@@ -131,7 +131,9 @@ def test_public_names_can_be_imported_from_the_package():
         *("convolutional", "convolutional_classifier"),
         *("text_cnn", "classifier", "generator", "translator"),
         *("bert", "bert_classifier", "bert_encoder"),
-        *("gpt2", "gpt2_classifier", "llama", "decoder", "speedrun", "speedrun_translator"),
+        *("gpt2", "gpt2_classifier", "llama", "decoder", "transformer_xl", "sparse"),
+        *("universal", "universal_classifier", "universal_translator"),
+        *("speedrun", "speedrun_translator"),
     ]
     assert all(model.Config for model in glassformer.MODELS.values())
 

@@ -25,6 +25,7 @@ class FakeNetwork:
 
     def __init__(self, probs, vocab, context=None):
         self.probs, self.vocab, self.context = probs, vocab, context
+        self.decoding_limit = context
         self.read, self.capacities = [], []
 
     def cache(self, capacity):

@@ -1,17 +1,21 @@
 """Plots show the numbers that they are drawn from."""
 
+import copy
+from dataclasses import replace
+
 import pytest
 import torch
 from matplotlib.text import Text
 
 from cases import CASES
-from glassformer import GlassError, Model
+from glassformer import GlassError, Model, Trace
 from glassformer.core import figures
 from glassformer.core.i18n import language, show_whitespace
 from glassformer.inspection import diagrams, draw
 from glassformer.inspection.alignment import Alignment, align
 from glassformer.inspection.plots import Needs, plots_needing
 from glassformer.inspection.prior import lexical_prior
+from glassformer.inspection.reach import read_segments
 from glassformer.inspection.traced_text import trace_text
 from glassformer.nn.positions import sinusoid
 from inspection.test_worksheet import TEXT, TOKENIZER
@@ -182,11 +186,24 @@ def test_a_model_draws_every_plot_by_name(name):
         with pytest.raises(GlassError, match="has no prior"):
             model.draw(name, TEXT)
         model = Model(CASES["speedrun with a prior"].network, TOKENIZER)
+    layer, text = 1, TEXT
+    if name == "memory":
+        with pytest.raises(GlassError, match="has no memory"):
+            model.draw(name, TEXT)
+        model, text = Model(CASES["transformer_xl"].network, TOKENIZER), 5 * f"{TEXT} "
+        with pytest.raises(GlassError, match="not more than the 32 of one segment"):
+            model.draw(name, "the")
+    if name == "halting":
+        with pytest.raises(GlassError, match="does not choose its number of steps"):
+            model.draw(name, TEXT)
+        model, layer = Model(CASES["universal: True"].network, TOKENIZER), "loop"
+        with pytest.raises(GlassError, match="there is no loop 1"):
+            model.draw(name, TEXT, layer=1)
     if name == "unfolding":  # it has a frame for each generated token
         words = model.translate("the")[:3]
         chart = draw.unfolding(model.align("the", words))
     else:
-        chart = model.draw(name, TEXT, layer=1, head=1)
+        chart = model.draw(name, text, layer=layer, head=1)
     if name == "unfolding":
         assert chart._repr_html_().startswith("<img")
     else:
@@ -261,3 +278,17 @@ def test_the_prior_of_a_translator_shows_probabilities_and_the_alignment():
     heights = [float(bar.get_height()) for bar in top.containers[2]]
     torch.testing.assert_close(torch.tensor(heights), probs)
     assert len(heights) > 1
+
+
+@torch.no_grad()
+def test_patterns_of_segments_are_those_of_one_pass_while_the_memory_reaches():
+    network = copy.deepcopy(CASES["transformer_xl"].network)
+    ids = torch.randint(0, 50, (1, 12))
+    with Trace(network, "*.pattern") as trace:
+        network(ids)
+    assert read_segments(network, ids, 5)["blocks.0.attention"][11, :5].eq(0).all()
+    network.config = replace(network.config, memory=12)
+    patterns = read_segments(network, ids, 5)
+    assert list(patterns) == ["blocks.0.attention", "blocks.1.attention"]
+    for name, pattern in patterns.items():
+        torch.testing.assert_close(pattern, trace[f"{name}.pattern"][0].mean(0))

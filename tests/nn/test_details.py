@@ -71,6 +71,16 @@ DEFAULTS = {
                              "attention": "dot", "dropout": 0.1},
     "speedrun": {"vocab": 256, "context": 256, "dim": 160, "depth": 3, "heads": 4, "hidden": None,
                  "rope_theta": 10_000.0, "dropout": 0.0},
+    "transformer_xl": {"vocab": 256, "context": 128, "memory": 128, "dim": 256, "depth": 6,
+                       "heads": 8, "hidden": None, "dropout": 0.0},
+    "sparse": {"vocab": 256, "context": 4096, "dim": 256, "depth": 4, "heads": 4, "hidden": None,
+               "pattern": "strided", "stride": None, "summary": 8, "factorize": "heads",
+               "dropout": 0.0},
+    **{
+        name: {"dim": 256, "depth": 6, "heads": 8, "hidden": None, "adaptive": True,
+               "halt_threshold": 0.99, "ponder_cost": 0.001, "dropout": 0.0}
+        for name in ("universal", "universal_classifier", "universal_translator")
+    },
     "translator": {"vocab": 37_000, "source_vocab": None, "dim": 512, "depth": 6, "heads": 8,
                    "hidden": 2048, "dropout": 0.1},
 }  # fmt: skip

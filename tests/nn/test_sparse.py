@@ -8,11 +8,17 @@ from glassformer.nn.attention import attend, attend_reference
 from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal, per_head, strided, window
 from glassformer.nn.sparse import (
+    attend_to_chunk,
+    attend_to_stride,
+    attend_to_summaries,
+    attend_to_window,
+    join_chunks,
     local_chunk,
     local_stride,
     local_summaries,
     local_window,
     share_heads,
+    split_chunks,
 )
 
 MASKS = {
@@ -24,6 +30,12 @@ MASKS = {
     "shared by heads": share_heads([local_window(5), local_stride(5)], 4),
     "fixed, shared by heads": share_heads([local_chunk(3), local_summaries(3, 1)], 4),
 }
+
+
+def test_each_mask_has_the_kernel_of_its_rule():
+    kernels = (attend_to_window, attend_to_stride, attend_to_chunk, attend_to_summaries)
+    names = ("window", "stride", "chunk", "summaries")
+    assert [MASKS[name].kernel.func for name in names] == list(kernels)
 
 
 @pytest.mark.parametrize("length", [1, 3, 4, 17, 32])
@@ -65,6 +77,15 @@ def test_the_mask_of_heads_stacks_their_rules():
     assert padded.shape == (2, 4, 5, 5)
     assert torch.equal(padded[0, :, 2:, 2:], mask.matrix(3, 3))
     assert not padded[0, :, :, :2].any()
+
+
+def test_chunks_are_padded_at_the_end_and_joined_again():
+    x = torch.randn(2, 3, 7, 4)
+    chunks = split_chunks(x, 3)
+    assert chunks.shape == (2, 3, 3, 3, 4)
+    assert torch.equal(chunks[:, :, 2, 0], x[:, :, 6])
+    assert chunks[:, :, 2, 1:].eq(0).all()
+    assert torch.equal(join_chunks(chunks, 7), x)
 
 
 @pytest.mark.parametrize("pattern", ["strided", "fixed"])

@@ -3,13 +3,15 @@
 A query does not attend to all earlier tokens, but to those near it and to a regular sample of the
 others. The two halves belong to different heads or to alternating layers; two layers, or two heads
 in successive layers, connect all tokens. See nn/sparse.py for the patterns and their kernels.
+Differs from the paper in that positions are rotary: a learned vector for each of many thousand
+positions would be seen too rarely.
 
 Shapes: b batch, t tokens, d features, v vocabulary.
 """
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,7 +27,7 @@ from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import Mask
 from glassformer.nn.norms import LayerNorm
-from glassformer.nn.positions import Learned
+from glassformer.nn.positions import Rotary
 from glassformer.nn.sparse import (
     local_chunk,
     local_stride,
@@ -33,13 +35,12 @@ from glassformer.nn.sparse import (
     local_window,
     share_heads,
 )
-from glassformer.trace import Tap, tap
 
 
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 256
-    context: int = 4096
+    context: int = 4096  # sequence length in training
     dim: int = 256
     depth: int = 4
     heads: int = 4
@@ -91,19 +92,17 @@ class Config(ModelConfig):
 class Sparse(LanguageModel):
     Config: TypeAlias = Config
     traits = DECODER | {Trait.CAUSAL_LM}
-    embeddings = ("token", "position")
+    embeddings = ("token",)
     stacks = ("blocks",)
-    taps: ClassVar[dict[str, Tap]] = {"embedded": Tap("b t d", "E[id] + P")}
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.token, self.position = nn.Embedding(c.vocab, c.dim), Learned(c.context, c.dim)
-        self.dropout = Dropout(c.dropout)
+        self.token, self.dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
                 c.dim,
-                Attention(c.dim, c.heads, mask=mask),
+                Attention(c.dim, c.heads, mask=mask, position=Rotary(c.dim // c.heads)),
                 FeedForward(c.dim, c.hidden or 4 * c.dim, activation=F.gelu, dropout=c.dropout),
             )
             for mask in c.masks()
@@ -116,7 +115,7 @@ class Sparse(LanguageModel):
     ) -> Tensor:
         """Hidden states of the last block: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
-        x = self.dropout(tap("embedded", self.token(ids) + self.position(layout)))  # b t d
+        x = self.dropout(self.token(ids))  # b t d
         for i, block in enumerate(self.blocks):
             x = block(x, layout, cache.layers[i] if cache else None)
         features: Tensor = self.norm(x)

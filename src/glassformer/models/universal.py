@@ -1,8 +1,7 @@
-"""The Universal Transformer: one block, applied to each token as often as it needs (Dehghani et
-al., 2018).
+"""The Universal Transformer: one block, applied to each token as often as it needs.
 
-See nn/depth.py for the loop and for how a token stops. `depth` is the max number of steps; all of
-them share their weights.
+After Dehghani et al., 2018. See nn/depth.py for the loop and for how a token stops. `depth` is the
+max number of steps; all of them share their weights.
 
 Shapes: b batch, t tokens, d features, v vocabulary.
 """
