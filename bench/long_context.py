@@ -7,8 +7,8 @@ that the script can be stopped and started again; docs/long_context.md and its p
 what is there.
 
 cost: attention by itself and whole training steps, forward and backward, one sequence. The time is
-the best of three or more; memory is the peak of a process of its own above what it used before. The stride
-of the sparse patterns is √t.
+the best of three or more; memory is the peak of a process of its own above what it used before.
+The stride of the sparse patterns is √t.
 recall: Transformer-XL with and without a memory (0 tokens), the same wiring and the same time. The
 text consists of blocks: a letter, 80 random characters, a question mark and the letter again, which
 lies outside of the segment of 32 characters. The score is the accuracy of this last letter.

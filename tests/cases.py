@@ -145,7 +145,7 @@ CASES = {
         for adaptive in (True, False)
     },
     "universal_translator with a prior": Case(
-        "universal_translator", {**SIZES, "depth": 3}, LexicalPriorConfig(4)
+        "universal_translator", {**SIZES, "hidden": 64}, LexicalPriorConfig(4)
     ),
     "llama": Case("llama", {**WITH_CONTEXT, "kv_heads": 2, "hidden": 48}),
     "wide llama": Case("llama", {**WITH_CONTEXT, "head_dim": 16, "hidden": 48, "tied": True}),

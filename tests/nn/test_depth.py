@@ -5,6 +5,8 @@ import torch
 
 from glassformer import MODELS, GlassError, Trace, load
 from glassformer.core.reporter import NullReporter
+from glassformer.nn.depth import DepthLoop, mean_of_tokens
+from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.positions import sinusoid
 from glassformer.training.settings import TrainingSettings
 from glassformer.training.step import Step
@@ -87,6 +89,21 @@ def test_without_halting_every_token_takes_all_steps():
         x = block.feedforward_norm(y + block.feedforward(y))
     torch.testing.assert_close(network.features(ids)[0], x, rtol=1e-4, atol=1e-5)
     assert network.train().extra_loss() is None
+
+
+def test_the_mean_of_tokens_leaves_out_padding_and_earlier_tokens():
+    keep = torch.tensor([[True, True, True], [False, False, True]])
+    value = torch.tensor([[2.0, 4.0], [9.0, 6.0]])  # of the last two tokens
+    assert mean_of_tokens(value, SequenceLayout(2, 3, keep=keep)) == 4
+    assert mean_of_tokens(value, SequenceLayout(2, 3)) == 5.25
+
+
+@torch.no_grad()
+def test_a_loop_applies_its_block_once_per_step():
+    loop = DepthLoop(torch.nn.Identity(), 8, 3, adaptive=False, threshold=0.9)
+    steps = []
+    loop(torch.zeros(1, 2, 8), SequenceLayout(2, 2), lambda x, step: steps.append(step) or x)
+    assert steps == [0, 1, 2]
 
 
 def test_the_ponder_cost_is_the_mean_of_steps_and_remainder():

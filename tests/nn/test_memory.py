@@ -13,6 +13,12 @@ from glassformer.core.reporter import NullReporter
 from glassformer.data.request import DataRequest
 from glassformer.generate.decode import generate_tokens
 from glassformer.generate.sampling import GREEDY
+from glassformer.nn.attention import Attention
+from glassformer.nn.block import Block, MemoryBlock
+from glassformer.nn.feedforward import FeedForward
+from glassformer.nn.layout import SequenceLayout
+from glassformer.nn.masks import causal
+from glassformer.nn.memory import LayerMemory, StreamMemory
 from glassformer.nn.positions import sinusoid
 from glassformer.tasks import TASKS
 from glassformer.training.evaluate import evaluate
@@ -115,6 +121,44 @@ def test_values_that_are_not_finite_do_not_stay_in_memory():
     network(text[:, :4], streams=rows, segment=torch.zeros(1))
     network.token.weight.copy_(weight)
     assert network(text[:, 4:], streams=rows, segment=torch.ones(1)).isfinite().all()
+
+
+@torch.no_grad()
+def test_a_block_without_earlier_inputs_is_an_ordinary_block():
+    parts = (Attention(8, 2, mask=causal), FeedForward(8, 16))
+    plain, with_memory = Block(8, *parts), MemoryBlock(8, *parts)
+    x, layout = torch.randn(2, 5, 8), SequenceLayout(5, 5)
+    torch.testing.assert_close(with_memory(x, layout), plain(x, layout))
+    last = with_memory(x, SequenceLayout(2, 5))  # the first three inputs are only read
+    torch.testing.assert_close(last, plain(x, layout)[:, -2:])
+
+
+def test_a_layer_remembers_its_last_inputs_without_gradients():
+    layer, x = LayerMemory(10, limit=3), torch.randn(2, 2, 4, requires_grad=True)
+    assert layer.size == 0
+    assert layer.extend(x) is x
+    inputs = layer.extend(2 * x)
+    assert torch.equal(inputs, torch.cat((x, 2 * x), dim=1))
+    assert (layer.size, layer.length) == (3, 4)
+    assert torch.equal(layer.state[0], inputs[:, 1:])
+    assert not layer.state.requires_grad
+    with pytest.raises(ValueError, match="its capacity is 10 tokens, got 12"):
+        layer.extend(torch.randn(2, 8, 4))
+    with pytest.raises(ValueError, match="batch size 2, got 1"):
+        layer.extend(x[:1])
+
+
+def test_a_stream_continues_after_it_was_saved():
+    memory, rows = StreamMemory(1), torch.arange(2)
+    with memory.open(rows, 0, limit=4) as cache:
+        cache.layers[0].extend(torch.ones(2, 3, 4))
+    restored = StreamMemory(1)
+    restored.restore(memory.to_tensors())
+    for other in (memory, restored):
+        with other.open(rows, 1, limit=2) as cache:
+            assert cache.layers[0].size == 2
+            cache.layers[0].extend(torch.zeros(2, 1, 4))
+    assert memory.to_tensors().keys() == restored.to_tensors().keys() == {"0.1", "1.1"}
 
 
 @torch.no_grad()

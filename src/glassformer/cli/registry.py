@@ -65,7 +65,7 @@ COMMANDS = {
     "models": Entry("models", "Manage models",
         "List the models with their sizes and the settings that training would use."),
     "info": Entry("info", "Manage models",
-        "Show versions, threads, CPU features and matrix-multiplication speed in each precision."),
+        "Show what training the model in RUN costs; without RUN, describe this machine."),
 }
 # fmt: on
 

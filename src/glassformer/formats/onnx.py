@@ -11,6 +11,7 @@ import json
 import logging
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from glassformer.core.folder import new_folder
 from glassformer.formats.exportable import check_exportable
 from glassformer.formats.tokenizer_json import write_tokenizer
 from glassformer.models.network import Network, Trait
+from glassformer.nn.attention import Attention
 from glassformer.registry import MODELS
 from glassformer.text.tokenizer import Tokenizer, find_eos
 
@@ -80,6 +82,7 @@ def save(
     name = check_exportable(network, "ONNX", exportable_models())
     check_packages()
     network = copy.deepcopy(network).cpu().float().eval()  # the caller's may be on another device
+    remove_kernels(network)
     with new_folder(path, overwrite=overwrite) as folder:
         export_graph(network, folder / MODEL)
         session = open_session(folder / MODEL)
@@ -99,6 +102,13 @@ def check_packages() -> None:
 
 
 # --- the graph ------------------------------------------------------------------------------------
+
+
+def remove_kernels(network: Network) -> None:
+    """Use masked attention in place of sparse kernels, whose shapes depend on the length."""
+    for module in network.modules():
+        if isinstance(module, Attention) and module.mask.kernel is not None:
+            module.mask = replace(module.mask, kernel=None)
 
 
 def export_graph(network: Network, file: Path) -> None:

@@ -162,7 +162,7 @@ class Relative(Position):
         all_distances = torch.arange(s - 1, -t, -1, device=q.device)  # s+t-1
         r: Tensor = self.project(sinusoid(all_distances, self.project.in_features).to(q.dtype))
         r = torch.unflatten(r, -1, (self.heads, -1)).transpose(0, 1)  # h s+t-1 e
-        scores: Tensor = (q + self.distance) @ r.mT / math.sqrt(q.shape[3])  # b h t s+t-1
+        scores: Tensor = ((q + self.distance) / math.sqrt(q.shape[3])) @ r.mT  # b h t s+t-1
         # query i has the scores for its s keys in columns t-1-i to t-1-i+s-1: shift each row
         shifted = scores.flatten(-2)[..., t - 1 : -1] if t > 1 else scores.flatten(-2)
         return torch.unflatten(shifted, -1, (t, -1))[..., :s]
