@@ -110,7 +110,8 @@ def format_count(count: int, noun: str) -> str:
 @click.option(
     "--context",
     type=int,
-    help="Window length for generate and fill-mask models, in tokens.  [default: as in training]",
+    help="Window length for generate and fill-mask models, in tokens; for transformer_xl, that of "
+    "a segment and its memory.  [default: as in training]",
 )
 @options.skip_bad(help="Leave out rows of DATA that cannot be read instead of stopping.")
 @click.option(

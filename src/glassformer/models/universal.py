@@ -43,21 +43,21 @@ class DepthConfig(ModelConfig):
         if self.dim % 2:
             raise GlassError(f"sinusoidal positions need an even dim, got {self.dim}")
 
-    def build_loop(self, block: nn.Module) -> DepthLoop:
-        return DepthLoop(
-            block, self.dim, self.depth, adaptive=self.adaptive, threshold=self.halt_threshold
-        )
 
-    def build_attention(self, mask: Mask) -> Attention:
-        return Attention(self.dim, self.heads, mask=mask, dropout=self.dropout)
+def build_loop(c: DepthConfig, block: nn.Module) -> DepthLoop:
+    return DepthLoop(block, c.dim, c.depth, adaptive=c.adaptive, threshold=c.halt_threshold)
 
-    def build_feedforward(self) -> FeedForward:
-        hidden = self.hidden or 4 * self.dim
-        return FeedForward(self.dim, hidden, activation=F.relu, dropout=self.dropout)
 
-    def build_block(self, mask: Mask) -> Block:
-        attention, feedforward = self.build_attention(mask), self.build_feedforward()
-        return Block(self.dim, attention, feedforward, residual=post_norm)
+def build_attention(c: DepthConfig, mask: Mask) -> Attention:
+    return Attention(c.dim, c.heads, mask=mask, dropout=c.dropout)
+
+
+def build_feedforward(c: DepthConfig) -> FeedForward:
+    return FeedForward(c.dim, c.hidden or 4 * c.dim, activation=F.relu, dropout=c.dropout)
+
+
+def build_block(c: DepthConfig, mask: Mask) -> Block:
+    return Block(c.dim, build_attention(c, mask), build_feedforward(c), residual=post_norm)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Universal(LanguageModel):
         super().__init__(config)
         c = config
         self.token, self.dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.dropout)
-        self.loop = c.build_loop(c.build_block(causal))
+        self.loop = build_loop(c, build_block(c, causal))
         init.xavier(self)
 
     def features(

@@ -6,12 +6,12 @@ Shapes: b batch, t tokens, d features, c classes.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from torch import Tensor, nn
 
 from glassformer.models.network import TRANSFORMER, TextClassifier, Trait
-from glassformer.models.universal import DepthConfig, ponder_loss
+from glassformer.models.universal import DepthConfig, build_block, build_loop, ponder_loss
 from glassformer.nn import init
 from glassformer.nn.dropout import Dropout
 from glassformer.nn.heads import POOLED, mean_pool
@@ -39,9 +39,13 @@ class UniversalClassifier(TextClassifier):
         super().__init__(config)
         c = config
         self.token, self.dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.dropout)
-        self.loop = c.build_loop(c.build_block(full))
+        self.loop = build_loop(c, build_block(c, full))
         self.head = nn.Linear(c.dim, c.classes)
         init.xavier(self)
+
+    @classmethod
+    def suggest_sizes(cls, minutes: float, tokens: int) -> dict[str, Any]:
+        return {"depth": 3}  # one step, the default of the task, would not be a loop
 
     def classify(
         self, ids: Tensor, keep: Tensor | None = None, segments: Tensor | None = None

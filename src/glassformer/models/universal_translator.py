@@ -6,13 +6,20 @@ Shapes: b batch, t tokens, s source tokens, d features, v vocabulary.
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from glassformer.models.encoder_decoder import EncoderDecoder
-from glassformer.models.universal import DepthConfig, ponder_loss
+from glassformer.models.universal import (
+    DepthConfig,
+    build_attention,
+    build_block,
+    build_feedforward,
+    build_loop,
+    ponder_loss,
+)
 from glassformer.nn import init
 from glassformer.nn.block import CrossBlock, post_norm
 from glassformer.nn.cache import Cache
@@ -36,16 +43,20 @@ class UniversalTranslator(EncoderDecoder):
         c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         self.source_token = nn.Embedding(c.source_vocab, c.dim) if c.source_vocab else None
-        self.encoder_loop = c.build_loop(c.build_block(full))
+        self.encoder_loop = build_loop(c, build_block(c, full))
         block = CrossBlock(
             c.dim,
-            c.build_attention(causal),
-            c.build_attention(full),
-            c.build_feedforward(),
+            build_attention(c, causal),
+            build_attention(c, full),
+            build_feedforward(c),
             residual=post_norm,
         )
-        self.decoder_loop = c.build_loop(block)
+        self.decoder_loop = build_loop(c, block)
         init.xavier(self)
+
+    @classmethod
+    def suggest_sizes(cls, minutes: float, tokens: int) -> dict[str, Any]:
+        return {"depth": 4}  # two steps, the default of the task, would hardly be a loop
 
     def run_encoder(self, x: Tensor, layout: SequenceLayout) -> Tensor:
         block = self.encoder_loop.blocks[0]

@@ -4,10 +4,10 @@ Activations are the values that the forward pass keeps for the backward pass. Ch
 only the inputs of the blocks, and computes the rest again, one block at a time.
 """
 
+import contextlib
 import copy
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,47 +92,47 @@ def measure_cost(network: Network, task: Task, settings: TrainingSettings) -> Co
     step = Step(copy.deepcopy(network).train(), task.objective, settings)
     with FlopCounterMode(display=False, custom_mapping=ATTENTION_FLOPS) as counter:
         step(batch, 0.0, 0)  # also creates the optimizer's state
-    state = sum(
-        value.nbytes
-        for optimizer in step.optimizers.values()
-        for values in optimizer.state.values()
-        for value in values.values()
-        if isinstance(value, Tensor)
-    )
     kept = count_activations(step, batch)
-    by_block = Counter[str]()
-    for path, size in kept.items():
-        by_block[block_of(network, path)] += size
-    inputs = sum(count_block_inputs(step, batch).values())
-    outside = by_block.pop("", 0)
-    checkpointed = outside + inputs + max(by_block.values(), default=0)
     rows, tokens = batch["ids"].shape if "ids" in batch else (len(next(iter(batch.values()))), 1)
-    total, quarter = sum(kept.values()), min(4, rows)
-    variants = {
-        "float32": (settings, total),
-        "bfloat16": (replace(settings, precision="bfloat16"), None),
-        f"{quarter} micro-batches": (replace(settings, accumulate=quarter), total // quarter),
-        "checkpointing": (replace(settings, checkpointing=True), checkpointed),
-    }
-    rows_of_variants = []
-    for name, (variant, activations) in variants.items():
-        try:
-            seconds = tune.time_step(variant, rounds=3)
-        except UnsupportedPrecisionError:
-            continue
-        if activations is None:
-            half = Step(copy.deepcopy(network).train(), task.objective, variant)
-            activations = sum(count_activations(half, batch).values())
-        rows_of_variants.append(Variant(name, activations, seconds))
     heads = getattr(network.config, "heads", 0)
     return Cost(
         batch=(rows, tokens),
         parts=list_parts(network, kept),
-        optimizer=state,
+        optimizer=count_optimizer_state(step),
         flops=counter.get_total_flops(),
         attention_grids=grid_bytes(rows * heads, tokens),
-        variants=rows_of_variants,
+        variants=list(measure_variants(step, batch, kept, tune)),
     )
+
+
+def measure_variants(
+    step: Step, batch: Batch, kept: Counter[str], tune: Autotune
+) -> Iterator[Variant]:
+    """Yield the ways to train that this machine supports; `kept` are the activations of `step`."""
+    settings, total = step.settings, sum(kept.values())
+    yield Variant("float32", total, tune.time_step(settings, rounds=3))
+    half = replace(settings, precision="bfloat16")
+    with contextlib.suppress(UnsupportedPrecisionError):
+        seconds = tune.time_step(half, rounds=3)
+        half_step = Step(copy.deepcopy(step.network), step.objective, half)
+        yield Variant("bfloat16", sum(count_activations(half_step, batch).values()), seconds)
+    count = min(4, len(next(iter(batch.values()))))
+    seconds = tune.time_step(replace(settings, accumulate=count), rounds=3)
+    yield Variant(f"{count} micro-batches", total // count, seconds)
+    by_block = Counter[str]()
+    for path, size in kept.items():
+        by_block[block_of(step.network, path)] += size
+    outside, inputs = by_block.pop("", 0), count_block_inputs(step, batch)
+    checkpointed = outside + inputs + max(by_block.values(), default=0)
+    seconds = tune.time_step(replace(settings, checkpointing=True), rounds=3)
+    yield Variant("checkpointing", checkpointed, seconds)
+
+
+def count_optimizer_state(step: Step) -> int:
+    """The bytes of the state of the optimizers."""
+    states = [state for optimizer in step.optimizers.values() for state in optimizer.state.values()]
+    tensors = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+    return sum(value.nbytes for value in tensors)
 
 
 def grid_bytes(grids: int, tokens: int) -> int:
@@ -196,7 +196,7 @@ def count_activations(step: Step, batch: Batch) -> Counter[str]:
     return sizes
 
 
-@contextmanager
+@contextlib.contextmanager
 def track_modules(network: nn.Module, running: list[str]) -> Iterator[None]:
     """Keep the paths of the running modules, innermost last, in a list."""
     hooks, paths = list[Any](), {id(module): path for path, module in network.named_modules()}
@@ -217,19 +217,18 @@ def track_modules(network: nn.Module, running: list[str]) -> Iterator[None]:
             hook.remove()
 
 
-def count_block_inputs(step: Step, batch: Batch) -> Counter[str]:
-    """The bytes of the inputs of each block, which checkpointing keeps."""
-    sizes, hooks = Counter[str](), []
+def count_block_inputs(step: Step, batch: Batch) -> int:
+    """The bytes of the inputs of all blocks, which checkpointing keeps."""
+    sizes = list[int]()
 
-    def record(path: str, inputs: tuple[Any, ...]) -> None:
-        sizes[path] += sum(x.nbytes for x in inputs if isinstance(x, Tensor))
+    def record(_block: nn.Module, inputs: tuple[Any, ...]) -> None:
+        sizes.append(sum(x.nbytes for x in inputs if isinstance(x, Tensor)))
 
-    for path, module in step.network.named_modules():
-        if isinstance(module, Block | CrossBlock):
-            hooks.append(module.register_forward_pre_hook(lambda _m, x, path=path: record(path, x)))
+    blocks = [m for m in step.network.modules() if isinstance(m, Block | CrossBlock)]
+    hooks = [block.register_forward_pre_hook(record) for block in blocks]
     (losses,) = step.split(batch, 1)
     for _ in losses:
         pass
     for hook in hooks:
         hook.remove()
-    return sizes
+    return sum(sizes)
