@@ -114,6 +114,7 @@ def test_each_task_has_its_default_settings():
         assert spec.name == name
         assert all(model in MODELS for model in spec.models)
     variants = {"gpt2": "gpt2_classifier", "bert": "bert_classifier"}
+    variants |= {"universal": "universal_classifier"}
     assert TASKS["classify"].task_variants == variants | {"bert_encoder": "bert_classifier"}
     assert TASKS["fill-mask"].task_variants == {"bert_encoder": "bert"}
 

@@ -516,10 +516,8 @@ def find_count(step, rows=12, length=64):
         return {"ids": torch.zeros(rows, length)}
 
     task = SimpleNamespace(
-        dataset=SimpleNamespace(
-            train_batches=lambda batch, context, seed: SimpleNamespace(
-                at=lambda _: {"ids": torch.zeros(rows, context)}
-            )
+        train_batches=lambda network, batch, seed, context: SimpleNamespace(
+            at=lambda _: {"ids": torch.zeros(rows, context)}
         )
     )
     return recovery.find_micro_batch_count(
@@ -1171,7 +1169,7 @@ def test_truncated_texts_are_reported(tmp_path):
     rows = [f"{'word ' * (40 if i < 30 else 3)}{i},{'ab'[i % 2]}" for i in range(100)]
     file.write_text("text,label\n" + "\n".join(rows))
     task, reporter = open_task("classify", file, tmp_path / "cache"), RecordingReporter()
-    network = SimpleNamespace(context=20)
+    network = SimpleNamespace(context=20, has=lambda _trait: False)
     setup.make_batches(network, task, cpu_settings(), reporter)
     long = int((task.dataset.texts["train"].lengths > 20).sum())
     assert 10 < long <= 30
