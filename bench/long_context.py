@@ -251,14 +251,17 @@ def write_page(results: list[dict]) -> None:
         lines.append(f"| {row['kind']} | {row['memory']} | {MINUTES[row['kind']]:g} | "
                      f"{row['steps']:,.0f} | {recall} | {row['bits_per_byte']:.3f} |")  # fmt: skip
     grids = grid_bytes(16, 1000)  # of one layer: the example of a tutorial
-    lines += ["", "## The grid of scores", "",
-              f"If they were kept, the scores of 16 sequences of 1,000 tokens (one head) would take "
-              f"{grids / GRIDS / 1e6:.0f} MB in float32, or {grids / 1e6:.0f} MB per layer with the "
-              "values after the softmax and the gradients of both. 12 GB would hold "
-              f"{12_000_000_000 // grids} layers; the tutorial that arrives at 12 counts the factor "
-              "of four twice. The fused kernel keeps no grid at all. `glass info RUN` has these "
-              "numbers for a run, and what half precision, micro-batches and checkpointing save "
-              "and cost."]  # fmt: skip
+    lines += [
+        "",
+        "## The grid of scores",
+        "",
+        "If they were kept, the scores of 16 sequences of 1,000 tokens (one head) would take "
+        f"{grids / GRIDS / 1e6:.0f} MB in float32, or {grids / 1e6:.0f} MB per layer with the values "
+        "after the softmax and the gradients of both. 12 GB would hold "
+        f"{12_000_000_000 // grids} layers; the tutorial that arrives at 12 counts the factor of "
+        "four twice. The fused kernel keeps no grid at all. `glass info RUN` has these numbers for "
+        "a run, and what half precision, micro-batches and checkpointing save and cost.",
+    ]
     PAGE.write_text("\n".join(lines) + "\n")
 
 
