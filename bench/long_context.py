@@ -256,8 +256,8 @@ def write_page(results: list[dict]) -> None:
         "## The grid of scores",
         "",
         "If they were kept, the scores of 16 sequences of 1,000 tokens (one head) would take "
-        f"{grids / GRIDS / 1e6:.0f} MB in float32, or {grids / 1e6:.0f} MB per layer with the values "
-        "after the softmax and the gradients of both. 12 GB would hold "
+        f"{grids / GRIDS / 1e6:.0f} MB in float32, or {grids / 1e6:.0f} MB per layer with the "
+        "values after the softmax and the gradients of both. 12 GB would hold "
         f"{12_000_000_000 // grids} layers; the tutorial that arrives at 12 counts the factor of "
         "four twice. The fused kernel keeps no grid at all. `glass info RUN` has these numbers for "
         "a run, and what half precision, micro-batches and checkpointing save and cost.",
