@@ -98,3 +98,35 @@ def test_chinese_pairs_are_split_into_three_tables(tmp_path):
         f"句子{i},sentence {i}" for i in range(300)
     )
     assert min(len(part) for part in rows.values()) > 1
+
+
+def test_sums_are_right_and_offsets_do_not_stay():
+    import depth
+
+    source, targets = depth.make_pairs("add", 50, 6)
+    for row, target in zip(source.tolist(), targets.tolist(), strict=True):
+        first, second, total = (
+            int("".join(str(digit - depth.ZERO) for digit in reversed(digits)))
+            for digits in (row[:6], row[7:], target[:-1])
+        )
+        assert first + second == total
+        assert target[-1] == depth.EOS
+    layout = depth.SequenceLayout(3, 3)
+    with depth.offset_positions(5):
+        assert layout.positions().tolist() == [5, 6, 7]
+    assert layout.positions().tolist() == [0, 1, 2]
+    source, targets = depth.make_pairs("reverse", 4, 3)
+    assert source.flip(1).tolist() == targets[:, :-1].tolist()
+
+
+def test_repetitions_repeat_and_exponents_are_fitted(tmp_path):
+    import long_context
+
+    long_context.write_repetitions(tmp_path / "a.txt", blocks=3)
+    text, size = (tmp_path / "a.txt").read_text(), long_context.DISTANCE
+    assert len(text) == 6 * size
+    for start in range(0, len(text), 2 * size):
+        assert text[start : start + size] == text[start + size : start + 2 * size]
+    assert long_context.fit_exponent([10, 100], [3, 300]) == pytest.approx(2)
+    kinds = {job["kind"] for job in long_context.list_costs()}
+    assert kinds == {"attention", "step"}
