@@ -24,7 +24,7 @@ from glassformer.core.reporter import NullReporter
 from glassformer.models.network import Network, Trait
 from glassformer.nn.block import Block, CrossBlock
 from glassformer.tasks.task import Batch, Task
-from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
+from glassformer.training.autotune import Autotune, UnsupportedPrecisionError, bfloat16_ratio
 from glassformer.training.settings import TrainingSettings
 from glassformer.training.step import Step
 
@@ -113,7 +113,8 @@ def measure_variants(
     yield Variant("float32", total, tune.time_step(settings, rounds=3))
     half = replace(settings, precision="bfloat16")
     with contextlib.suppress(UnsupportedPrecisionError):
-        seconds = tune.time_step(half, rounds=3)
+        is_slow = bfloat16_ratio(step.network) > 1  # then a step can take a hundred times as long
+        seconds = tune.time_step(half, rounds=1 if is_slow else 3)
         half_step = Step(copy.deepcopy(step.network), step.objective, half)
         yield Variant("bfloat16", sum(count_activations(half_step, batch).values()), seconds)
     count = min(4, len(next(iter(batch.values()))))
