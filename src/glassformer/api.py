@@ -538,9 +538,9 @@ def evaluate(model: Model | str | Path, *data: Any, **options: Any) -> Metrics:
     are_files = all(isinstance(item, str | Path) for item in data)
     with open_scratch_folder() as scratch:
         if not isinstance(model, Model):
-            path, task = Path(model), None if are_files else load(model).task["name"]
+            path, task = Path(model), None if are_files else load(model).task.get("name")
         elif data:
-            path, task = scratch / "model", model.task["name"]
+            path, task = scratch / "model", model.task.get("name")
             model.save(path)
         elif model.metrics:
             path, task = Path(model.metrics["run"]), None

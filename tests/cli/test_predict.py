@@ -473,3 +473,10 @@ def test_errors_in_memory_name_the_row_of_the_data(home):
     rows = [*ROWS[:9], {"review": "a text", "verdict": ""}]
     with pytest.raises(GlassError, match=r"^row 10 of the data in memory: the label is empty"):
         glassformer.evaluate(home / "labels", rows)
+
+
+def test_a_model_without_a_task_is_rejected_with_a_message(home):
+    model = load(home / "labels")
+    model.task.pop("name")
+    with pytest.raises(GlassError, match="has no known task"):
+        glassformer.evaluate(model, home / "reviews.csv")

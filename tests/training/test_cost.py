@@ -99,7 +99,7 @@ def test_a_long_context_uses_sparse_attention_and_says_so(tmp_path, context):
     result = train("generate", tmp_path / "a.txt", run=tmp_path / "run", prior=False,
                    settings=settings, **{**OPTIONS, "reporter": reporter})  # fmt: skip
     assert result["model"] == "sparse"
-    assert any("using sparse attention (--model sparse)" in line for line in reporter.lines)
+    assert any("using --model sparse, because" in line for line in reporter.lines)
     trainer = load_trainer(Run(tmp_path / "run"), NullReporter())
     assert trainer.settings.batch == 1
     assert trainer.network.config.chunk_size == 32

@@ -3,6 +3,7 @@
 import json
 import platform
 import time
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ def info(run: Path | None, as_json: bool) -> None:
     """
     if run is not None:
         cost = measure_run(run)
-        click.echo(json.dumps(cost.to_dict(), indent=2) if as_json else format_cost(cost))
+        click.echo(json.dumps(asdict(cost), indent=2) if as_json else format_cost(cost))
         return
     machine = describe_machine()
     if as_json:
@@ -61,16 +62,18 @@ def measure_run(run: Path) -> "Cost":
 
 def format_cost(cost: "Cost") -> str:
     """The cost of a training step as text."""
-    rows, tokens = cost.batch
-    weights = 4 * sum(part.parameters for part in cost.parts)
+    from glassformer.training.cost import BYTES, GRIDS
+
+    (rows, tokens), parameters = cost.batch, sum(part.parameters for part in cost.parts)
+    weights = BYTES * parameters
     lines = [
         f"{'part':<24}{'parameters':>14}{'weights':>12}{'activations':>14}",
         *(
-            f"{part.name:<24}{part.parameters:>14,}{megabytes(4 * part.parameters):>12}"
+            f"{part.name:<24}{part.parameters:>14,}{megabytes(BYTES * part.parameters):>12}"
             f"{megabytes(part.activations):>14}"
             for part in cost.parts
         ),
-        f"{'total':<24}{weights // 4:>14,}{megabytes(weights):>12}"
+        f"{'total':<24}{parameters:>14,}{megabytes(weights):>12}"
         f"{megabytes(sum(part.activations for part in cost.parts)):>14}",
         "",
         f"gradients {megabytes(weights)}, optimizer {megabytes(cost.optimizer)}",
@@ -79,8 +82,8 @@ def format_cost(cost: "Cost") -> str:
     if cost.attention_grids:
         lines.append(
             f"attention scores of one layer, if computed as a whole: "
-            f"{megabytes(cost.attention_grids)} (4 grids: before and after the softmax, and their "
-            "gradients); the fused kernel keeps none of them"
+            f"{megabytes(cost.attention_grids)} ({GRIDS} grids: before and after the softmax, and "
+            "their gradients); the fused kernel keeps none of them"
         )
     lines += ["", f"{'training step':<24}{'activations':>14}{'time':>12}"]
     for variant in cost.variants:

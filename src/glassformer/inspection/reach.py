@@ -71,7 +71,8 @@ def read_segments(network: Network, ids: Tensor, size: int) -> dict[str, Tensor]
     for segment, start in enumerate(range(0, length, size)):
         chunk = ids[:, start : start + size]
         with Trace(network, "*.pattern") as trace:
-            network(chunk, streams=torch.tensor([0]), segment=torch.tensor([segment]))
+            stream = torch.zeros(1, dtype=torch.long, device=ids.device)
+            network(chunk, streams=stream, segment=stream + segment)
         for name, value in trace.items():
             pattern = value[0].mean(dim=0).float().cpu()  # t s
             end = start + chunk.shape[1]

@@ -89,12 +89,7 @@ class Windows:
         length = self.context + 1
         ids = read_windows(self.store, starts, length, before=PAST_IDS)
         positions = torch.from_numpy(starts)[:, None] + torch.arange(1, length)
-        return {
-            "ids": ids[:, PAST_IDS:-1],
-            "targets": ids[:, PAST_IDS + 1 :],
-            "past_ids": ids[:, :PAST_IDS],
-            "folds": assign_folds(positions, self.counted_tokens),
-        }
+        return {**split_windows(ids), "folds": assign_folds(positions, self.counted_tokens)}
 
 
 @dataclass(frozen=True)
@@ -122,6 +117,15 @@ class Streams:
         starts = offset + (first + step) % n_segments * context
         streams, segment = torch.arange(rows), torch.full((rows,), step)
         return {**self.windows.read(starts), "streams": streams, "segment": segment}
+
+
+def split_windows(ids: Tensor) -> Batch:
+    """Ids, targets and earlier ids, from windows with PAST_IDS tokens before and one after them."""
+    return {
+        "ids": ids[:, PAST_IDS:-1],
+        "targets": ids[:, PAST_IDS + 1 :],
+        "past_ids": ids[:, :PAST_IDS],
+    }
 
 
 def assign_folds(positions: Tensor, counted_tokens: int) -> Tensor:
@@ -205,14 +209,8 @@ class GenerateDataset(RunningText):
         for segment, start in enumerate(range(0, size - 1, length)):
             starts = np.array([start])
             ids = read_windows(self.valid, starts, min(length, size - 1 - start) + 1, PAST_IDS)
-            yield {
-                "ids": ids[:, PAST_IDS:-1],
-                "targets": ids[:, PAST_IDS + 1 :],
-                "past_ids": ids[:, :PAST_IDS],
-                "streams": torch.tensor([0]),
-                "segment": torch.tensor([segment]),
-                **memory,
-            }
+            stream = {"streams": torch.tensor([0]), "segment": torch.tensor([segment])}
+            yield {**split_windows(ids), **stream, **memory}
 
     def fit_prior(
         self, network: LanguageModel, fit: FitFunction | None = None
@@ -374,6 +372,7 @@ GENERATE = TaskSpec(
     examples=read_examples,
     dataset=GenerateDataset,
     stream_batches=GenerateDataset.stream_batches,
+    long_context_model="sparse",
     objective=GenerateObjective,
     codec=GenerateCodec,
     baseline_model="markov",

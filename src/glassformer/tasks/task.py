@@ -238,6 +238,7 @@ class TaskSpec:
     is_table: bool = True  # rows rather than running text
     task_variants: Mapping[str, str] = field(default_factory=dict)  # base model -> model to train
     data_variants: tuple[str, ...] = ()  # models for which `prepare` makes another tokenizer
+    long_context_model: str | None = None  # default for contexts that are long for dense attention
     baseline_model: str | None = None
     baseline_name: str = ""  # shown to users
     # Training batches for a network with the trait SEGMENT_MEMORY: consecutive segments of streams.

@@ -73,14 +73,6 @@ class Cost:
     attention_grids: int  # bytes per layer if the scores of all heads were computed as a whole
     variants: list[Variant]
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            **{name: getattr(self, name) for name in ("batch", "optimizer", "flops")},
-            "attention_grids": self.attention_grids,
-            "parts": [vars(part) for part in self.parts],
-            "variants": [vars(variant) for variant in self.variants],
-        }
-
 
 def measure_cost(network: Network, task: Task, settings: TrainingSettings) -> Cost:
     """Measure a training step of a network on a batch of its training data."""
@@ -147,11 +139,8 @@ def list_parts(network: Network, activations: Counter[str]) -> list[PartCost]:
     For example, all attention layers are one part.
     """
     parameters, sizes = Counter[str](), Counter[str]()
-    seen = set[int]()
     for path, parameter in network.named_parameters():
-        if id(parameter) not in seen:
-            parameters[part_of(network, path)] += parameter.numel()
-            seen.add(id(parameter))
+        parameters[part_of(network, path)] += parameter.numel()
     for path, size in activations.items():
         sizes[part_of(network, path)] += size
     names = list(dict.fromkeys((*parameters, *sizes)))

@@ -126,16 +126,17 @@ def choose_for_context(
     Dense attention takes most of the time of a step from about LONG_CONTEXT tokens on.
     """
     values = dict(setting.partition("=")[::2] for setting in settings)
-    context = values.get("model.context", "")
-    if task != "generate" or not context.isdecimal() or int(context) < LONG_CONTEXT:
+    context, spec = values.get("model.context", ""), TASKS.get(task or "")
+    model = spec.long_context_model if spec else None
+    if spec is None or model is None or not context.isdecimal() or int(context) < LONG_CONTEXT:
         return None, []
     reporter(
-        f"context of {int(context):,} tokens: using sparse attention (--model sparse), because the "
-        "time of dense attention grows with the square of the context; for dense attention: "
-        "--model speedrun, for short segments with a memory: --model transformer_xl"
+        f"context of {int(context):,} tokens: using --model {model}, because the time of dense "
+        f"attention grows with the square of the context; for dense attention: --model "
+        f"{spec.models[0]}, for short segments with a memory: --model transformer_xl"
     )
     has_batch = any(name in values for name in ("train.batch_size", "train.batch_tokens"))
-    return "sparse", [] if has_batch else [f"train.batch_size={LONG_BATCH}"]
+    return model, [] if has_batch else [f"train.batch_size={LONG_BATCH}"]
 
 
 def make_absolute(name: str | Path) -> str:
