@@ -54,6 +54,11 @@ class Case:
             more.setdefault("source", source(len(ids)))
         return self.network(ids, **more)
 
+    def inputs(self, batch: int = 3, length: int = LENGTH) -> dict[str, Tensor]:
+        """Random inputs of the network."""
+        inputs = self.network.random_inputs(batch, length, torch.Generator().manual_seed(0))
+        return inputs | ({"source": source(batch)} if self.has(Trait.SEQ2SEQ) else {})
+
     def has(self, *traits: Trait) -> bool:
         return self.network.traits.issuperset(traits)
 
@@ -67,9 +72,15 @@ def fit(name: str, network: nn.Module) -> None:
     if name == "phrase_table":
         gap = torch.full((40, 1), -1)
         network.fit(*(torch.cat((x, gap), 1).flatten()[:-1] for x in (texts, (texts + 7) % 50)))
+    elif name == "logistic":
+        network.fit(torch.randn(40, 1, 8, 8), torch.arange(40) % 3)
+    elif name == "lead":
+        network.fit(*(torch.arange(VOCAB) % n == 1 for n in (4, 3, 11)))
     elif name == "nb_svm":
         rows = torch.cat((texts, torch.full((40, 1), -1)), 1).flatten()[:-1]
         network.fit(rows, torch.arange(40) % 3)
+    elif name == "biases":
+        network.fit(texts[:, 0], texts[:, 1], (texts[:, 0] * 3 + texts[:, 1]) % 5)
     else:
         network.fit(texts)
 
@@ -86,6 +97,7 @@ SIZES = {"vocab": VOCAB, "dim": 32, "depth": 2, "heads": 4, "dropout": 0.0}
 WITH_CONTEXT = {**SIZES, "context": 32}
 RECURRENT = {name: value for name, value in WITH_CONTEXT.items() if name != "heads"}
 CONVOLUTIONAL = {**RECURRENT, "kernel_size": 3}
+IMAGES = {"height": 8, "width": 8, "classes": 3}
 TEXT_CNN = {"vocab": VOCAB, "classes": 3, "dim": 32}
 
 CASES = {
@@ -135,6 +147,7 @@ CASES = {
             *(("fixed", "layers"), ("window", "heads")),
         )
     },
+    "summarizer": Case("summarizer", {**WITH_CONTEXT, "depth": 4, "block": 4, "compression": 3}),
     **{
         f"{name}: {adaptive}": Case(name, {**settings, "depth": 3, "adaptive": adaptive})
         for name, settings in (
@@ -154,6 +167,13 @@ CASES = {
     "markov with a mask": Case("markov", {"vocab": VOCAB, "skips": 4, "masked": True}),
     "nb_svm": Case("nb_svm", {"vocab": VOCAB, "classes": 3, "min_count": 1}),
     "neighbors": Case("neighbors", {"vocab": VOCAB}),
+    "lead": Case("lead", {"vocab": VOCAB, "sep": 2, "eos": 3}),
+    "biases": Case("biases", {"users": VOCAB, "items": VOCAB}),
+    "popularity": Case("popularity", {"items": VOCAB}),
+    "factorization": Case("factorization", {"users": 20, "items": 30, "dim": 8}),
+    "sasrec": Case(
+        "sasrec", {"items": VOCAB, "context": 32, "dim": 32, "heads": 4, "dropout": 0.0}
+    ),
     "phrase_table": Case("phrase_table", {"vocab": VOCAB, "eos": 3}),
     **{
         f"decoder: {score}, {position}": Case(
@@ -165,6 +185,13 @@ CASES = {
         )
     },
     "text_cnn": Case("text_cnn", TEXT_CNN),
+    "logistic": Case("logistic", IMAGES),
+    "image_cnn": Case("image_cnn", {**IMAGES, "dim": 16, "dropout": 0.0, "max_shift": 0}),
+    "vision": Case(
+        "vision", {**IMAGES, "patch": 2, "dim": 32, "depth": 2, "heads": 4, "max_shift": 0}
+    ),
+    "sagan": Case("sagan", {**IMAGES, "noise": 8, "dim": 8}),
+    "sagan without attention": Case("sagan", {**IMAGES, "noise": 8, "dim": 8, "attention": False}),
     "text_cnn with a prior": Case("text_cnn", TEXT_CNN, PriorConfig(3)),
     "bert_classifier with a prior": Case(
         "bert_classifier", {**WITH_CONTEXT, "classes": 3}, PriorConfig(3)
@@ -183,6 +210,13 @@ CASES = {
         )
         for attention in ("none", "dot", "additive")
     },
+}
+
+
+TEXT_CASES = {  # that read text
+    name: case
+    for name, case in CASES.items()
+    if "ids" in case.network.forward_inputs and not case.has(Trait.NEXT_ITEM)
 }
 
 

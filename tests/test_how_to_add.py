@@ -209,7 +209,7 @@ def letter_tokenizer():
 
 def test_every_plot_is_callable_and_listed_in_help():
     text = CliRunner().invoke(glass, ["draw", "--help"]).output
-    assert len(PLOTS) == 19
+    assert len(PLOTS) == 21
     for name, plot in PLOTS.items():
         assert callable(plot.function)
         assert re.search(rf"^  {name} +{re.escape(plot.help)}$", text, re.MULTILINE)

@@ -58,7 +58,7 @@ def test_package_imports_only_its_declared_dependencies():
     optional = project["optional-dependencies"]
     extra = {
         d.split(">")[0].replace("-", "_") for name in ("data", "export") for d in optional[name]
-    } | {"sklearn"}  # the name of scikit-learn, an extra, in Python
+    } | {"sklearn", "PIL"}  # the names of scikit-learn, an extra, and of pillow in Python
     for path in FILES:
         for name, line in imports(path):
             package = name.split(".")[0]
@@ -126,14 +126,18 @@ def test_public_names_can_be_imported_from_the_package():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         glassformer.nothing  # noqa: B018
     assert list(glassformer.MODELS) == [
-        *("markov", "nb_svm", "phrase_table", "neighbors"),
+        *("markov", "nb_svm", "phrase_table", "lead", "neighbors"),
+        *("biases", "popularity"),
         *("recurrent", "recurrent_classifier", "recurrent_translator"),
         *("convolutional", "convolutional_classifier"),
         *("text_cnn", "classifier", "generator", "translator"),
         *("bert", "bert_classifier", "bert_encoder"),
         *("gpt2", "gpt2_classifier", "llama", "decoder", "transformer_xl", "sparse"),
+        "summarizer",
         *("universal", "universal_classifier", "universal_translator"),
+        *("factorization", "sasrec"),
         *("speedrun", "speedrun_translator"),
+        *("logistic", "image_cnn", "vision", "sagan"),
     ]
     assert all(model.Config for model in glassformer.MODELS.values())
 

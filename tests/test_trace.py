@@ -50,7 +50,7 @@ def test_tap_names_differ_from_module_and_parameter_names(monkeypatch):
 
         with monkeypatch.context() as patch, Trace(case.network):
             patch.setattr(Trace, "visit", recording_visit)
-            case(ids())
+            case.network(**case.inputs())
         if case.has(Trait.ATTENTION):
             assert any(name.endswith("attention.pattern") for name in tap_names)
         assert not tap_names & reserved
@@ -324,7 +324,7 @@ def test_every_value_is_declared_with_the_right_number_of_axes(name):
     case = CASES[name]
     declarations = list_values(case.network)
     with torch.no_grad(), Trace(case.network) as trace:
-        case(ids())
+        case.network(**case.inputs())
     assert trace.names <= declarations.keys()
     for value, declaration in declarations.items():
         if declaration is None or value not in trace:

@@ -19,7 +19,7 @@ from glassformer.generate.decode import generate_until
 from glassformer.generate.sampling import GREEDY
 from glassformer.generate.stream import decode_stream, overlap
 from glassformer.models.network import Network, Trait
-from glassformer.tasks import TASKS
+from glassformer.tasks import TASKS, find_task
 from glassformer.text.plain import Characters
 from glassformer.text.subword import BPE, WordPiece
 from glassformer.training.evaluate import evaluate
@@ -56,6 +56,14 @@ def home(tmp_path_factory):
             model={"generate": "gpt2", "classify": "classifier"}.get(task),
             device="cpu", precision="float32",
         )  # fmt: skip
+    for task, settings in (
+        ("recommend", []),
+        ("summarize", ["model.context=64", "model.dim=32", "model.depth=2", "model.heads=2"]),
+        ("paint", ["model.dim=4"]),
+    ):
+        train(
+            task, run=folder / task, settings=settings, steps=3, device="cpu", precision="float32"
+        )
     return folder
 
 
@@ -368,7 +376,9 @@ def test_embed_writes_npy_files_and_json(home, tmp_path):
 
 def test_runs_and_evaluate_report_metrics(home):
     rows = [json.loads(line) for line in command("runs", home, "--json").splitlines()]
-    assert {row["task"] for row in rows} == {"generate", "classify", "translate", "fill-mask"}
+    assert {row["task"] for row in rows} == {
+        *("generate", "classify", "translate", "fill-mask", "summarize", "recommend", "paint")
+    }
     assert all(isinstance(row["value"], float) for row in rows)
     assert re.search(r"generate\s+gpt2\s+bits per byte \d", command("runs", home))
     metrics = json.loads(command("evaluate", home / "classify", home / "reviews.csv", "--json"))
@@ -485,8 +495,9 @@ def test_every_recipe_is_valid_and_documents_its_result():
     assert {read_recipe(recipe).model["name"] for recipe in recipes} == trained
     for recipe in recipes:
         request, text = read_recipe(recipe), recipe.read_text()
-        task, model_settings = TASKS[request.task], dict(request.model)
+        model_settings = dict(request.model)
         name = model_settings.pop("name")
+        task = find_task(request.task, (), name)
         config = make_config(name, task, model_settings, [])
         settings, _ = split_options(task, request, {})
         is_fitted = Trait.FITTED in MODELS[name].traits

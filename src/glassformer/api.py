@@ -24,6 +24,7 @@ from glassformer.export import find_exporter
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection.alignment import Alignment, align
 from glassformer.inspection.displayable import Sheet
+from glassformer.inspection.gaze import trace_image
 from glassformer.inspection.heads import HeadReport, make_repeated_ids, measure_heads
 from glassformer.inspection.patch import PatchResult, patch
 from glassformer.inspection.plots import PLOTS, Needs, plots_needing
@@ -34,7 +35,11 @@ from glassformer.inspection.worksheet import worksheet
 from glassformer.models.network import Network, PriorNetwork, Trait
 from glassformer.nn.label_prior import LabelPrior
 from glassformer.predict import codec_for, embed_texts, inputs_for, predict, stream_text
+from glassformer.tasks import TASKS
+from glassformer.tasks.extract import Extract
 from glassformer.tasks.generate import GenerateCodec
+from glassformer.tasks.ranking import RecommendationCodec
+from glassformer.tasks.summarize import SummarizeCodec
 from glassformer.tasks.task import Artifacts, Codec
 from glassformer.tasks.translate import BEAM_SIZE, LENGTH_PENALTY
 from glassformer.text.tokenizer import Tokenizer, unknown_fraction
@@ -44,9 +49,13 @@ from glassformer.training import train as training
 
 OTHER_USES = {  # ends of an error message, by the trait that each use needs
     Trait.SEQ2SEQ: "; it translates: glass translate RUN",
+    Trait.SUMMARIZER: "; it summarizes: glass summarize RUN",
     Trait.CAUSAL_LM: "; it generates text: glass generate RUN",
     Trait.MASKED_LM: "; it fills masks: glass fill-mask RUN",
-    Trait.CLASSIFIER: "; it classifies texts: glass classify RUN",
+    Trait.PAINTER: "; it paints images: glass paint RUN",
+    Trait.CLASSIFIER: "; it classifies: glass classify RUN",
+    Trait.RATER: "; it recommends items: glass recommend RUN",
+    Trait.NEXT_ITEM: "; it recommends items: glass recommend RUN",
     Trait.ENCODER: "; it computes embeddings: glass embed RUN",
 }
 
@@ -122,11 +131,12 @@ class Model:
             return "".join(self.stream(prompts, **options))
         return ["".join(self.stream(prompt, **options)) for prompt in prompts]
 
-    def classify(self, texts: str | Sequence[str | tuple[str, ...]]) -> Any:
+    def classify(self, texts: str | Path | Sequence[Any]) -> Any:
         """Return the probability of each label, most likely first, for each text.
 
-        A model trained on pairs takes tuples of two texts. A list of texts gives a list of dicts, a
-        single string gives a single dict.
+        A model trained on pairs takes tuples of two texts, a model for images takes image files or
+        arrays of pixels (channels x rows x columns, 0 to 255). A list gives a list of dicts, a
+        single string or path gives a single dict.
 
         >>> for labels in load("runs/classify-1").classify(["a lovely film", "an awful one"]):
         ...     print(*labels)
@@ -134,8 +144,10 @@ class Model:
         neg pos
         """
         self.require_labels()
-        if isinstance(texts, str):
+        if isinstance(texts, str | Path):
             return self.classify([texts])[0]
+        if self.network.has(Trait.IMAGES):
+            return [*predict(self.network, self.codec, texts)]
         columns = self.task.get("text") or ["text"]  # the text columns of the training data
         rows = [check_texts(row, columns) for row in select_texts(texts, columns)]
         return [*predict(self.network, self.codec, rows)]
@@ -194,7 +206,7 @@ class Model:
         """
         labels, prob = self.choose_labels(probs, threshold), max(probs.values())
         is_unsure = not labels and not self.task.get("multi_label")
-        if is_unsure or unknown_fraction(self.require_tokenizer(), texts) > 0.5:
+        if is_unsure or (self.tokenizer and unknown_fraction(self.tokenizer, texts) > 0.5):
             return None, prob
         return "|".join(labels), prob
 
@@ -235,6 +247,47 @@ class Model:
         self.require_trait(Trait.SEQ2SEQ, "translate")
         return align(self.network, self.require_tokenizer(), text, translation)
 
+    def summarize(
+        self,
+        texts: str | Sequence[str | Extract],
+        *,
+        title: str | None = None,
+        beam: int = BEAM_SIZE,
+        length_penalty: float = LENGTH_PENALTY,
+    ) -> Any:
+        """Return a summary of each text, or, with a title, one summary of all texts.
+
+        Of a document that is longer than the model's context, only some sentences are read (see
+        `extract`). `beam` is the beam size; 1 means greedy decoding. A list of texts gives a list
+        of strings, a single string or a title gives a string.
+
+        >>> model = load("runs/summarize-1")
+        >>> len(model.summarize(["the cat sat on the mat .", "the dog lay on the log ."]))
+        2
+        """
+        check_bounds({"beam": beam, "length_penalty": length_penalty})
+        if isinstance(texts, str) or title is not None:
+            pile = [texts] if isinstance(texts, str) else [str(text) for text in texts]
+            texts, is_single = [self.extract("\n\n".join(pile), title=title)], True
+        else:
+            is_single = False
+        self.require_trait(Trait.SUMMARIZER, "summarize")
+        options = {"beam": beam, "length_penalty": length_penalty}
+        summaries = [*predict(self.network, SummarizeCodec(self.artifacts), texts, **options)]
+        return summaries[0] if is_single else summaries
+
+    def extract(self, text: str, *, title: str | None = None) -> Extract:
+        """Return what a summarizer reads of a text: all of it, or the best sentences that fit.
+
+        They are those most similar to the title, or else the most central ones.
+
+        >>> extract = load("runs/summarize-1").extract("the cat sat . " * 100)
+        >>> len(extract.ids) < extract.tokens
+        True
+        """
+        self.require_trait(Trait.SUMMARIZER, "summarize")
+        return SummarizeCodec(self.artifacts).extract(text, self.network.context, title)
+
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[tuple[str, float]]]:
         """Return the `top` most likely tokens, with their probabilities, for each [MASK] in `text`.
 
@@ -252,6 +305,20 @@ class Model:
         ]
         return predictions[0]
 
+    def paint(self, n: int = 16, *, label: str | None = None, seed: int = 0) -> NDArray[np.uint8]:
+        """Paint `n` images of a class, or of all classes in turn: n x rows x columns x channels.
+
+        Equal seeds give equal images.
+
+        >>> load("runs/paint-1").paint(4, label="circle").shape
+        (4, 32, 32, 1)
+        """
+        self.require_trait(Trait.PAINTER, "paint")
+        check_bounds({"top": n, "seed": seed})
+        examples = [(label, seed + i) for i in range(n)]
+        images = np.stack([*predict(self.network, self.codec, examples)])
+        return images.transpose(0, 2, 3, 1)
+
     def embed(self, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """Return a vector for each text: the mean of the last block's features over its tokens.
 
@@ -263,6 +330,32 @@ class Model:
         if isinstance(texts, str):
             return self.embed([texts])[0]  # type: ignore[no-any-return]
         return embed_texts(self.network, self.require_tokenizer(), texts)
+
+    def recommend(self, user: object, n: int = 10) -> list[dict[str, Any]]:
+        """Return the `n` best items for a user that the user has not rated, the best first.
+
+        Each is a dict with the item, its title if the model knows titles, and the score: the
+        predicted rating, or for `sasrec` the probability that the item is the next.
+
+        >>> [sorted(row) for row in load("runs/recommend-1").recommend("viewer-7", 2)]
+        [['item', 'score', 'title'], ['item', 'score', 'title']]
+        """
+        check_bounds({"top": n})
+        found: list[list[dict[str, Any]]] = [
+            *predict(self.network, self.require_recommender(), [user], n=n)
+        ]
+        return found[0]
+
+    def similar(self, item: object, n: int = 10) -> list[dict[str, Any]]:
+        """Return the `n` items most similar to an item, given by its id, title or part of a title.
+
+        The score is the cosine of the angle between the vectors of the two items.
+
+        >>> len(load("runs/recommend-1").similar("film-3", 4))
+        4
+        """
+        check_bounds({"top": n})
+        return self.require_recommender().similar(self.network, item, n)
 
     # --- look inside --------------------------------------------------------------------------
 
@@ -346,8 +439,10 @@ class Model:
         labels = self.task.get("labels", ())
         return patch(self.network, self.require_tokenizer(), clean, corrupt, labels, reporter)
 
-    def draw(self, name: str, text: str, *, layer: int | str | None = None, head: int = 0) -> Any:
-        """Draw the plot `name` (see `glass draw --help`) of the model reading `text`.
+    def draw(
+        self, name: str, text: str = "", *, layer: int | str | None = None, head: int = 0
+    ) -> Any:
+        """Draw the plot `name` (see `glass draw --help`) of the model reading `text`, if any.
 
         `layer` is the index of a block or the name of an attention layer, by default the first.
         Returns a matplotlib figure, or an animation for `unfolding`.
@@ -359,12 +454,18 @@ class Model:
             raise GlassError(
                 f"{name} needs no model: use glassformer.inspection.diagrams.draw_diagram({name!r})"
             )
-        names = plots_needing(Needs.TEXT, Needs.TRANSLATION)
+        names = plots_needing(Needs.TEXT, Needs.TRANSLATION, Needs.IMAGE, Needs.MODEL)
         if name not in names:
             raise GlassError(f"unknown plot {name!r}{config.did_you_mean(name, names)}")
         plot = PLOTS[name]
+        if plot.needs is Needs.MODEL:
+            return plot.draw(self.network, self.task)
         if plot.needs is Needs.TRANSLATION:
             return plot.draw(self.align(text, self.translate(text)))
+        if plot.needs is Needs.IMAGE:
+            if not self.network.has(Trait.IMAGES):
+                raise GlassError(f"{name} is for models that read or paint images")
+            return plot.draw(trace_image(self.network, self.codec, text), layer=layer, head=head)
         tokenizer = self.require_tokenizer()
         traced = trace_text(self.network, tokenizer, text, *plot.patterns, strict=False)
         labels = self.task.get("labels")
@@ -379,7 +480,7 @@ class Model:
 
     @property
     def artifacts(self) -> Artifacts:
-        return Artifacts(self.task, self.require_tokenizer())
+        return Artifacts(self.task, self.tokenizer)
 
     @property
     def codec(self) -> Codec:
@@ -393,10 +494,18 @@ class Model:
 
     def require_labels(self) -> list[str]:
         """Return the labels, or raise `GlassError` if the model is not a classifier."""
-        if "labels" not in self.task:
+        if "labels" not in self.task or not self.network.has(Trait.CLASSIFIER):
             other = self.find_other_use(Trait.CLASSIFIER)
             raise GlassError(f"this model was not trained to classify{other}")
         return list(self.task["labels"])
+
+    def require_recommender(self) -> RecommendationCodec:
+        """Return the codec, or raise `GlassError` if the model was not trained on ratings."""
+        codec = self.codec if self.task.get("name") in TASKS else None
+        if not isinstance(codec, RecommendationCodec):
+            other = self.find_other_use(Trait.RATER)
+            raise GlassError(f"this model was not trained to recommend{other}")
+        return codec
 
     def require_masks(self) -> None:
         """Raise `GlassError` if the model cannot fill masks."""
@@ -483,12 +592,12 @@ def load(
 def train(task: str | None = None, *data: Any, **options: Any) -> Model:
     """Train a model for `task` on `data` and return it with its best weights.
 
-    `task` is generate, classify, translate or fill-mask. `data` are files, DataFrames (pandas,
-    polars), or lists of dicts or tuples; without any, a built-in sample is used. The options are
-    those of `glass train`: run (the folder to write), model (an architecture), base (a model to
-    fine-tune), config (a recipe), minutes, steps or epochs, text and label (columns), valid (more
-    data), seed, settings (as for `--set`), overwrite, and any training setting by its name.
-    `Model.metrics` has the result.
+    `task` is generate, classify, translate, fill-mask or summarize. `data` are files, DataFrames
+    (pandas, polars), or lists of dicts or tuples; without any, a built-in sample is used. The
+    options are those of `glass train`: run (the folder to write), model (an architecture), base (a
+    model to fine-tune), config (a recipe), minutes, steps or epochs, text and label (columns),
+    valid (more data), seed, settings (as for `--set`), overwrite, and any training setting by its
+    name. `Model.metrics` has the result.
 
     >>> model = train("classify", "reviews.csv", steps=20, settings=["model.dim=32"])
     >>> sorted(model.classify(["a lovely film"])[0])

@@ -1,9 +1,11 @@
 """Model folders: config, tokenizer, weights, and a manifest with their checksums.
 
-If only an adapter was trained, the folder holds the adapter's weights, and the config has the path
-to the base model.
+Long lists in the metadata of the task, such as the titles of items, are in a file of their own. If
+only an adapter was trained, the folder holds the adapter's weights, and the config has the path to
+the base model.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from glassformer.core.folder import (
     find_subfolder,
     hash_file,
     new_folder,
+    read_json,
     safe_join,
     verify_manifest,
     wrap_read_errors,
@@ -29,6 +32,8 @@ from glassformer.nn.lora import add_lora, merge_lora
 from glassformer.text.tokenizer import Tokenizer
 
 CONFIG, TOKENIZER, ADAPTER = "config.toml", "tokenizer.json", "adapter.safetensors"
+LISTS = "lists.json"  # the long lists in the metadata of the task
+MAX_LIST_LENGTH = 10_000  # characters of a list as JSON that is in the config
 BEST, LAST = "best", "last"  # in a run: weights to use, and weights to resume from
 MAX_ADAPTER_DEPTH = 8  # maximum number of stacked adapters
 MAX_ADAPTER_RANK = 4096
@@ -62,7 +67,8 @@ def save(
     is replaced only with `overwrite`, and only if it is a model folder.
     """
     settings = {"name": registry.model_name(network), **config.to_dict(network.config)}
-    tables: dict[str, Any] = {"model": settings} | ({"task": task} if task else {})
+    short, long = split_lists(task or {})
+    tables: dict[str, Any] = {"model": settings} | ({"task": short} if task else {})
     if isinstance(network, PriorNetwork) and network.prior_config and adapter is None:
         tables["prior"] = asdict(network.prior_config)
     state, file = network.state_dict(), weights.FILE
@@ -73,9 +79,29 @@ def save(
         (folder / CONFIG).write_text(config.to_toml(tables), encoding="utf-8")
         if tokenizer is not None:
             (folder / TOKENIZER).write_text(tokenizer.to_json(), encoding="utf-8")
+        if long:
+            (folder / LISTS).write_text(json.dumps(long, ensure_ascii=False), encoding="utf-8")
         weights.write(state, folder / file)
         write_extra(folder)
         write_manifest(folder)
+
+
+def split_lists(task: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split the metadata of a task into what is in the config and its long lists."""
+    long = {
+        name: value
+        for name, value in task.items()
+        if isinstance(value, list) and len(json.dumps(value)) > MAX_LIST_LENGTH
+    }
+    return {name: value for name, value in task.items() if name not in long}, long
+
+
+def read_lists(path: Path) -> dict[str, list[Any]]:
+    """Return the long lists in the metadata of a task, by name."""
+    lists = read_json(path)
+    if not isinstance(lists, dict) or not all(isinstance(x, list) for x in lists.values()):
+        raise GlassError(f"{path} is corrupted: expected lists by name")
+    return lists
 
 
 def exportable_models() -> list[str]:
@@ -101,6 +127,7 @@ def load(path: Path, *, merge_adapter: bool = True, depth: int = 0) -> LoadedMod
             raise GlassError(f"{path / CONFIG} has no model name")
         if not isinstance(task, dict):
             raise GlassError(f"{path / CONFIG}: expected task to be a table, got {task!r}")
+        task |= read_lists(safe_join(path, LISTS)) if LISTS in names else {}
         name = settings.pop("name")
         state = weights.read(safe_join(path, file))
         if file == ADAPTER and (adapter := read_adapter(path)):
@@ -132,6 +159,8 @@ def check_consistency(
 
     Special tokens without an embedding are removed from the tokenizer.
     """
+    if tokenizer is not None and "ids" not in network.forward_inputs:
+        raise GlassError(f"{path} has a tokenizer, but its model does not read text")
     if tokenizer is not None and tokenizer.vocab > (rows := network.vocab):
         extra = {id for id in tokenizer.special_tokens.values() if id >= rows}
         if len(extra) < tokenizer.vocab - rows or extra.intersection(tokenizer.prefix):
@@ -145,11 +174,17 @@ def check_consistency(
     eos = task.get("eos", [])
     if not isinstance(eos, list) or not all(isinstance(id, int) for id in eos):
         raise GlassError(f"{path}: expected eos to be a list of ids, got {eos!r}")
+    for name in ("users", "items"):
+        known, expected = task.get(name), getattr(network.config, name, None)
+        if isinstance(known, list) and expected is not None and len(known) != expected:
+            raise GlassError(
+                f"{path} has {len(known)} {name}, but its network has {expected} of them"
+            )
     if (labels := task.get("labels")) is None:
         return network, tokenizer, task
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise GlassError(f"{path}: expected labels to be a list of strings")
-    if not network.has(Trait.CLASSIFIER):
+    if network.traits.isdisjoint({Trait.CLASSIFIER, Trait.PAINTER}):
         raise GlassError(f"{path} has labels, but its network is not a classifier")
     if len(labels) != (classes := network.config.classes):
         raise GlassError(f"{path} has {len(labels)} labels, but its network has {classes} classes")

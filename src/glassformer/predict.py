@@ -20,6 +20,7 @@ from glassformer.tasks import TASKS
 from glassformer.tasks.classify import ClassifyCodec
 from glassformer.tasks.fill_mask import FillMaskCodec
 from glassformer.tasks.generate import GenerateCodec
+from glassformer.tasks.summarize import SummarizeCodec
 from glassformer.tasks.task import Artifacts, Codec, move_to_device
 from glassformer.tasks.translate import TranslateCodec
 from glassformer.text.tokenizer import Tokenizer
@@ -27,6 +28,7 @@ from glassformer.text.tokenizer import Tokenizer
 # For a network saved without a task: the first trait in this list that it has determines the codec.
 CODECS: dict[Trait, type[Codec]] = {
     Trait.SEQ2SEQ: TranslateCodec,
+    Trait.SUMMARIZER: SummarizeCodec,
     Trait.CAUSAL_LM: GenerateCodec,
     Trait.MASKED_LM: FillMaskCodec,
     Trait.CLASSIFIER: ClassifyCodec,
@@ -39,9 +41,10 @@ def codec_for(network: Network, artifacts: Artifacts) -> Codec:
     task = artifacts.metadata.get("name")
     if task in TASKS:
         return TASKS[task].codec(artifacts)
-    if artifacts.tokenizer is None:
+    suitable = [codec for trait, codec in CODECS.items() if network.has(trait)]
+    if artifacts.tokenizer is None or not suitable:
         raise GlassError("the model has no tokenizer, so it cannot read text")
-    return next(codec for trait, codec in CODECS.items() if network.has(trait))(artifacts)
+    return suitable[0](artifacts)
 
 
 def predict(
@@ -71,12 +74,15 @@ def inputs_for(
 ) -> dict[str, Tensor]:
     """Return the network's inputs for a text, as in prediction.
 
-    For a translator, the decoder input is `target`, or by default its own translation.
+    For a translator, the decoder input is `target`, or by default its own translation; for a
+    summarizer, the same follows the text.
     """
     codec = codec_for(network, Artifacts(tokenizer=tokenizer))
     if not tokenizer.encode(text) and "[CLS]" not in tokenizer.special_tokens:
         raise GlassError("the text is empty: expected at least one token")
     batch = move_to_device(codec.encode([text]), network)
+    if isinstance(codec, SummarizeCodec):
+        return {"ids": codec.with_summary(network, batch, target)}
     if not isinstance(codec, TranslateCodec):
         return {"ids": batch["ids"]}
     ids = codec.run(network, batch)[0] if target is None else tokenizer.encode(target)

@@ -3,10 +3,14 @@
 import sys
 from typing import Any
 
+from glassformer.baselines.biases import Biases
+from glassformer.baselines.lead import Lead
+from glassformer.baselines.logistic import Logistic
 from glassformer.baselines.markov import Markov
 from glassformer.baselines.nb_svm import NBSVM
 from glassformer.baselines.neighbors import Neighbors
 from glassformer.baselines.phrase_table import PhraseTable
+from glassformer.baselines.popularity import Popularity
 from glassformer.core import config
 from glassformer.core.errors import GlassError
 from glassformer.models.bert import Bert
@@ -16,29 +20,38 @@ from glassformer.models.classifier import Classifier
 from glassformer.models.convolutional import Convolutional
 from glassformer.models.convolutional_classifier import ConvolutionalClassifier
 from glassformer.models.decoder import Decoder
+from glassformer.models.factorization import Factorization
 from glassformer.models.generator import Generator
 from glassformer.models.gpt2 import GPT2
 from glassformer.models.gpt2_classifier import GPT2Classifier
+from glassformer.models.image_cnn import ImageCNN
 from glassformer.models.llama import Llama
 from glassformer.models.network import Network
 from glassformer.models.recurrent import Recurrent
 from glassformer.models.recurrent_classifier import RecurrentClassifier
 from glassformer.models.recurrent_translator import RecurrentTranslator
+from glassformer.models.sagan import SAGAN
+from glassformer.models.sasrec import SASRec
 from glassformer.models.sparse import Sparse
 from glassformer.models.speedrun import Speedrun
 from glassformer.models.speedrun_translator import SpeedrunTranslator
+from glassformer.models.summarizer import Summarizer
 from glassformer.models.text_cnn import TextCNN
 from glassformer.models.transformer_xl import TransformerXL
 from glassformer.models.translator import Translator
 from glassformer.models.universal import Universal
 from glassformer.models.universal_classifier import UniversalClassifier
 from glassformer.models.universal_translator import UniversalTranslator
+from glassformer.models.vision import Vision
 
 MODELS: dict[str, type[Network]] = {
     "markov": Markov,
     "nb_svm": NBSVM,
     "phrase_table": PhraseTable,
+    "lead": Lead,
     "neighbors": Neighbors,
+    "biases": Biases,
+    "popularity": Popularity,
     "recurrent": Recurrent,
     "recurrent_classifier": RecurrentClassifier,
     "recurrent_translator": RecurrentTranslator,
@@ -57,11 +70,18 @@ MODELS: dict[str, type[Network]] = {
     "decoder": Decoder,
     "transformer_xl": TransformerXL,
     "sparse": Sparse,
+    "summarizer": Summarizer,
     "universal": Universal,
     "universal_classifier": UniversalClassifier,
     "universal_translator": UniversalTranslator,
+    "factorization": Factorization,
+    "sasrec": SASRec,
     "speedrun": Speedrun,
     "speedrun_translator": SpeedrunTranslator,
+    "logistic": Logistic,
+    "image_cnn": ImageCNN,
+    "vision": Vision,
+    "sagan": SAGAN,
 }
 
 

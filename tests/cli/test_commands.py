@@ -15,6 +15,7 @@ import openpyxl
 import pytest
 import torch
 from click.testing import CliRunner
+from PIL import Image
 
 import glassformer
 from cases import CASES
@@ -197,6 +198,9 @@ def write_users_files(folder):
     ]
     (folder / "test.csv").write_text("\n".join(["text,label", *code]))
     (folder / "products.csv").write_text("id,name\n1,三百二十一\n2,五\n")
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text("A cat sat on the mat. A dog lay on the log.")
+    Image.new("L", (32, 32)).save(folder / "shape.png")
     book = openpyxl.Workbook()
     for row in (["id", "text"], [1, "import asyncio"], [2, "import email"]):
         book.active.append(row)
@@ -205,7 +209,7 @@ def write_users_files(folder):
 
 def test_commands_and_code_in_the_documentation_run(tmp_path):
     """Run every `glass` line and Python block of the documentation for users in one folder."""
-    pages = ("README.md", "docs/looking.md", "docs/data.md")
+    pages = ("README.md", "docs/looking.md", "docs/data.md", "docs/images.md")
     text = "".join((ROOT / name).read_text() for name in pages)
     write_users_files(tmp_path)
     lines = re.findall(r"^glass .*$", text, re.MULTILINE)

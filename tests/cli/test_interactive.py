@@ -56,7 +56,7 @@ def test_commands_change_options_until_they_are_restored(run):
     assert result[0] == result[1] != result[2]
     assert len(result) == 6
     stopped = session(run, f"/stop {first[1]}\na cat\n", "-t", "0", "--json")
-    assert texts(stopped) == [first[:1]]
+    assert texts(stopped) == [first.partition(first[1])[0]]
 
 
 def test_an_error_in_a_line_does_not_end_the_session(run):
@@ -93,7 +93,7 @@ def test_help_lists_the_options_with_their_values(run):
 def test_wrong_uses_end_before_the_session(run):
     assert "leave out PROMPT" in session(run, "", "a cat", code=2).stderr
     result = session(run.parent / "classifier", "a\n", code=1)
-    message = "not trained to generate; it classifies texts: glass classify RUN"
+    message = "not trained to generate; it classifies: glass classify RUN"
     assert message in str(result.exception)
 
 

@@ -57,8 +57,14 @@ def start_endless_training(home, **options):
     return process
 
 
+def set_hangup(action):
+    """The action on SIGHUP that a process inherits; the tests themselves may run under nohup."""
+    return lambda: signal.signal(signal.SIGHUP, action)
+
+
 def test_closing_the_terminal_saves_and_stops_training(home):
-    process = start_endless_training(home, stderr=subprocess.PIPE)
+    default = set_hangup(signal.SIG_DFL)
+    process = start_endless_training(home, stderr=subprocess.PIPE, preexec_fn=default)
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGHUP)  # from the kernel and from the shell
     _, stderr = process.communicate(timeout=600)
@@ -68,10 +74,8 @@ def test_closing_the_terminal_saves_and_stops_training(home):
 
 
 def test_closing_the_terminal_under_nohup_does_not_stop_training(home):
-    def ignore_hangup():
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    process = start_endless_training(home, stderr=subprocess.DEVNULL, preexec_fn=ignore_hangup)
+    ignore = set_hangup(signal.SIG_IGN)
+    process = start_endless_training(home, stderr=subprocess.DEVNULL, preexec_fn=ignore)
     process.send_signal(signal.SIGHUP)
     previous_step = saved_step(home / "run")
     while saved_step(home / "run") <= previous_step:

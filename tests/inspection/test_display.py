@@ -7,7 +7,7 @@ import pytest
 import torch
 from matplotlib import pyplot
 
-from cases import CASES
+from cases import CASES, TEXT_CASES
 from glassformer import Model
 from glassformer.core.figures import animate, subplots
 from glassformer.core.i18n import show_whitespace
@@ -105,7 +105,7 @@ def test_an_animation_is_displayed_in_a_notebook():
     assert shown.startswith('<img alt="" src="data:image/gif;base64,R0lGOD')
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", TEXT_CASES.values(), ids=TEXT_CASES)
 def test_every_formula_of_every_model_is_valid_latex(case):
     inputs = inputs_for(case.network, TOKENIZER, TEXT)
     recorded = RecordedPass(case.network, inputs, TOKENIZER)

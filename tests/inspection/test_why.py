@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cases import CASES, ids, source
+from cases import CASES
 from glassformer import GlassError
 from glassformer.inspection.why import MAX_TERMS, RecordedPass, entry_value
 from glassformer.models.network import Trait
@@ -17,7 +17,7 @@ from inspection.test_worksheet import TOKENIZER
 
 
 def record_pass(case):
-    inputs = {"ids": ids(2, 6)} | ({"source": source(2)} if case.has(Trait.SEQ2SEQ) else {})
+    inputs = {n: x.double() if x.is_floating_point() else x for n, x in case.inputs(2, 6).items()}
     return RecordedPass(copy.deepcopy(case.network).double(), inputs)
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from cases import CASES, VOCAB
+from cases import CASES, TEXT_CASES, VOCAB
 from glassformer import GlassError, Model, Trace
 from glassformer.inspection.trace_view import TraceView
 from glassformer.inspection.traced_text import find_head, trace_inputs, trace_text
@@ -14,9 +14,10 @@ from glassformer.inspection.worksheet import top_tokens, worksheet
 from glassformer.predict import inputs_for
 from glassformer.tasks.translate import BOS, EOS
 from glassformer.text.plain import UNKNOWN, Characters
+from glassformer.text.tokenizer import SEPARATOR
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz .,ABCDEFGHIJKLMNOPQR"
-TOKENIZER = Characters.train([LETTERS], special_tokens=(UNKNOWN, BOS, EOS))
+LETTERS = "abcdefghijklmnopqrstuvwxyz .,ABCDEFGHIJKLMNOPQ"
+TOKENIZER = Characters.train([LETTERS], special_tokens=(UNKNOWN, BOS, EOS, SEPARATOR))
 TEXT = "a cat sat"
 
 
@@ -24,7 +25,7 @@ def test_the_tokenizer_has_the_vocabulary_of_the_models():
     assert TOKENIZER.vocab == VOCAB
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", TEXT_CASES.values(), ids=TEXT_CASES)
 def test_the_worksheet_of_every_model_shows_its_traced_values(case):
     steps = worksheet(case.network, TOKENIZER, TEXT, layer=0, head=0)
     assert steps[0].title == "Tokens and ids"
@@ -288,7 +289,7 @@ def test_a_trace_is_displayed_as_text_and_as_html():
         seen["blocks.0.attention.patern"]
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("case", TEXT_CASES.values(), ids=TEXT_CASES)
 def test_the_trace_of_every_model_can_be_displayed(case):
     seen = TraceView(trace_text(case.network, TOKENIZER, TEXT))
     page = seen._repr_html_()

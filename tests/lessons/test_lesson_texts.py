@@ -60,7 +60,7 @@ def values_in(texts):
 def test_every_chapter_has_a_file_in_both_languages_and_there_are_no_others():
     expected = {f"{name}.{code}.toml" for name in CHAPTERS for code in ("en", "zh")}
     assert {path.name for path in TEXTS.iterdir()} == expected
-    assert len(expected) == 14
+    assert len(expected) == 16
 
 
 @every_chapter
@@ -151,6 +151,6 @@ def test_values_are_filled_into_the_texts_of_a_step():
 def test_printed_matrices_have_the_shape_given_in_their_file():
     names = [path.stem for path in FOLDER.iterdir()]
     assert set(names) <= set(CHAPTERS)
-    assert sum(len(read_matrices(name)) for name in names) == 32
+    assert sum(len(read_matrices(name)) for name in names) == 34
     with pytest.raises(ValueError, match=r"x: expected shape \[2, 1\], got \[1, 2\]"):
         make_matrix("x", {"shape": [2, 1], "rows": [[1, 2.5]]})

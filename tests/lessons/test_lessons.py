@@ -12,6 +12,7 @@ from glassformer.inspection.sheet import equal_when_rounded
 from glassformer.lessons import (
     LESSONS,
     load_lesson,
+    ratings,
     thrones,
     thrones_decoder,
     thrones_network,
@@ -190,6 +191,20 @@ def test_later_words_are_masked_with_minus_infinity():
 
 
 # --- the other lessons ----------------------------------------------------------------------------
+
+
+def test_learned_features_predict_hidden_ratings_and_determine_the_features():
+    values = ratings.compute_values()
+    is_hidden = values["known"].isnan()
+    assert torch.equal(is_hidden, ~values["hidden"].isnan())
+    assert int(is_hidden.sum()) == values["n_hidden"] == 16
+    errors = (values["predicted_hidden"] - values["ratings"])[is_hidden]
+    rmse = float(errors.square().mean().sqrt())
+    assert rmse == pytest.approx(float(values["errors"][0, 1]))
+    assert rmse < 0.1 < 0.5 < float(values["errors"][1, 1])
+    torch.testing.assert_close(values["recovered"], values["movies"], rtol=0, atol=0.1)
+    assert not torch.allclose(values["learned_movies"], values["movies"], atol=0.5)
+    torch.testing.assert_close(values["output"], values["pattern"] @ values["learned_movies"])
 
 
 def test_counting_gives_the_numbers_of_the_tutorial():

@@ -333,9 +333,12 @@ def test_a_smaller_loss_is_better_and_an_equal_one_is_not():
 def test_a_higher_accuracy_is_better():
     found, _ = evaluate_values([0.5, 0.4, 0.6], "accuracy")
     assert [best for best, *_ in found] == [True, False, True]
-    higher = {"accuracy", "f1", "exact", "bleu", "chrf", "next_accuracy"}
+    higher = {
+        *("accuracy", "f1", "exact", "bleu", "chrf", "next_accuracy", "recognized"),
+        *("rouge_1", "rouge_2", "rouge_l", "hit_rate_10", "ndcg_10"),
+    }
     assert {name for name, metric in METRICS.items() if metric.higher_is_better} == higher
-    assert METRICS.keys() - higher == {"loss", "perplexity", "bits_per_byte"}
+    assert METRICS.keys() - higher == {"loss", "perplexity", "bits_per_byte", "frechet", "rmse"}
 
 
 def test_a_metric_that_is_not_finite_is_never_best():

@@ -38,6 +38,11 @@ def test_a_flat_loss_has_converged():
     assert "resume" not in found.text
 
 
+def test_noise_of_a_loss_of_almost_zero_is_not_overfitting():
+    found = diagnose_losses([0.1, 0.0, 1e-17, 2e-17, 0.0, 1e-17, 2e-17, 2e-17])
+    assert found.verdict is Verdict.CONVERGED
+
+
 def test_a_network_that_has_not_seen_all_data_had_no_fair_chance():
     rising = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2]
     found = diagnose_losses(rising, epochs=0.3)

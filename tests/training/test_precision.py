@@ -7,6 +7,7 @@ for half precision are missing.
 import pytest
 import torch
 
+from examples import write_examples
 from glassformer import GlassError, load
 from glassformer.core.reporter import NullReporter
 from glassformer.models.network import Trait
@@ -26,18 +27,7 @@ PAIRS = [(name, task.name) for task in TASKS.values() for name in task.models]
 
 @pytest.fixture
 def files(tmp_path):
-    """Data for every task."""
-    text = "the cat sat on the mat and the dog sat on the log. " * 200
-    (tmp_path / "book.txt").write_text(text)
-    rows = [f"the {word} sat {i},{label}" for i in range(30) for word, label in
-            (("cat", "animal"), ("mat", "thing"))]  # fmt: skip
-    (tmp_path / "labels.csv").write_text("text,label\n" + "\n".join(rows))
-    pairs = [f"one {i % 7} two {i}\teins {i % 7} zwei {i}" for i in range(60)]
-    (tmp_path / "pairs.tsv").write_text("\n".join(pairs))
-    return {
-        "generate": tmp_path / "book.txt", "fill-mask": tmp_path / "book.txt",
-        "classify": tmp_path / "labels.csv", "translate": tmp_path / "pairs.tsv",
-    }  # fmt: skip
+    return write_examples(tmp_path)
 
 
 def settings_for(model):

@@ -66,6 +66,7 @@ def format_cost(cost: "Cost") -> str:
 
     (rows, tokens), parameters = cost.batch, sum(part.parameters for part in cost.parts)
     weights = BYTES * parameters
+    size = f"{rows} x {tokens} tokens" if tokens else f"{rows} examples"
     lines = [
         f"{'part':<24}{'parameters':>14}{'weights':>12}{'activations':>14}",
         *(
@@ -77,7 +78,7 @@ def format_cost(cost: "Cost") -> str:
         f"{megabytes(sum(part.activations for part in cost.parts)):>14}",
         "",
         f"gradients {megabytes(weights)}, optimizer {megabytes(cost.optimizer)}",
-        f"batch of {rows} x {tokens} tokens: {cost.flops / 1e9:,.1f} GFLOP per step",
+        f"batch of {size}: {cost.flops / 1e9:,.1f} GFLOP per step",
     ]
     if cost.attention_grids:
         lines.append(

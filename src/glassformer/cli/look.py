@@ -18,8 +18,11 @@ class PlotCommand(click.Command):
 
         for needs, title in {
             Needs.NOTHING: "Plots without a model",
+            Needs.MODEL: "Plots of the model in RUN",
             Needs.TEXT: "Plots of the model in RUN reading TEXT",
             Needs.TRANSLATION: "Plots of the model in RUN translating TEXT",
+            Needs.IMAGE: "Plots of the model in RUN reading the image file TEXT, or painting the "
+            "class TEXT",
         }.items():
             with formatter.section(title):
                 formatter.write_dl([(name, PLOTS[name].help) for name in plots_needing(needs)])
@@ -48,19 +51,20 @@ def draw(name: str, run: str | None, text: str | None, **values: Any) -> None:
     glass draw architecture --part cross --out cross.svg
     glass draw attention runs/generate-1 "the cat sat on the mat" --layer 1 --head 2
     glass draw unfolding runs/translate-1 三百二十一
+    glass draw factors runs/recommend-1
     """
     from glassformer.api import load
     from glassformer.inspection.diagrams import draw_diagram
     from glassformer.inspection.draw import save
 
     file = check_plot(name, run, text, values)
-    if run is None or text is None:
+    if run is None:
         figure = draw_diagram(name, values["part"] or "attention")
     else:
         layer: int | str | None = values["layer"]
         if layer and str(layer).lstrip("-").isdigit():
             layer = int(layer)
-        figure = load(run).draw(name, text, layer=layer, head=values["head"] or 0)
+        figure = load(run).draw(name, text or "", layer=layer, head=values["head"] or 0)
     save(figure, file)
     click.echo(file)
 
@@ -81,10 +85,14 @@ def check_plot(name: str, run: str | None, text: str | None, values: dict[str, A
     if file.suffix not in suffixes:
         raise click.UsageError(f"{file}: this plot can only be saved as {' or '.join(suffixes)}")
     options.check_output_paths(file, overwrite=values["overwrite"])
-    is_diagram = plot.needs is Needs.NOTHING
-    if is_diagram != (run is None) or is_diagram != (text is None):
+    needs_run, needs_text = plot.needs is not Needs.NOTHING, plot.needs not in (
+        Needs.NOTHING, Needs.MODEL
+    )  # fmt: skip
+    if needs_run != (run is not None) or needs_text != (text is not None):
+        if needs_run and not needs_text:
+            raise click.UsageError(f"{name} needs RUN and takes no TEXT")
         raise click.UsageError(
-            f"{name} takes neither RUN nor TEXT" if is_diagram else f"{name} needs RUN and TEXT"
+            f"{name} needs RUN and TEXT" if needs_run else f"{name} takes neither RUN nor TEXT"
         )
     for option in OPTIONS:
         if values[option] is not None and not plot.accepts(option):

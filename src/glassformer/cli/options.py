@@ -60,8 +60,7 @@ file_format = combine(
     ),
 )
 skip_bad = partial(click.option, "--skip-bad", is_flag=True)
-texts = combine(
-    click.argument("texts", nargs=-1),
+text_file = combine(
     click.option(
         "--file",
         type=click.Path(exists=True, path_type=Path),
@@ -76,6 +75,7 @@ texts = combine(
     file_format,
     skip_bad(help="Leave out rows of --file that cannot be read instead of stopping."),
 )
+texts = combine(click.argument("texts", nargs=-1), text_file)
 columns = combine(
     click.option(
         "--text",
@@ -103,6 +103,13 @@ group = click.option(
     "--group",
     metavar="COLUMN",
     help="Keep rows with the same value in this column on one side of the train/validation split.",
+)
+
+image_size = click.option(
+    "--image-size",
+    type=int,
+    metavar="PIXELS",
+    help="Crop images to squares and scale them to this size.  [default: all have the same size]",
 )
 
 # Training

@@ -56,15 +56,18 @@ def classify(
     Prints the most likely label, its probability and the text; for a model with several labels per
     text, all labels from the cutoff that was fitted in training. The answer to a text in which most
     tokens are unknown is `unsure`. Without TEXTS or --file, each line of standard input is a text.
-    A model trained on pairs takes TEXTS in pairs, or lines with a tab between the two texts.
+    A model trained on pairs takes TEXTS in pairs, or lines with a tab between the two texts; a
+    model for images takes image files, and folders of them.
 
     \b
     glass classify runs/classify-1 "What a wonderful film" "I fell asleep"
     glass classify runs/classify-1 --file reviews.csv --out labels.csv
     glass classify runs/classify-1 --file reviews.xlsx --text comment --threshold 0.8
+    glass classify runs/classify-images-1 photo.png holiday/
     """
     from glassformer.api import load
     from glassformer.data.output import DelimitedWriter, merge_columns
+    from glassformer.models.network import Trait
     from glassformer.tasks.label_metrics import label_columns
 
     if as_csv and as_json:
@@ -98,7 +101,22 @@ def classify(
         probs = result["probabilities"]
         return label_columns(result["label"], {label: probs[label] for label in model.labels})
 
+    if model.network.has(Trait.IMAGES):
+        if values["file"] is not None:
+            raise click.UsageError("this model classifies images: give image files, not --file")
+        values["texts"] = list_image_files(values["texts"])
     run_predictions(predict, show, to_columns, out, trained=trained, **values)
+
+
+def list_image_files(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The image files with these names, and those in the folders with these names."""
+    from glassformer.data.images import is_image_file
+
+    files = list[str]()
+    for name in names:
+        in_folder = sorted(p for p in Path(name).rglob("*") if is_image_file(p))
+        files += map(str, in_folder) if Path(name).is_dir() else [name]
+    return tuple(files)
 
 
 @click.command()
@@ -358,13 +376,14 @@ def open_inputs(
     """
     from glassformer.data.files import IgnoreBadRows, save_streams
     from glassformer.data.format import FileFormat
+    from glassformer.data.images import is_image_file
     from glassformer.data.inputs import read_inputs, to_inputs
     from glassformer.data.tables import describe_formats
 
     names = text or trained
     if file is None:
         for name in texts:
-            if len(name) < 200 and Path(name).is_file():
+            if len(name) < 200 and Path(name).is_file() and not is_image_file(Path(name)):
                 echo(f"{name} is treated as text; to read the file: --file {name}", err=True)
         lines = list(texts) or [line.rstrip("\n") for line in sys.stdin]
         values = make_pairs(list(texts), lines) if len(names) > 1 else lines

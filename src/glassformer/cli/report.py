@@ -12,10 +12,11 @@ from glassformer.cli.help import echo, pad
 from glassformer.core.i18n import localize
 
 MAX_CONFUSION_LABELS = 20
+CHECKED_TASKS = ("generate", "classify", "translate", "fill-mask", "summarize", "recommend")
 
 
 @click.command()
-@click.argument("task", type=click.Choice(["generate", "classify", "translate", "fill-mask"]))
+@click.argument("task", type=click.Choice(CHECKED_TASKS))
 @options.data_files
 @options.columns
 @options.source_and_target
@@ -133,7 +134,7 @@ def evaluate(
 
     Prints the metrics of the model and, if its run has one, of the baseline, with 95% intervals by
     the bootstrap; for a classifier also the scores of each label, the confusion matrix and the
-    worst errors; for a translator the worst translations.
+    worst errors; for a translator or summarizer the worst outputs.
 
     \b
     glass evaluate runs/generate-1
@@ -226,6 +227,10 @@ def print_worst(worst: list[dict[str, Any]]) -> None:
             prob = row["probabilities"].get(row["label"])
             certainty = "" if prob is None else f" ({prob:.0%})"
             answer = f"{row['label']}{certainty}, true: {row['true']}"
+        elif "rouge_l" in row:
+            answer = f"ROUGE-L {row['rouge_l']}: {row['summary']}"
+        elif "rating" in row:
+            answer = f"{row['prediction']:g}, {localize('rated')} {row['rating']:g}"
         else:
             answer = f"chrF {row['chrf']}: {row['translation']}"
         location = f"{row['location']}: " if row.get("location") else ""

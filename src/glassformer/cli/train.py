@@ -64,6 +64,14 @@ from glassformer.cli.help import echo
     is_flag=True,
     help="Give rare labels as much weight in the loss as frequent ones.",
 )
+@options.image_size
+@click.option(
+    "--scale",
+    nargs=2,
+    type=float,
+    metavar="LOW HIGH",
+    help="Lowest and highest rating (recommend).  [default: as they occur]",
+)
 @options.source_and_target
 @options.tokenizer
 @options.machine
@@ -93,19 +101,27 @@ from glassformer.cli.help import echo
 def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any) -> None:
     """Train a model for TASK on DATA.
 
-    TASK is generate, classify, translate or fill-mask; it can be omitted if the recipe (--config)
-    names it. Without DATA, a built-in sample is used. A tenth of DATA is held out for validation,
-    unless --valid is given. If the file has no header, columns are named 1, 2, ... With two --text
-    columns, translate uses the first as the source and the second as the target. `glass models`
-    lists the model.* settings for --set, `glass models --training` the train.* settings.
+    TASK is generate, classify, translate, fill-mask, summarize, recommend or paint; it can be
+    omitted if the recipe (--config) names it. Without DATA, a built-in sample is used. A tenth of
+    DATA is held out for validation, unless --valid is given. If the file has no header, columns are
+    named 1, 2, ... With two --text columns, translate uses the first as the source and the second
+    as the target; recommend uses them as user and item, with --label as the rating, and takes the
+    titles of items from a further table with the columns item and title. Images, to classify or to
+    paint, are in folders with a subfolder for each class, or in the files of MNIST or CIFAR-10.
+    `glass models` lists the model.* settings for --set, `glass models --training` the train.*
+    settings.
 
     \b
     glass train generate book.txt --minutes 10
     glass train classify reviews.csv --text review --label sentiment
     glass train translate --source a.de --target a.en
     glass train fill-mask corpus.txt --set model.depth=6
+    glass train classify photos/ --image-size 64
+    glass train paint drawings/ --minutes 30
+    glass train summarize mails.jsonl --minutes 30
     glass train --config recipes/shakespeare.toml input.txt
     glass train classify reviews.csv --from runs/fill-mask-1 --lora 8
+    glass train recommend ratings.csv movies.csv
     glass train generate
     """
     from glassformer.training.train import train as train_model
@@ -116,7 +132,9 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
             raise click.UsageError("give both --source and --target, and no DATA")
         data = (source, target)
     if task is None and not values["config"]:
-        raise click.UsageError("missing TASK: generate, classify, translate or fill-mask")
+        raise click.UsageError(
+            "missing TASK: generate, classify, translate, fill-mask, summarize, recommend or paint"
+        )
     arguments = options.drop_unset(values)
     if arguments.pop("no_baseline", False):
         arguments["baseline"] = False
@@ -204,7 +222,7 @@ def compare(
     glass compare generate book.txt --models gpt2,llama --minutes 2 --seeds 3
     """
     from glassformer.core.reporter import Reporter
-    from glassformer.tasks import TASKS
+    from glassformer.tasks import find_task
     from glassformer.training.compare import compare as compare_models
     from glassformer.training.compare_report import format_table
 
@@ -216,7 +234,8 @@ def compare(
         for row in rows:
             click.echo(json.dumps(row))
     else:
-        print_table(format_table(TASKS[task], rows))
+        spec = find_task(task, [*map(Path, data)], names[0].partition(":")[0])
+        print_table(format_table(spec, rows))
         echo(f"report: {run / 'README.md'}")
 
 

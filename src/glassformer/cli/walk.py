@@ -157,9 +157,9 @@ def walk(what: str, text: str | None, **values: Any) -> None:
     """Print a worksheet: a lesson, or TEXT traced through the model in RUN, step by step.
 
     Each step has its formula and its matrices. The lessons are thrones (a whole Transformer by
-    hand, on three quotes from Game of Thrones), markov, attention, position and norm: worked
-    examples from tutorials, with the published numbers, the correct ones and, where they differ,
-    why. For a trained model, shows one block and one head.
+    hand, on three quotes from Game of Thrones), markov, ratings, attention, position and norm:
+    worked examples from tutorials, with the published numbers, the correct ones and, where they
+    differ, why. For a trained model, shows one block and one head.
 
     \b
     glass walk

@@ -15,6 +15,9 @@ from glassformer.data.tables import to_values
 TUPLE_COLUMNS: dict[str, dict[int, tuple[str, ...]]] = {
     "classify": {2: ("text", "label"), 3: ("text_1", "text_2", "label")},
     "translate": {2: ("source", "target")},
+    "summarize": {2: ("document", "summary")},
+    "recommend": {3: ("user", "item", "rating"), 4: ("user", "item", "rating", "time")},
+    "recommend-next": {3: ("user", "item", "time"), 4: ("user", "item", "rating", "time")},
 }
 
 

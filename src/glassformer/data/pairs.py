@@ -1,8 +1,8 @@
-"""Read pairs of a source and a target text from tables or line-aligned files."""
+"""Read pairs of texts, as source and target, from tables or line-aligned files."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from itertools import zip_longest
+from dataclasses import dataclass, replace
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +12,61 @@ from glassformer.data.examples import Example, ExampleReader
 from glassformer.data.files import BadRowPolicy, Row, read_lines
 from glassformer.data.labeled import peek_rows, read_table_rows
 from glassformer.data.request import DataRequest
-from glassformer.data.sample import number_pairs
+from glassformer.data.sample import number_pairs, reports
 from glassformer.data.tables import describe_formats, is_table
 
-PAIR_COLUMNS = (("source", "target"), ("src", "tgt"))
+
+@dataclass(frozen=True)
+class PairKind:
+    """What the two texts of a pair are."""
+
+    names: tuple[str, str]  # in messages
+    columns: tuple[tuple[str, str], ...]  # names of columns, in order of preference
+    sample: Callable[[], Iterator[tuple[str, str]]]  # the built-in pairs
+    sample_name: str
+
+
+TRANSLATION = PairKind(
+    ("source", "target"),
+    (("source", "target"), ("src", "tgt")),
+    number_pairs,
+    "numbers and dates in Chinese and English",
+)
+SUMMARY = PairKind(
+    ("document", "summary"),
+    (
+        *product(
+            ("document", "article", "body", "text", "content", "正文", "文章"),
+            ("summary", "headline", "subject", "title", "highlights", "摘要", "标题"),
+        ),
+    ),
+    reports,
+    "generated reports with headlines",
+)
 
 
 def make_pair_reader(
-    request: DataRequest, reporter: Reporter
+    request: DataRequest, reporter: Reporter, kind: PairKind = TRANSLATION
 ) -> tuple[ExampleReader, dict[str, Any]]:
     """Return a function that reads pairs, and metadata about the columns.
 
     Pairs are read from a table, two aligned files or the built-in sample.
     """
     if not request.files:
-        reporter("no data given: using numbers and dates in Chinese and English")
+        reporter(f"no data given: using {kind.sample_name}")
         return lambda _: (
             Example("", pair, request.assign_split(pair[0]), group=pair[0])
-            for pair in number_pairs()
+            for pair in kind.sample()
         ), {}
     for line in describe_formats((*request.files, *request.valid), request.format):
         reporter(line)
     readers, reported, metadata = [], set[tuple[str, ...]](), dict[str, Any]()
     for files, split in request.split_files():
-        read, columns = open_pairs(replace(request, files=files))
+        read, columns = open_pairs(replace(request, files=files), kind)
         readers.append((split, read))
         if columns and columns not in reported:
-            reporter(f'columns: source = "{columns[0]}", target = "{columns[1]}"')
+            first, second = kind.names
+            reporter(f'columns: {first} = "{columns[0]}", {second} = "{columns[1]}"')
             reported.add(columns)
             metadata = metadata or {"text": [columns[0]], "target": columns[1]}
 
@@ -51,13 +79,14 @@ def make_pair_reader(
                         location, texts, split or request.assign_split(texts[0]), group=texts[0]
                     )
                 else:
-                    on_bad_row(location, "the source or target is empty", f"{source}\t{target}")
+                    first, second = kind.names
+                    on_bad_row(location, f"the {first} or {second} is empty", f"{source}\t{target}")
 
     return pairs, metadata
 
 
 def open_pairs(
-    request: DataRequest,
+    request: DataRequest, kind: PairKind = TRANSLATION
 ) -> tuple[Callable[[BadRowPolicy], Iterator[tuple[str, str, str]]], tuple[str, ...]]:
     """Return a function that yields (location, source, target), and the two columns of a table."""
     are_tables = all(map(is_table, request.files))
@@ -65,21 +94,22 @@ def open_pairs(
         source, target = request.files
         encoding = request.format.encoding
         return lambda on_bad_row: read_aligned_lines(source, target, on_bad_row, encoding), ()
-    first = peek_rows(request.files, request.format)
+    first, (first_name, second_name) = peek_rows(request.files, request.format), kind.names
     if not first:
         raise GlassError(f"{request.files[0]} has no rows")
     if len(first[0].values) < 2:
         raise GlassError(
-            f"{request.files[0]} has one column only: expected a source and a target; give two "
-            "line-aligned files with --source and --target (for validation data, give --valid "
-            "twice)"
+            f"{request.files[0]} has one column only: expected a {first_name} and a {second_name}; "
+            "give two line-aligned files with --source and --target (for validation data, give "
+            "--valid twice)"
         )
     trained = (*request.trained_text, *([request.trained_target] if request.trained_target else []))
     is_like_training = len(trained) == 2 and all(name in first[0].values for name in trained)
-    names = request.text or (trained if is_like_training else choose_pair_columns(first))
+    names = request.text or (trained if is_like_training else choose_pair_columns(first, kind))
     if len(names) != 2 or not all(name in first[0].values for name in names):
         raise GlassError(
-            f"{request.files[0]}: expected two columns, a source and a target, got {list(names)}; "
+            f"{request.files[0]}: expected two columns, a {first_name} and a {second_name}, got "
+            f"{list(names)}; "
             f"the columns are {list(first[0].values)}"
         )
 
@@ -90,11 +120,11 @@ def open_pairs(
     return read, names
 
 
-def choose_pair_columns(rows: list[Row]) -> tuple[str, ...]:
-    """The columns named source and target, or else the first two with letters in most rows."""
+def choose_pair_columns(rows: list[Row], kind: PairKind = TRANSLATION) -> tuple[str, ...]:
+    """The columns with known names, or else the first two with letters in most rows."""
     names = list(rows[0].values)
     lower = {name.casefold(): name for name in names}
-    for pair in PAIR_COLUMNS:
+    for pair in kind.columns:
         if all(name in lower for name in pair):
             return tuple(lower[name] for name in pair)
 

@@ -1,9 +1,13 @@
 """The user's data files and the options for reading them."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from glassformer.core.bounds import check_bounds
+from glassformer.core.errors import GlassError
 from glassformer.data.files import BadRowPolicy
 from glassformer.data.format import FileFormat
 from glassformer.data.split import is_held_out
@@ -22,12 +26,24 @@ class DataOptions:
     header: bool | None = None  # whether tables start with the names of the columns; detected
     multi_label: bool = False  # whether a label cell can have several labels: a|b
     class_weights: bool = False  # whether rare labels weigh as much in the loss as frequent ones
+    image_size: int | None = None  # pixels; images are cropped and scaled to squares of this size
     tokenizer: str | None = None  # a name in TOKENIZERS
     vocab: int | None = None
     valid_fraction: float = 0.1  # held out for validation, unless validation files are given
+    scale: tuple[float, ...] | None = None  # the lowest and highest rating; default: as they occur
 
     def __post_init__(self) -> None:
-        check_bounds({"valid_fraction": self.valid_fraction, "vocab": self.vocab})
+        check_bounds(
+            {
+                "valid_fraction": self.valid_fraction,
+                "vocab": self.vocab,
+                "image_size": self.image_size,
+            }
+        )
+        if self.scale is not None:
+            is_scale = len(self.scale) == 2 and self.scale[0] < self.scale[1]
+            if not is_scale or not all(map(math.isfinite, self.scale)):
+                raise GlassError(f"scale must be a lower and a higher rating, got {self.scale}")
         _ = self.format  # checks the encoding and the separator
 
     @property
@@ -51,6 +67,7 @@ class DataRequest(DataOptions):
     trained_text: tuple[str, ...] = ()  # the columns that it was trained on
     trained_label: str | None = None
     trained_target: str | None = None
+    trained_metadata: Mapping[str, Any] = field(default_factory=dict)  # all metadata of that model
 
     @property
     def is_evaluation(self) -> bool:

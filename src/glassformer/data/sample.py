@@ -1,13 +1,16 @@
 """Built-in sample data, from Python's own files or generated: no download is needed.
 
 `python_documentation` is for language models, `code_passages` for classification, `number_pairs`
-for translation.
+for translation, `reports` for summaries, `film_ratings` for recommendation.
 """
 
 import random
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 PACKAGES = (
     *("asyncio", "email", "encodings", "http", "importlib"),
@@ -105,3 +108,127 @@ def number_pairs(count: int = 6000, seed: int = 0) -> Iterator[tuple[str, str]]:
         if pair not in seen:
             seen.add(pair)
             yield pair
+
+
+# --- reports with headlines -----------------------------------------------------------------------
+
+COMPANIES = (
+    [*"North South East West High Low Green Silver Stone River Lake Hill".split()],
+    [*"field bridge port wood mill gate ford haven".split()],
+)
+PRODUCTS = (
+    "bicycles batteries bricks cables clocks engines glass paper pumps ships tools toys".split()
+)
+CITIES = (
+    "Bergen Cork Dakar Graz Izmir Kobe Leeds Lima Lyon Malmo Nantes Osaka Porto Quito Riga "
+    "Salta Turin Utrecht Varna Zagreb"
+).split()
+# a verb for the headline, a sentence that says what happened, and one with its reason
+EVENTS = (
+    ("opens a plant in {city}", "A new plant will open in {city} in {month}.",
+     "The site was chosen because the harbor is near."),
+    ("closes its office in {city}", "The office in {city} will close in {month}.",
+     "Rents there have doubled within a few years."),
+    ("hires {count} people", "By {month}, {count} people are to be hired, most of them in {city}.",
+     "Orders have grown faster than the workforce."),
+    ("recalls {count} {product}", "In {month}, {count} {product} were called back from {city}.",
+     "A test had found a crack in a part."),
+    ("buys a rival from {city}", "In {month}, a competitor based in {city} was taken over.",
+     "Both sides had been in talks for a year."),
+    ("raises prices by {percent} percent", "From {month}, prices go up by {percent} percent.",
+     "Energy has become more expensive."),
+    ("moves to {city}", "In {month}, the head office will be moved to {city}.",
+     "The old building is too small."),
+    ("sells {count} {product} to {city}",
+     "The city of {city} ordered {count} {product} in {month}.",
+     "It is the largest order so far."),
+)  # fmt: skip
+OPENINGS = (
+    "This is the report of the board for the last quarter.",
+    "Dear shareholders, thank you for your patience in the past months.",
+    "The following notes were taken at the annual meeting.",
+    "Here is a short account of what happened since the last letter.",
+)
+FILLERS = (
+    "The weather was mild, and the roads stayed open.", "Guests came from {other} and {third}.",
+    "The canteen has a new menu.", "A committee of {small} members checked the books.",
+    "Last year the mood was worse.", "The next meeting takes place in {other}.",
+    "Several speakers asked for shorter reports.", "The parking lot has {small} more spaces.",
+    "A guide for new employees was printed.", "The auditors had no objections.",
+    "Visitors from {third} toured the halls.", "The choir sang {small} songs.",
+    "The library was painted blue.", "Two questions remained open until the evening.",
+)  # fmt: skip
+
+
+def reports(count: int = 4000, seed: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield long reports with their headlines, each derived from facts in the report.
+
+    The facts are in the middle of the report, in an order and with other words around them.
+    """
+    rng, seen = random.Random(seed), set[str]()
+    while len(seen) < count:
+        company = rng.choice(COMPANIES[0]) + rng.choice(COMPANIES[1])
+        product, (city, other, third) = rng.choice(PRODUCTS), rng.sample(CITIES, 3)
+        verb, fact, reason = rng.choice(EVENTS)
+        values = {
+            "city": city, "other": other, "third": third, "product": product,
+            "month": rng.choice(MONTHS), "count": rng.randrange(20, 900),
+            "percent": rng.randrange(2, 30), "small": ONES[rng.randrange(2, 20)],
+        }  # fmt: skip
+        about = f"The company behind all this is {company}, known for its {product}."
+        facts = [about, fact, reason]
+        rng.shuffle(facts)
+        fillers = rng.sample(FILLERS, rng.randint(6, len(FILLERS)))
+        places = sorted(rng.sample(range(len(fillers) + 1), 3), reverse=True)
+        for place, sentence in zip(places, facts, strict=True):
+            fillers.insert(place, sentence)
+        document = " ".join((rng.choice(OPENINGS), *fillers)).format(**values)
+        if document not in seen:
+            seen.add(document)
+            yield document, f"{company} {verb.format(**values)}"
+
+
+# --- ratings of films -----------------------------------------------------------------------------
+
+GENRES = ("romance", "action", "comedy")  # the hidden features
+FILMS, VIEWERS, RATINGS_PER_VIEWER = 150, 400, 45
+Features = NDArray[np.float64]
+
+
+def film_features(seed: int = 0) -> tuple[Features, Features]:
+    """The hidden features of films and what each viewer likes: films x 3, viewers x 3."""
+    random = np.random.default_rng(seed)
+    return random.normal(size=(FILMS, 3)), random.normal(size=(VIEWERS, 3))
+
+
+def film_titles() -> dict[str, str]:
+    """The title of each film names the genres that it has most of."""
+    films, _ = film_features()
+    titles = {}
+    for number, features in enumerate(films, start=1):
+        genres = [name for name, value in zip(GENRES, features, strict=True) if value > 0.7]
+        titles[f"film-{number}"] = f"Film {number} ({', '.join(genres) or 'drama'})"
+    return titles
+
+
+def film_ratings(seed: int = 0) -> Iterator[tuple[str, str, str, str]]:
+    """Yield viewer, film, rating (0.5 to 5) and time.
+
+    A rating is 3.2 plus the quality of the film, the kindness of the viewer, the dot product of
+    their features and noise. A viewer often sees a film next that is similar to the last.
+    """
+    random, (films, viewers) = np.random.default_rng(seed + 1), film_features(seed)
+    quality, kindness = random.normal(0, 0.4, FILMS), random.normal(0, 0.3, VIEWERS)
+    distances = np.linalg.norm(films[:, None] - films[None], axis=2)
+    for viewer in range(VIEWERS):
+        unseen, film = set(range(FILMS)), int(random.integers(FILMS))
+        for time in range(RATINGS_PER_VIEWER):
+            score = 3.2 + quality[film] + kindness[viewer] + 0.5 * films[film] @ viewers[viewer]
+            score += random.normal(0, 0.3)
+            rating = float(np.clip(round(2 * score) / 2, 0.5, 5.0))
+            yield f"viewer-{viewer + 1}", f"film-{film + 1}", str(rating), str(time)
+            unseen.discard(film)
+            rest = sorted(unseen)
+            is_similar = random.random() < 0.8
+            nearest = rest[int(distances[film, rest].argmin())]
+            film = nearest if is_similar else rest[int(random.integers(len(rest)))]

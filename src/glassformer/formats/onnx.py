@@ -1,7 +1,8 @@
 """Export to ONNX, for use with ONNX Runtime and `tokenizers`, without PyTorch and Glassformer.
 
-A model can be exported if torch compiles it to one graph (the trait COMPILABLE): not the models
-that are fitted in one pass, nor recurrent ones. The exported graph is run on batches of other sizes
+A model can be exported if torch compiles it to one graph (the trait COMPILABLE) and it is used in
+one of the ways in `TASKS`: not the models that are fitted in one pass, nor recurrent ones, nor
+those for images, ratings and summaries. The exported graph is run on batches of other sizes
 and compared with the network before anything is written.
 """
 
@@ -43,6 +44,7 @@ TASKS = {  # the first trait that a network has determines how it is used
     Trait.CLASSIFIER: "classify",
     Trait.ENCODER: "embed",
 }
+OTHER_USES = {Trait.IMAGES, Trait.SUMMARIZER, Trait.RATER, Trait.NEXT_ITEM}  # not in TASKS
 IDS = {
     "translate": "token ids of the translation so far, which starts with `<start>`",
     "generate": "token ids; padding after a text does not change its logits",
@@ -67,7 +69,11 @@ OUTPUTS = {
 
 def exportable_models() -> list[str]:
     """Return the names of the models that this format supports."""
-    return [name for name, model in MODELS.items() if Trait.COMPILABLE in model.traits]
+    return [
+        name
+        for name, model in MODELS.items()
+        if Trait.COMPILABLE in model.traits and model.traits.isdisjoint(OTHER_USES)
+    ]
 
 
 def save(

@@ -19,6 +19,8 @@ class Needs(StrEnum):
 
     NOTHING = "nothing"  # no argument
     TEXT = "text"  # the TracedText of a text and a model
+    IMAGE = "image"  # the TracedImage of an image and a model
+    MODEL = "model"  # a network and the metadata of its task
     TRANSLATION = "translation"  # the Alignment of a text and the model's translation
 
 
@@ -79,6 +81,9 @@ PLOTS = {
         TEXT, PATTERN),
     "halting": Plot("reach", "halting", "how often each token was processed (universal)",
         TEXT, ("*loop.*",)),
+    "gaze": Plot("gaze", "gaze", "where the positions of an image look", Needs.IMAGE),
+    "factors": Plot("factors", "factors", "two learned features of the most rated items",
+        Needs.MODEL),
     "alignment": Plot("draw", "alignment", "attention from each target token to TEXT", TRANSLATION),
     "unfolding": Plot("draw", "unfolding", "animation of the alignment, token by token",
         TRANSLATION, is_animation=True),

@@ -130,13 +130,20 @@ class Head:
 
 def find_head(traced: TracedText, layer: int | str | None, head: int) -> Head:
     """Find a head of a layer, given by name or by block number (its first attention layer)."""
-    patterns = attention_patterns(traced)
+    name, pattern = find_layer(attention_patterns(traced), layer, head)
+    rows = traced.tokens_of(name)
+    columns = traced.source if name.endswith("cross") and traced.source else rows
+    return Head(name, pattern, rows, columns)
+
+
+def find_layer(
+    patterns: dict[str, Tensor], layer: int | str | None, head: int
+) -> tuple[str, Tensor]:
+    """The name of a layer, given by name or block number, and the pattern of one head: t s."""
     names = [n for n in patterns if layer is None or n == layer or f".{layer}." in f".{n}."]
     if not names:
         raise GlassError(f"there is no attention layer {layer!r}; available: {', '.join(patterns)}")
     name = names[0]
     if not 0 <= head < (count := len(patterns[name])):
         raise GlassError(f"{name} has heads 0 to {count - 1}; there is no head {head}")
-    rows = traced.tokens_of(name)
-    columns = traced.source if name.endswith("cross") and traced.source else rows
-    return Head(name, patterns[name][head], rows, columns)
+    return name, patterns[name][head]

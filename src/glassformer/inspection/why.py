@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from math import exp, isfinite, nan, prod
 from typing import Any
 
@@ -212,16 +213,16 @@ class RecordedPass:
         return names
 
     def at(self, text: str) -> Why:
-        """Explain the number with this name and index, such as `norm[0,2,1]`.
+        """Explain the number with this name and index, such as `norm[0,2,1]`; `[]` for a scalar.
 
         If the value is computed several times, this is the last one; `name#1` is the first.
         """
-        match = re.fullmatch(r"([^#[]+)(?:#(\d+))?\[(-?\d+(?:,-?\d+)*)\]", text.replace(" ", ""))
+        match = re.fullmatch(r"([^#[]+)(?:#(\d+))?\[(-?\d+(?:,-?\d+)*|)\]", text.replace(" ", ""))
         if not match:
             raise GlassError(
                 f"expected a value and an index into it, such as output[0,-1,5], got {text!r}"
             )
-        name, at = match[1], tuple(int(i) for i in match[3].split(","))
+        name, at = match[1], tuple(int(i) for i in match[3].split(",") if i)
         if name not in self.trace:
             hint = (
                 did_you_mean(name, self.trace)
@@ -318,16 +319,16 @@ class RecordedPass:
         return Why(self, entry, operation, tuple(terms), sum(prod(term.values) for term in terms))
 
     def explain_convolution(self, result: OpResult, entry: Entry) -> Why:
-        """A window of the input times the weights, plus a bias, in one dimension."""
-        _, (row, out, at) = entry
-        x, weights, bias, (stride,), (pad,), (dilation,), *_ = result.args
+        """A window of the input times the weights, plus a bias, in one or two dimensions."""
+        _, (row, out, *at) = entry
+        x, weights, bias, *geometry = result.args
+        axes = list(zip(at, *geometry[:3], strict=True))  # place, stride, padding, dilation
         terms = []
-        for channel in range(weights.shape[1]):
-            for k in range(weights.shape[2]):
-                position = at * stride + k * dilation - pad
-                if 0 <= position < x.shape[2]:
-                    pair = (x, (row, channel, position)), (weights, (out, channel, k))
-                    terms.append(Term(pair))
+        for channel, *ks in product(*map(range, weights.shape[1:])):
+            places = tuple(i * s + k * d - p for (i, s, p, d), k in zip(axes, ks, strict=True))
+            if all(0 <= i < n for i, n in zip(places, x.shape[2:], strict=True)):
+                pair = (x, (row, channel, *places)), (weights, (out, channel, *ks))
+                terms.append(Term(pair))
         terms += [Term(((bias, (out,)),))] if bias is not None else []
         return Why(self, entry, "window × weights + bias", tuple(terms),
                    sum(prod(term.values) for term in terms))  # fmt: skip

@@ -1,5 +1,7 @@
 """Laws for networks that are trained with gradients."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -38,19 +40,20 @@ def check_every_parameter_gets_a_gradient(subject: Subject) -> None:
 
 def all_outputs(subject: Subject) -> list[Tensor]:
     """Everything that a network can be trained to predict."""
-    ids, network = subject.ids(6), subject.network
+    network, inputs = subject.network, subject.examples(6)
     if isinstance(network, MaskedLM) and subject.has(Trait.MASKED_LM):
+        ids = inputs["ids"]
         masked_positions, segments = torch.ones_like(ids, dtype=torch.bool), None
         if subject.has(Trait.SEGMENTED):
             segments = (torch.arange(subject.length) >= subject.length // 2).long().expand(6, -1)
             segments = segments.to(ids.device)
         logits = network.masked_logits(ids, masked_positions, segments)
         return [x for x in (logits.tokens, logits.is_next) if x is not None]
-    output = subject(ids)
-    if network.traits & {*PREDICTS_TOKENS, Trait.CLASSIFIER}:
-        return [output]
+    outputs = network.all_outputs(**inputs)
     poolers = [child for name, child in network.named_children() if name == "pooler"]
-    return [output, *(pooler(output) for pooler in poolers)]  # an encoder without a head
+    if network.traits & {*PREDICTS_TOKENS, Trait.CLASSIFIER} or not poolers:
+        return outputs
+    return [*outputs, *(pooler(outputs[0]) for pooler in poolers)]  # an encoder without a head
 
 
 def has_tied_head(network: Network) -> bool:
@@ -96,18 +99,28 @@ def check_tied_head_and_embedding_share_one_gradient(subject: Subject) -> None:
 def check_one_batch_can_be_learned(subject: Subject) -> None:
     """Trained on one batch with random targets, the network soon predicts them."""
     subject = subject.trainable_copy()
-    network, ids = subject.network.train(), subject.ids()
-    targets = subject.random_ids(*ids.shape, stream=3)
-    if subject.has(Trait.CLASSIFIER):
-        targets = torch.arange(len(ids), device=ids.device)
-    targets = targets % subject(ids).shape[-1]
+    network, inputs = subject.network.train(), subject.examples()
+    loss_of = make_loss(subject, inputs)
     lr = min(MAX_LR, 0.3 / network.config.dim)  # a wider network needs smaller steps
     optimizer = torch.optim.Adam(network.parameters(), lr=lr)
     for _ in range(MAX_STEPS):
-        loss = F.cross_entropy(subject(ids).flatten(0, -2), targets.flatten())
+        loss = loss_of(subject.run(inputs))
         if loss < TARGET_LOSS:
             return
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         optimizer.step()
-    raise BrokenLawError(f"after {MAX_STEPS} steps: the loss is still {loss.item():.2f} nats")
+    raise BrokenLawError(f"after {MAX_STEPS} steps: the loss is still {loss.item():.2f}")
+
+
+def make_loss(subject: Subject, inputs: dict[str, Tensor]) -> Callable[[Tensor], Tensor]:
+    """The cross-entropy of random targets, or, if values are predicted, their squared error."""
+    output = subject.run(inputs).detach()
+    if subject.network.traits.isdisjoint({*PREDICTS_TOKENS, Trait.CLASSIFIER, Trait.ENCODER}):
+        values = subject.random_like(output, stream=3).tanh()
+        return lambda output: F.mse_loss(output, values)
+    targets = torch.randint(10**6, output.shape[:-1], generator=subject.generator(3))
+    if subject.has(Trait.CLASSIFIER):
+        targets = torch.arange(len(output))
+    targets = (targets % output.shape[-1]).to(output.device).flatten()
+    return lambda output: F.cross_entropy(output.flatten(0, -2), targets)

@@ -55,6 +55,23 @@ class Subject:
             kwargs["source"] = source
         return {"ids": ids, **kwargs}
 
+    def examples(self, batch: int = BATCH, *, padding: Side | None = None) -> dict[str, Tensor]:
+        """Random arguments of `forward`, with padding on one side if the network can have that."""
+        inputs = self.network.random_inputs(batch, self.length, self.generator(0))
+        if self.has(Trait.SEQ2SEQ):
+            inputs["source"] = self.source(batch)
+        if padding and "keep" in self.network.forward_inputs:
+            inputs["keep"] = self.keep(padding)
+        return {name: value.to(self.network.device) for name, value in inputs.items()}
+
+    def run(self, inputs: dict[str, Tensor]) -> Tensor:
+        """The output of the network for these arguments, as floats of the network's precision."""
+        dtype = next((p.dtype for p in self.network.parameters()), torch.float32)
+        output: Tensor = self.network(
+            **{n: x.to(dtype) if x.is_floating_point() else x for n, x in inputs.items()}
+        )
+        return output
+
     @property
     def length(self) -> int:
         return min(self.max_length, self.network.context or self.max_length)

@@ -1,8 +1,8 @@
 """Worked examples from tutorials: Glassformer's layers compute the values, files hold the texts.
 
 thrones: Khan's Transformer by hand (AI大模型世界, 2024). markov: B. Rohrer's Transformers from
-Scratch (e2eml.school). attention: P. Bloem's Transformers from scratch (peterbloem.nl). position
-and norm: Hung-yi Lee's lectures.
+Scratch (e2eml.school). ratings and attention: P. Bloem's Transformers from scratch
+(peterbloem.nl). position and norm: Hung-yi Lee's lectures.
 """
 
 from glassformer.inspection.sheet import Step
@@ -11,6 +11,7 @@ from glassformer.lessons import (
     markov,
     norm,
     position,
+    ratings,
     thrones,
     thrones_decoder,
     thrones_remarks,
@@ -20,6 +21,7 @@ from glassformer.lessons.lesson import Chapter, load_steps, load_title
 LESSONS: dict[str, tuple[Chapter, ...]] = {  # the first chapter's file has the lesson's title
     "thrones": (thrones, thrones_decoder, thrones_remarks),
     "markov": (markov,),
+    "ratings": (ratings,),
     "attention": (attention,),
     "position": (position,),
     "norm": (norm,),

@@ -11,7 +11,8 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, runtime_checkable
 
-from torch import Tensor, nn
+import torch
+from torch import Generator, Tensor, nn
 
 from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
@@ -33,9 +34,14 @@ class Trait(StrEnum):
     MASKED_LM = "masked_lm"  # MaskedLM: predicts masked tokens
     CLASSIFIER = "classifier"  # Classifier: class logits for each sequence
     SEQ2SEQ = "seq2seq"  # Seq2Seq: predicts the next token, given a source
+    RATER = "rater"  # Rater: predicts the rating that a user gives an item
+    NEXT_ITEM = "next_item"  # NextItem: predicts the next item from those before it
     ENCODER = "encoder"  # Encoder: hidden states of each token
+    PAINTER = "painter"  # Painter: makes images from noise
     FITTED = "fitted"  # Fitted: fitted in one pass by counting, not by gradients
     CACHED = "cached"  # Cached: decoding in chunks equals one pass
+
+    SUMMARIZER = "summarizer"  # a CausalLM that continues a document with its summary
 
     PADDING_INVARIANT = "padding_invariant"  # padding on either side does not change the output
     CAUSAL = "causal"  # the output does not depend on later tokens
@@ -45,6 +51,7 @@ class Trait(StrEnum):
     FIRST_TOKEN = "first_token"  # the output is computed from the first token
     SEGMENTED = "segmented"  # takes segment ids, which distinguish the texts of a pair
     SEGMENT_MEMORY = "segment_memory"  # reads streams of text in segments and has a memory of them
+    IMAGES = "images"  # reads or makes images instead of texts
     COMPILABLE = "compilable"  # torch.compile compiles it to one graph
 
 
@@ -104,10 +111,48 @@ class Seq2Seq(Protocol):
 
 
 @runtime_checkable
+class Rater(Protocol):
+    """The ratings of items by users, both given by their index (-1: never seen): b, b -> b."""
+
+    def __call__(self, user: Tensor, item: Tensor) -> Tensor: ...
+
+    def rate_items(self, user: Tensor) -> Tensor:
+        """The ratings of all items: b -> b v."""
+        ...
+
+
+@runtime_checkable
+class NextItem(Protocol):
+    """Logits of the next item after each item of a history: b t -> b t v."""
+
+    def __call__(self, ids: Tensor, *, keep: Tensor | None = None) -> Tensor: ...
+
+    def score_next(self, ids: Tensor, keep: Tensor) -> Tensor:
+        """Logits of the item after the last one of each history: b t -> b v."""
+        ...
+
+
+@runtime_checkable
+class ItemVectors(Protocol):
+    """A recommender that has learned features of items; not a trait, since no law needs it."""
+
+    def item_vectors(self) -> Tensor:
+        """The features of every item: v d."""
+        ...
+
+
+@runtime_checkable
 class Encoder(Protocol):
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
         """Hidden states of the last layer (in a Seq2Seq, of the encoder): b t -> b t d."""
         ...
+
+
+@runtime_checkable
+class Painter(Protocol):
+    """Images of the classes `labels`, between -1 and 1: b z, b -> b c y x."""
+
+    def __call__(self, noise: Tensor, labels: Tensor) -> Tensor: ...
 
 
 @runtime_checkable
@@ -129,7 +174,10 @@ PROTOCOLS: dict[Trait, type] = {
     Trait.MASKED_LM: MaskedLM,
     Trait.CLASSIFIER: Classifier,
     Trait.SEQ2SEQ: Seq2Seq,
+    Trait.RATER: Rater,
+    Trait.NEXT_ITEM: NextItem,
     Trait.ENCODER: Encoder,
+    Trait.PAINTER: Painter,
     Trait.FITTED: Fitted,
     Trait.CACHED: Cached,
 }
@@ -164,6 +212,7 @@ class Network(nn.Module):
     output_heads: ClassVar[tuple[str, ...]] = ()  # modules that are specific to a task
     forward_inputs: tuple[str, ...] = ("ids", "keep")  # keys of a batch for `forward`
     train_settings: ClassVar[Mapping[str, Any]] = {}  # replace the defaults of a task
+    lr_scales: ClassVar[Mapping[str, float]] = {}  # factors of the learning rate, by child module
     config: Any
 
     def __init__(self, config: Any) -> None:
@@ -203,6 +252,14 @@ class Network(nn.Module):
 
     def load_training_state(self, tensors: dict[str, Tensor]) -> None:
         """Continue from what `training_state` returned."""
+
+    def random_inputs(self, batch: int, length: int, generator: Generator) -> dict[str, Tensor]:
+        """Random arguments of `forward`: by default, a batch of sequences of this many ids."""
+        return {"ids": torch.randint(self.vocab, (batch, length), generator=generator)}
+
+    def all_outputs(self, **inputs: Tensor) -> list[Tensor]:
+        """Everything that the network is trained to compute, by default the output of `forward`."""
+        return [self(**inputs)]
 
     @property
     def vocab(self) -> int:

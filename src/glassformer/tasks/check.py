@@ -15,7 +15,7 @@ from glassformer.data.labeled import split_labels
 from glassformer.data.near_duplicates import NearDuplicateCounter
 from glassformer.data.request import DataRequest
 from glassformer.data.split import LeakCounter, hash_text
-from glassformer.tasks import TASKS
+from glassformer.tasks import find_task
 from glassformer.tasks.task import TaskSpec
 
 MAX_SAMPLES = 3  # examples that are shown
@@ -52,7 +52,7 @@ def check(name: str, request: DataRequest) -> dict[str, Any]:
 def check_files(name: str, request: DataRequest) -> dict[str, Any]:
     """Check files that can be read more than once; returns the same as `check`."""
     on_bad_row, reporter, leaks = CountBadRows(), RecordingReporter(), LeakCounter()
-    spec, near_duplicates = TASKS[name], NearDuplicateCounter()
+    spec, near_duplicates = find_task(name, request.files), NearDuplicateCounter()
     labels, lengths, split_counts = Counter[str](), list[int](), Counter[str]()
     label_by_text: dict[int, str | None] = {}
     size = duplicates = conflicts = empty = 0
@@ -68,7 +68,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
             empty += 1
             continue
         leaks.add(example.split, example.key)
-        if spec.is_table and len(lengths) <= MAX_COMPARED_TEXTS:
+        if spec.is_table and spec.reads_text and len(lengths) <= MAX_COMPARED_TEXTS:
             near_duplicates.add(example.split, example.texts[0])
         if example.label is not None:
             multi_label = request.multi_label
@@ -79,10 +79,10 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
             conflicts += label_by_text[key] != example.label
         label_by_text.setdefault(key, example.label)
     result: dict[str, Any] = {
-        "task": name,
+        "task": spec.name,
         "examples": len(lengths),
         "bytes": size,
-        "lengths": summarize_lengths(lengths),
+        "lengths": summarize_lengths(lengths) if spec.reads_text else {},
         "empty": empty,
         "duplicates": duplicates,
         "split": dict(split_counts),

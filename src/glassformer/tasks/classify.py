@@ -338,9 +338,7 @@ class ClassifyCodec:
         return label_probs(logits / self.temperature, multi_label=self.multi_label)
 
     def decode(self, output: Tensor) -> list[dict[str, float]]:
-        labels = self.labels or [str(i) for i in range(output.shape[-1])]
-        rows = (zip(labels, row, strict=True) for row in output.tolist())
-        return [dict(sorted(row, key=lambda pair: -pair[1])) for row in rows]
+        return rank_labels(self.labels or [str(i) for i in range(output.shape[-1])], output)
 
     def preview(self, network: Network, batch: Batch) -> str:
         lines = []
@@ -354,6 +352,12 @@ class ClassifyCodec:
             true = "|".join(self.labels[i] for i in target_indices(target))
             lines.append(f"{prediction:<24} true: {true:<16} {text}{ellipsis}")
         return "\n".join(lines)
+
+
+def rank_labels(labels: list[str], probs: Tensor) -> list[dict[str, float]]:
+    """The probabilities (b c) of each example by label, highest first."""
+    rows = (zip(labels, row, strict=True) for row in probs.tolist())
+    return [dict(sorted(row, key=lambda pair: -pair[1])) for row in rows]
 
 
 def target_indices(target: Tensor) -> list[int]:

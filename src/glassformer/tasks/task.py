@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Reporter
 from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy
@@ -47,9 +48,14 @@ class Metric:
 METRICS = {
     metric.name: metric
     for metric in (
-        *(Metric(name) for name in ("loss", "perplexity", "bits_per_byte")),
+        *(Metric(name) for name in ("loss", "perplexity", "bits_per_byte", "frechet", "rmse")),
         *(Metric(name, higher_is_better=True) for name in ("accuracy", "f1", "exact")),
-        *(Metric(name, higher_is_better=True) for name in ("bleu", "chrf", "next_accuracy")),
+        *(
+            Metric(name, higher_is_better=True)
+            for name in ("bleu", "chrf", "next_accuracy", "recognized")
+        ),
+        *(Metric(name, higher_is_better=True) for name in ("rouge_1", "rouge_2", "rouge_l")),
+        *(Metric(name, higher_is_better=True) for name in ("hit_rate_10", "ndcg_10")),
     )
 }
 
@@ -64,7 +70,7 @@ class Artifacts:
     @property
     def text_tokenizer(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise TypeError("the artifacts of a text task must include a tokenizer")
+            raise GlassError("this model has no tokenizer, so it cannot read text")
         return self.tokenizer
 
 
@@ -236,11 +242,20 @@ class TaskSpec:
     codec: type[Codec]
     final_eval_limit: int | None = None  # tokens or examples; None means all
     is_table: bool = True  # rows rather than running text
+    command: str = ""  # of `glass`, if the task shares it with another; by default the name
+    # Whether the task is for these files, for tasks that share a command. Without files, the task
+    # of that name is chosen, unless the model is one of another task.
+    accepts: Callable[[Sequence[Path]], bool] | None = None
+    example_input: str = '"a text"'  # what to give to the command, shown after training
+    shortening: str = "truncated"  # what happens to texts that are longer than the context
+    reads_text: bool = True  # with a tokenizer; otherwise `Dataset.size` counts values
     task_variants: Mapping[str, str] = field(default_factory=dict)  # base model -> model to train
     data_variants: tuple[str, ...] = ()  # models for which `prepare` makes another tokenizer
     long_context_model: str | None = None  # default for contexts that are long for dense attention
     baseline_model: str | None = None
     baseline_name: str = ""  # shown to users
+    # Sets initial weights from the data, such as the biases of ratings. Takes (dataset, network).
+    initialize: Callable[[Any, Network], None] | None = None
     # Training batches for a network with the trait SEGMENT_MEMORY: consecutive segments of streams.
     # Takes the dataset and the arguments of `Dataset.train_batches`.
     stream_batches: Callable[..., Batches] | None = None
@@ -262,6 +277,11 @@ class TaskSpec:
     # The columns of the prediction for each example of an evaluation, by its index in the split.
     predictions: Callable[[Scores, Artifacts], dict[int, dict[str, Any]]] | None = None
     plots: Mapping[str, Callable[[Scores, Artifacts, Path], None]] = field(default_factory=dict)
+
+    @property
+    def verb(self) -> str:
+        """The command that trains and uses the models of this task."""
+        return self.command or self.name
 
     def open(self, artifacts: Artifacts, folder: Path) -> "Task":
         """Open the data that `prepare` wrote to a folder."""

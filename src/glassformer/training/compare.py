@@ -86,7 +86,8 @@ def compare(
     as in `summarize_seeds`. Models that are already trained in the folder are not trained again.
     `options` are those of `train`.
     """
-    spec, contenders = find_task(task), [Contender(name) for name in models]
+    contenders = [Contender(name) for name in models]
+    spec = find_task(task, [*map(Path, data)], contenders[0].model if contenders else None)
     check_contenders(contenders, spec)
     check_seeds(seeds, options)
     training = read_settings(task, data, options)

@@ -66,7 +66,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Cost:
-    batch: tuple[int, ...]  # rows and tokens
+    batch: tuple[int, int]  # rows and tokens; 0 tokens if the task does not read text
     parts: list[PartCost]
     optimizer: int  # bytes of the optimizer's state
     flops: int  # of all matrix products in a step, and of convolutions
@@ -85,7 +85,7 @@ def measure_cost(network: Network, task: Task, settings: TrainingSettings) -> Co
     with FlopCounterMode(display=False, custom_mapping=ATTENTION_FLOPS) as counter:
         step(batch, 0.0, 0)  # also creates the optimizer's state
     kept = count_activations(step, batch)
-    rows, tokens = batch["ids"].shape if "ids" in batch else (len(next(iter(batch.values()))), 1)
+    rows, tokens = len(next(iter(batch.values()))), batch["ids"].shape[1] if "ids" in batch else 0
     heads = getattr(network.config, "heads", 0)
     return Cost(
         batch=(rows, tokens),

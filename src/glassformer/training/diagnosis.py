@@ -9,6 +9,7 @@ import numpy as np
 
 MIN_EVALUATIONS = 3  # after the first step, to extrapolate
 RISE = 0.01  # of the loss after its minimum, relative to it, that counts as overfitting
+MIN_RISE = 1e-4  # the same, absolute: a loss of almost 0 is noise
 LATE = 0.7  # of the steps: a minimum after this may just be noise
 GAIN = 0.02  # of the loss, relative to it, that makes twice the time worthwhile
 MIN_EPOCHS = 1.0  # a network that has not seen all of the data had no fair chance
@@ -38,7 +39,8 @@ def diagnose(
     best = int(np.argmin(losses))
     rise = losses[-1] - losses[best]
     has_seen_all = epochs >= MIN_EPOCHS
-    if steps[best] <= LATE * steps[-1] and rise > RISE * losses[best] and has_seen_all:
+    has_risen = rise > max(RISE * losses[best], MIN_RISE)
+    if steps[best] <= LATE * steps[-1] and has_risen and has_seen_all:
         return Diagnosis(
             Verdict.OVERFITTING,
             f"overfitting: the valid loss rose from {losses[best]:.4g} at step {steps[best]:,} to "
@@ -81,4 +83,4 @@ def estimate_gain(steps: Sequence[int], losses: Sequence[float]) -> float | None
         return None
     x, y = np.log2([s for s, _ in points]), np.array([v for _, v in points])
     slope, _ = np.polyfit(x, y, 1)
-    return max(-float(slope), 0.0)
+    return min(max(-float(slope), 0.0), float(y.min()))  # no loss is negative

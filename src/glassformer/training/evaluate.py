@@ -178,8 +178,9 @@ def make_request(
         trained_text=tuple(metadata.get("text", ())),
         trained_label=metadata.get("label"),
         trained_target=metadata.get("target"),
+        trained_metadata=metadata,
         on_bad_row=on_bad_row,
-        **options,
+        **{"image_size": metadata.get("image_size"), **options},
     )
 
 

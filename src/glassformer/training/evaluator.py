@@ -19,7 +19,14 @@ METRIC_LABELS = {
     "exact": "exact match",
     "bleu": "BLEU",
     "chrf": "chrF",
+    "rouge_1": "ROUGE-1",
+    "rouge_2": "ROUGE-2",
+    "rouge_l": "ROUGE-L",
     "next_accuracy": "next-sentence accuracy",
+    "rmse": "RMSE",
+    "mean_rmse": "RMSE of the mean rating",
+    "hit_rate_10": "hit rate at 10",
+    "ndcg_10": "NDCG at 10",
 }
 METRIC_FORMATS = {"exact": ".1%", "bleu": ".1f", "chrf": ".1f"}  # .4g for all others
 

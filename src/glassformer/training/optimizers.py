@@ -24,7 +24,8 @@ def adamw(network: Network, settings: TrainingSettings, group: str | None) -> to
         {"params": parameters, "scale": scale, "weight_decay": decay}
         for (scale, decay), parameters in group_parameters(network, settings, group).items()
     ] or [{"params": [], "scale": 1.0}]
-    return torch.optim.AdamW(param_groups, lr=settings.lr, betas=(0.9, settings.beta2), fused=True)
+    betas = (settings.beta1, settings.beta2)
+    return torch.optim.AdamW(param_groups, lr=settings.lr, betas=betas, fused=True)
 
 
 def muon(network: Network, settings: TrainingSettings, group: str | None) -> Muon:
@@ -107,6 +108,7 @@ def group_parameters(
             parameter.requires_grad_(False)
         elif parameter.requires_grad and (group is None or name.startswith(f"{group}.")):
             scale = settings.layer_lr_decay ** layers_after(network, name)
+            scale *= network.lr_scales.get(name.partition(".")[0], 1.0)
             decay = settings.weight_decay if parameter.ndim >= 2 else 0.0
             selected.setdefault((scale, decay), []).append(parameter)
     for pattern, count in match_counts.items():

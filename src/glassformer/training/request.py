@@ -49,7 +49,7 @@ class Request:
         recipe = read_recipe(Path(config)) if config else Recipe(task or "")
         if task not in (None, recipe.task):
             raise GlassError(f"{config} is a recipe for {recipe.task}, not for {task}")
-        spec = find_task(recipe.task)
+        spec = find_task(recipe.task, [*map(Path, files)], model or recipe.model.get("name"))
         valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
         train_settings = select_settings(settings, "train.")
         if lora := [setting for setting in train_settings if setting.startswith("lora=")]:

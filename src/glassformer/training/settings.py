@@ -70,6 +70,7 @@ class TrainingSettings:
         0, "Rank of LoRA adapters, trained instead of the weights; 0 means no LoRA."
     )
     optimizer: str = setting("adamw", "Name of the optimizer, such as adamw or muon.")
+    beta1: float = setting(0.9, "Decay per step of AdamW's running mean of gradients.")
     beta2: float = setting(0.99, "Decay per step of AdamW's running mean of squared gradients.")
     clip: float = setting(
         1.0, "Maximum norm of the gradient; larger gradients are scaled down to it."

@@ -62,7 +62,7 @@ class Start:
         path = Path(base)
         path = find_subfolder(path, BEST) or path
         network, tokenizer, metadata = checkpoint.open_model(path)
-        if tokenizer is None:
+        if tokenizer is None and spec.reads_text:
             raise GlassError(f"{path} has no tokenizer, which a base model needs")
         if network.has(Trait.FITTED):
             raise GlassError(
@@ -89,7 +89,12 @@ class Start:
         torch.manual_seed(settings.seed)
         network = registry.MODELS[self.architecture](self.config)
         if self.network is None:
+            if task.spec.initialize is not None:
+                task.spec.initialize(task.dataset, network)
             return network
+        for name in ("users", "items"):
+            if self.metadata.get(name) != task.artifacts.metadata.get(name):
+                raise GlassError(f"{self.base} was trained on other {name}: leave out --from")
         has_same_labels = self.metadata.get("labels") == task.artifacts.metadata.get("labels")
         head = () if has_same_labels else network.output_heads
         new = checkpoint.load_matching(network, self.network.state_dict(), exclude=head)
@@ -176,7 +181,8 @@ def choose_model_sizes(
     if not sizes:
         return start
     summary = ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
-    reporter(f"model settings for this budget and {task.dataset.size:,} tokens: {summary}")
+    unit = "tokens" if task.spec.reads_text else "values"
+    reporter(f"model settings for this budget and {task.dataset.size:,} {unit}: {summary}")
     return replace(start, config=replace(start.config, **sizes))
 
 
@@ -214,7 +220,7 @@ def make_batches(
         context = network.context or 0
         reporter(
             f"{batches.truncated:,} texts are longer than the context of {context} tokens and are "
-            f"truncated; to use more of each text: --set model.context={2 * context}"
+            f"{task.spec.shortening}; to use more of each text: --set model.context={2 * context}"
         )
     return batches
 
@@ -237,7 +243,7 @@ def make_fitted_trainer(
     start_time = time.monotonic()
     fraction = fit(task, network)
     if fraction < 1:
-        reporter(f"fitted on the first {fraction:.1%} of the text, to limit memory")
+        reporter(f"fitted on the first {fraction:.1%} of the data, to limit memory")
     settings = replace(settings, precision="float32")
     batches = task.train_batches(network, settings.batch, settings.seed)
     step = Step(network, task.objective, settings)
@@ -285,7 +291,7 @@ def save_setup(start: Start, trainer: Trainer) -> None:
     run, network, settings, task = trainer.run, trainer.network, trainer.settings, trainer.task
     trainer.save()
     tables = {
-        "task": task.metadata,
+        "task": checkpoint.split_lists(task.metadata)[0],
         "model": {"name": start.architecture, **to_dict(start.config)},
         "train": to_dict(settings),
     }

@@ -327,7 +327,8 @@ def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
     for conclusion in conclusions:
         reporter(conclusion)
     reporter(
-        f'use it: glass {task.name} {run.path} "a text"   evaluate it: glass evaluate {run.path}'
+        f"use it: glass {task.spec.verb} {run.path} {task.spec.example_input}   "
+        f"evaluate it: glass evaluate {run.path}"
     )
     return result
 
@@ -389,6 +390,6 @@ def write_readme(trainer: Trainer, result: dict[str, Any], conclusions: list[str
     text = (
         f"# {result['task']} with {result['model']}\n\n| name | value |\n| --- | --- |\n{rows}\n\n"
         f"{comparison}Settings: `config.toml`; metrics by step: "
-        f"`metrics.jsonl`, `plots/`. Usage: `glass {result['task']} {result['run']}`.\n"
+        f"`metrics.jsonl`, `plots/`. Usage: `glass {trainer.task.spec.verb} {result['run']}`.\n"
     )
     write_file(trainer.run.path / "README.md", text)

@@ -1,0 +1,84 @@
+"""Plot the learned features of items.
+
+Shapes: i items, d features.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from glassformer.core.errors import GlassError
+from glassformer.core.figures import subplots
+from glassformer.core.i18n import tr
+from glassformer.data.catalog import Catalog
+from glassformer.models.network import ItemVectors, Network
+
+MAX_ITEMS = 40  # with names
+MAX_NAME = 28  # characters
+SIZE = 7.5  # of the font
+GAP = 4.0  # between a point and its name
+
+
+def principal_components(vectors: Tensor, count: int = 2) -> tuple[Tensor, Tensor]:
+    """Vectors in the directions in which they differ most, and each one's share of the variance.
+
+    i d -> i count, count. The sign of a direction is that of its largest entry.
+    """
+    centered = vectors - vectors.mean(dim=0)
+    u, s, v = torch.linalg.svd(centered, full_matrices=False)
+    largest = v.gather(1, v.abs().argmax(dim=1, keepdim=True))[:, 0]
+    shares = s.square() / s.square().sum().clamp(min=1e-12)
+    return (u * s * largest.sign())[:, :count], shares[:count]
+
+
+def factors(network: Network, task: Mapping[str, Any]) -> Any:
+    """Draw the first two principal components of the vectors of the most rated items."""
+    if not isinstance(network, ItemVectors) or "items" not in task:
+        raise GlassError("`factors` needs a recommender with vectors of items, trained on ratings")
+    catalog = Catalog.of(task)
+    chosen = torch.from_numpy(catalog.counts()).argsort(descending=True, stable=True)[:MAX_ITEMS]
+    vectors = network.item_vectors().detach().float().cpu()[chosen]
+    if len(vectors) < 3 or vectors.shape[1] < 2:
+        raise GlassError("`factors` needs at least 3 items with at least 2 features")
+    points, shares = principal_components(vectors)
+    figure, axes = subplots(figsize=(11, 8.5))
+    axes.axhline(0, color="lightgray", linewidth=0.8)
+    axes.axvline(0, color="lightgray", linewidth=0.8)
+    axes.scatter(*points.T, s=14, color="tab:blue")
+    axes.margins(x=0.26)
+    names = [shorten(catalog.name(item)) for item in chosen.tolist()]
+    pixels = axes.transData.transform(points.numpy()) * 72 / figure.dpi
+    for point, name, offset in zip(points, names, place_names(pixels, names), strict=True):
+        side = "left" if offset[0] > 0 else "right"
+        axes.annotate(
+            name, point.tolist(), xytext=offset, textcoords="offset points", ha=side, fontsize=SIZE
+        )
+    for number, set_label in enumerate((axes.set_xlabel, axes.set_ylabel)):
+        share = f"{shares[number]:.0%}"
+        set_label(tr("learned feature {number} ({share})", number=number + 1, share=share))
+    return figure
+
+
+def shorten(name: str) -> str:
+    return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+
+
+def place_names(pixels: Any, names: list[str]) -> list[tuple[float, float]]:
+    """The offset of each name from its point (n 2, in units of 1/72 inch), so that none overlap.
+
+    A name is on the side of its point that is farther from the middle, lowered where another is.
+    """
+    middle = (pixels[:, 0].min() + pixels[:, 0].max()) / 2
+    placed: list[tuple[float, float, float]] = []  # left, right, height
+    offsets = [(0.0, 0.0)] * len(names)
+    for i in sorted(range(len(names)), key=lambda i: -pixels[i, 1]):
+        x, y = pixels[i].tolist()
+        width = 0.56 * SIZE * len(names[i])
+        left = x + GAP if x > middle else x - GAP - width
+        while any(left < b and a < left + width and abs(y - h) < SIZE for a, b, h in placed):
+            y -= 1
+        placed.append((left, left + width, y))
+        offsets[i] = (GAP if x > middle else -GAP, y - float(pixels[i, 1]))
+    return offsets

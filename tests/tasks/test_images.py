@@ -1,0 +1,322 @@
+"""Images: classification and painting, from files to answers."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from click.testing import CliRunner
+from PIL import Image
+from scipy import linalg
+
+from cases import CASES
+from glassformer import GlassError, evaluate, load, train
+from glassformer.api import Model
+from glassformer.baselines.logistic import Logistic
+from glassformer.cli import glass
+from glassformer.data.image_sample import drawn_shapes
+from glassformer.inspection.gaze import grid_of, parse_class, trace_image
+from glassformer.tasks.frechet import (
+    feature_sums,
+    frechet_distance,
+    load_classifier,
+    mean_and_covariance,
+    recognize,
+    to_classifier_input,
+)
+from glassformer.tasks.paint import (
+    PaintObjective,
+    add_noise,
+    count_columns,
+    keep_constant,
+    sameness,
+)
+from glassformer.tasks.task import Artifacts
+from glassformer.text.plain import Characters
+from glassformer.training.train import resume
+from glassformer.training.trainer import Trainer
+
+close = torch.testing.assert_close
+SMALL_GAN = ("model.dim=8", "train.batch_size=16")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Images of 12 x 12 pixels: bright on the left or on the right, on noise."""
+    folder, rng = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
+    for i in range(240):
+        pixels = rng.integers(0, 100, (12, 12))
+        pixels[:, 6 * (i % 2) : 6 * (i % 2) + 6] += 100
+        path = folder / ("left", "right")[i % 2] / f"{i}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def home(folder, tmp_path_factory):
+    """A classifier and a painter of these images."""
+    home = tmp_path_factory.mktemp("home")
+    train("classify", folder, run=home / "classify", steps=30,
+          settings=["model.dim=16", "model.depth=1", "model.max_shift=0"])  # fmt: skip
+    train("paint", folder, run=home / "paint", steps=4, settings=SMALL_GAN)
+    return home
+
+
+def command(*args, code=0):
+    result = CliRunner().invoke(glass, [str(arg) for arg in args])
+    assert code is None or result.exit_code == code, result.output
+    is_error = isinstance(result.exception, GlassError)
+    return str(result.exception) if is_error else result.output
+
+
+# --- classification -------------------------------------------------------------------------------
+
+
+def test_classify_learns_images_and_reports_its_baseline(home, folder):
+    model = load(home / "classify")
+    assert model.task["name"] == "classify-images"
+    assert model.task["labels"] == ["left", "right"]
+    metrics = evaluate(home / "classify")
+    assert metrics["accuracy"] > 0.9
+    assert "logistic regression" in (home / "classify" / "README.md").read_text()
+    file = folder / "left" / "0.png"
+    assert next(iter(model.classify(str(file)))) == "left"
+
+
+def test_classify_command_reads_files_and_folders(home, folder):
+    line = command("classify", home / "classify", folder / "right" / "1.png")
+    assert line.startswith("right")
+    assert "1.png" in line
+    lines = command("classify", home / "classify", folder / "left").splitlines()
+    assert len(lines) == 120
+    assert sum(line.startswith("left") for line in lines) > 110
+    missing = command("classify", home / "classify", folder / "none.png", code=1)
+    assert "none.png does not exist: this model classifies image files" in missing
+
+
+def test_classify_rejects_an_image_of_another_size(home, tmp_path):
+    Image.new("L", (9, 12)).save(tmp_path / "narrow.png")
+    message = command("classify", home / "classify", tmp_path / "narrow.png", code=1)
+    assert "narrow.png: is 9 x 12 grayscale, but 12 x 12 grayscale is expected" in message
+
+
+def test_evaluation_of_other_images_uses_the_labels_of_the_model(home, folder, tmp_path):
+    (tmp_path / "left").mkdir()
+    for i in (0, 2):
+        (tmp_path / "left" / f"{i}.png").write_bytes((folder / "left" / f"{i}.png").read_bytes())
+    out = json.loads(command("evaluate", home / "classify", tmp_path, "--json").splitlines()[-1])
+    assert out["accuracy"] == 1.0
+    assert out["examples"] == 2
+
+
+def test_evaluation_of_files_normalizes_pixels_as_in_training(folder, tmp_path):
+    run, other = tmp_path / "run", tmp_path / "other"
+    lr = ["train.lr=1e-6"]
+    train("classify", folder, run=run, model="image_cnn", settings=lr, steps=2, baseline=False)
+    model, files = load(run), sorted(folder.glob("*/*.png"))[:20]
+    probs = [model.classify(str(file))[file.parent.name] for file in files]
+    for file in files:
+        copy = other / file.parent.name / file.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(file.read_bytes())
+    expected = -np.log(probs).mean()
+    assert expected > 0.01
+    assert evaluate(run, other)["loss"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_images_without_labels_cannot_be_classified(folder, tmp_path):
+    for i in range(0, 40, 2):
+        (tmp_path / f"{i}.png").write_bytes((folder / "left" / f"{i}.png").read_bytes())
+    with pytest.raises(GlassError, match="put those of each class into a subfolder"):
+        train("classify", tmp_path, run=tmp_path / "run", steps=1)
+
+
+def test_check_data_counts_images(folder):
+    assert "240 examples" in command("check-data", "classify", folder)
+
+
+def test_logistic_regression_minimizes_its_loss():
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randn(200, 1, 3, 3, generator=generator)
+    labels = (pixels.flatten(1)[:, :3] + torch.randn(200, 3, generator=generator)).argmax(1)
+    network = Logistic(Logistic.Config(height=3, width=3, classes=3, l2=0.01))
+    network.fit(pixels, labels)
+
+    def loss(shift):
+        with torch.no_grad():
+            weight, bias = (
+                x + shift * torch.randn(x.shape, generator=generator)
+                for x in (network.weight, network.bias)
+            )
+            logits = pixels.flatten(1) @ weight.T + bias
+            return float(F.cross_entropy(logits, labels) + 0.01 * weight.square().sum())
+
+    best = loss(0.0)
+    assert all(loss(0.05) > best for _ in range(10))
+
+
+# --- painting -------------------------------------------------------------------------------------
+
+
+def test_paint_writes_a_sheet_and_equal_seeds_give_equal_images(home, tmp_path):
+    out = tmp_path / "sheet.png"
+    command("paint", home / "paint", "-n", 6, "--class", "left", "--columns", 3, "--out", out)
+    with Image.open(out) as sheet:
+        assert sheet.width > 3 * 12
+        assert sheet.height > 2 * 12
+    assert "exists" in command("paint", home / "paint", "--out", out, code=None)
+    model = load(home / "paint")
+    images = model.paint(4, label="left", seed=3)
+    assert images.shape == (4, 12, 12, 1)
+    assert images.dtype == np.uint8
+    assert np.array_equal(images[1:], model.paint(3, label="left", seed=4))
+    assert not np.array_equal(images[0], images[1])
+    assert (home / "paint" / "plots" / "sheet.png").is_file()
+
+
+def test_evaluation_of_a_painter_reports_its_distance(home, folder):
+    metrics = evaluate(home / "paint", folder)
+    assert metrics["frechet"] > 0
+    assert metrics["examples"] == 240
+    assert "recognized" not in metrics  # the fixed classifier does not know these classes
+
+
+def test_paint_errors_name_the_classes_and_the_right_command(home, folder, tmp_path):
+    message = command("paint", home / "paint", "--class", "up", code=1)
+    assert "cannot paint 'up'; its classes are left, right" in message
+    assert "such as painted.png" in command("paint", home / "paint", "--out", "x.txt", code=2)
+    assert "glass classify RUN" in command("paint", home / "classify", code=1)
+    assert "glass paint RUN" in command("classify", home / "paint", folder / "left", code=1)
+    with pytest.raises(GlassError, match="divisible by 4, got 10 x 10 pixels"):
+        train("paint", folder, run=tmp_path / "run", steps=1, image_size=10)
+
+
+def test_an_interrupted_painter_resumes_bit_for_bit(folder, tmp_path, monkeypatch):
+    train("paint", folder, run=tmp_path / "whole", steps=6, settings=SMALL_GAN)
+    take_step = Trainer.take_step
+
+    def take_step_and_stop(self, moment):
+        result = take_step(self, moment)
+        self.is_stopping = self.state.step == 3
+        return result
+
+    monkeypatch.setattr(Trainer, "take_step", take_step_and_stop)
+    train("paint", folder, run=tmp_path / "stopped", steps=6, settings=SMALL_GAN)
+    resume(tmp_path / "stopped")
+    whole, resumed = (
+        load(tmp_path / name / "last").network.state_dict() for name in ("whole", "stopped")
+    )
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    critic, generator = ("critic.score.weight", "generator.canvas.weight")
+    start = load(tmp_path / "whole" / "best").network.state_dict()
+    assert not torch.equal(start[critic], whole[critic])  # averaged and trained weights differ
+    assert not torch.equal(start[generator], whole[generator])
+
+
+def test_the_losses_are_the_hinge_losses_of_critic_and_generator():
+    network = CASES["sagan"].network
+    objective = PaintObjective(Artifacts({"labels": ["a", "b", "c"]}))
+    pixels, targets = torch.rand(5, 1, 8, 8) * 2 - 1, torch.arange(5) % 3
+    batch = {"pixels": pixels, "targets": targets, "labels": targets}
+    batch |= {"noise": torch.randn(5, 8), "other_noise": torch.randn(5, 8)}
+    critic_loss, generator_loss = objective.losses(network, batch)
+    painted, other = network(batch["noise"], targets), network(batch["other_noise"], targets)
+    real, fake = network.critic(pixels, targets), network.critic(painted, targets)
+    expected = sum(max(0.0, 1 - r) + max(0.0, 1 + f) for r, f in zip(real, fake, strict=True))
+    close(critic_loss, expected)
+    penalty = sum(
+        (a - b).abs().mean() / ((x - y).abs().mean() + 1e-4)
+        for a, b, x, y in zip(batch["noise"], batch["other_noise"], painted, other, strict=True)
+    )
+    close(generator_loss, 0.1 * penalty - fake.sum())
+    close(sameness(painted, painted, batch).isfinite().all(), torch.tensor(True))
+    generator_loss.backward()
+    gradients = {name: p.grad is not None for name, p in network.named_parameters()}
+    network.zero_grad()
+    assert not any(found for name, found in gradients.items() if name.startswith("critic"))
+    assert all(found for name, found in gradients.items() if name.startswith("generator"))
+
+
+def test_constant_parameters_are_trainable_again_afterwards():
+    layer = torch.nn.Linear(2, 2)
+    layer.bias.requires_grad_(False)
+    with keep_constant(layer):
+        assert not layer.weight.requires_grad
+    assert layer.weight.requires_grad
+    assert not layer.bias.requires_grad
+
+
+def test_noise_is_a_function_of_the_seed():
+    batch = {"targets": torch.arange(4)}
+    first, again, other = (add_noise(batch, *seed) for seed in ((1, 2), (1, 2), (1, 3)))
+    assert torch.equal(first["noise"], again["noise"])
+    assert not torch.equal(first["noise"], other["noise"])
+    assert not torch.equal(first["noise"], first["other_noise"])
+    assert torch.equal(first["labels"], batch["targets"])
+
+
+def test_a_sheet_has_a_column_per_class_if_there_are_few():
+    assert [count_columns(64, classes) for classes in (1, 3, 12, 13)] == [8, 3, 12, 8]
+
+
+# --- the Fréchet distance -------------------------------------------------------------------------
+
+
+def test_frechet_distance_agrees_with_a_matrix_square_root():
+    first, second = torch.rand(300, 1, 28, 28) * 2 - 1, torch.rand(200, 1, 28, 28) - 0.5
+    sums, other_sums = feature_sums(first), feature_sums(second)
+    moments = []
+    for images, found in ((first, sums), (second, other_sums)):
+        with torch.no_grad():
+            features = load_classifier()[0].image_features(to_classifier_input(images)).double()
+        moments.append((features.mean(0).numpy(), np.cov(features.numpy().T)))
+        mean, covariance = mean_and_covariance(found)
+        np.testing.assert_allclose(mean, moments[-1][0], rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(covariance, moments[-1][1], rtol=1e-4, atol=1e-6)
+    (m1, c1), (m2, c2) = moments
+    ridge = 1e-9 * np.eye(len(c1))  # features that are always 0 make the product singular
+    root = linalg.sqrtm((c1 + ridge) @ (c2 + ridge)).real
+    expected = np.square(m1 - m2).sum() + np.trace(c1 + c2 - 2 * root)
+    assert frechet_distance(sums, other_sums) == pytest.approx(expected, rel=1e-3)
+    assert frechet_distance(sums, sums) == pytest.approx(0, abs=1e-3)
+
+
+def test_sums_of_batches_add_up():
+    images = torch.rand(60, 1, 28, 28) * 2 - 1
+    whole, parts = feature_sums(images), feature_sums(images[:25]) + feature_sums(images[25:])
+    np.testing.assert_allclose(whole, parts, rtol=1e-4, atol=1e-3)
+
+
+def test_the_fixed_classifier_recognizes_drawn_shapes():
+    sample = list(drawn_shapes(60, seed=5))
+    images = torch.from_numpy(np.stack([pixels for pixels, _ in sample])).float() / 127.5 - 1
+    correct = [a == b for a, (_, b) in zip(recognize(images), sample, strict=True)]
+    assert np.mean(correct) > 0.8
+
+
+# --- looking inside -------------------------------------------------------------------------------
+
+
+def test_gaze_shows_the_attention_of_nine_positions(home, folder):
+    for name, example in (("classify", folder / "left" / "0.png"), ("paint", "left:3")):
+        figure = load(home / name).draw("gaze", str(example))
+        counts = [len(axis.images) for axis in figure.axes]
+        assert counts.count(2) == 9  # the image, and the attention of a position over it
+        assert counts.count(1) == 2  # the image, and the mean over positions
+    with pytest.raises(GlassError, match="is for models that read or paint images"):
+        Model(CASES["gpt2"].network, Characters("abc", ["<unk>"])).draw("gaze", "abc")
+
+
+def test_a_traced_image_has_a_pattern_of_each_layer(home, folder):
+    model = load(home / "classify")
+    traced = trace_image(model.network, model.codec, str(folder / "right" / "1.png"))
+    (pattern,) = traced.patterns.values()
+    assert pattern.shape == (4, 9, 9)  # heads, and patches of 4 x 4 pixels
+    close(pattern.sum(-1), torch.ones(4, 9))
+    assert traced.pixels.shape == (12, 12, 1)
+    assert traced.title.startswith("right (")
+    assert grid_of(12, 6, 8) == (3, 4)
+    assert parse_class("3:42") == ("3", 42)
+    assert parse_class("circle") == ("circle", 0)

@@ -1,0 +1,246 @@
+"""ROUGE, the extractive stage, the lead sentence, and the batches and metrics of summarize."""
+
+import json
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from rouge_score.rouge_scorer import RougeScorer
+
+from glassformer import GlassError, train
+from glassformer.core.reporter import NullReporter
+from glassformer.data.request import DataRequest
+from glassformer.data.sample import reports
+from glassformer.registry import MODELS
+from glassformer.tasks import TASKS
+from glassformer.tasks.check import RecordingReporter
+from glassformer.tasks.extract import dot, extract, rank_sentences, shorten, weigh
+from glassformer.tasks.rouge import longest_common_subsequence, mean_rouge, rouge
+from glassformer.tasks.summarize import SummarizeCodec, pad_documents
+from glassformer.tasks.task import Artifacts
+from glassformer.text.plain import Words
+from glassformer.text.sentences import split_sentences, split_words
+
+WORDS = "the cat sat on a mat . dog lay log".split()
+PAIRS = [
+    {"id": i, "document": f"Dear {i} . The {a} is {b} . Bye .", "summary": f"{a} {b}"}
+    for i, (a, b) in enumerate(combinations("red blue cold warm new old big small".split(), 2))
+]
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("\n".join(map(json.dumps, PAIRS)))
+    return path
+
+
+def open_task(path, folder, reporter=None, **options):
+    request = DataRequest(files=(path,) if path else (), **options)
+    artifacts = TASKS["summarize"].prepare(request, folder, reporter or NullReporter())
+    return TASKS["summarize"].open(artifacts, folder)
+
+
+# --- ROUGE ----------------------------------------------------------------------------------------
+
+
+def test_rouge_of_worked_examples():
+    assert rouge("the cat sat", "The cat sat!") == (1, 1, 1)
+    # 3 of 4 and 3 of 3 words; 1 of 3 and 1 of 2 bigrams; a common subsequence of 2 words
+    assert rouge("police kill the gunman", "kill police the") == pytest.approx((6 / 7, 0, 4 / 7))
+    assert rouge("a a a", "a a b") == pytest.approx((2 / 3, 1 / 2, 2 / 3))
+    assert rouge("", "a") == rouge("a", "") == rouge("...", "?") == (0, 0, 0)
+    assert rouge("北京的天气", "北京天气") == pytest.approx((8 / 9, 4 / 7, 8 / 9))
+    rows = [{"prediction": "a", "target": "a"}, {"prediction": "b", "target": "a"}]
+    assert mean_rouge(rows) == {"rouge_1": 0.5, "rouge_2": 0, "rouge_l": 0.5}
+
+
+def plain_longest(first, second):
+    """The longest of all subsequences of the first text that are in the second one."""
+    for size in range(len(first), 0, -1):
+        for chosen in combinations(first, size):
+            words = iter(second)
+            if all(word in words for word in chosen):
+                return size
+    return 0
+
+
+def test_the_longest_common_subsequence_equals_a_search_over_all():
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        first, second = (rng.choice([*"abcd"], rng.integers(0, 8)).tolist() for _ in range(2))
+        assert longest_common_subsequence(first, second) == plain_longest(first, second)
+
+
+def test_rouge_equals_the_package_rouge_score():
+    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"], use_stemmer=False)
+    rng = np.random.default_rng(0)
+    words = [*"The cat; sat-on (a) Mat's dog_x 12 3.5 Ünder naïve ... U.S. e-mail".split(), ""]
+    for _ in range(300):
+        first, second = (" ".join(rng.choice(words, rng.integers(0, 12))) for _ in range(2))
+        expected = [score.fmeasure for score in scorer.score(second, first).values()]
+        assert rouge(first, second) == pytest.approx(expected)
+
+
+# --- sentences and the extractive stage -----------------------------------------------------------
+
+
+def test_sentences_join_to_the_text():
+    text = " One. Two!\n\nThree is 3.5 long?  四是。五！ six\n"
+    sentences = split_sentences(text)
+    assert "".join(sentences) == text
+    expected = ["One.", "Two!", "Three is 3.5 long?", "四是。", "五！", "six"]
+    assert [sentence.strip() for sentence in sentences] == expected
+    assert split_sentences(" \n ") == []
+    assert split_words("Don't stop 东京!") == ["don", "t", "stop", "东", "京"]
+
+
+def test_tf_idf_vectors_have_length_one_and_rare_words_weigh_more():
+    vector = weigh(Counter("a a b c".split()), {"a": 1.0, "b": 3.0})
+    assert dot(vector, vector) == pytest.approx(1)
+    assert vector["b"] / vector["a"] == pytest.approx(1.5)
+    assert "c" not in vector
+
+
+def test_sentences_are_ranked_by_title_or_else_by_centrality():
+    sentences = ["Cats eat fish.", "Cats eat fish and mice.", "Rain fell.", "The port opens."]
+    assert rank_sentences(sentences, "Port news")[3] == 0
+    ranks = rank_sentences(sentences)
+    assert sorted(ranks) == [0, 1, 2, 3]
+    assert {ranks[0], ranks[1]} == {0, 1}
+    assert rank_sentences(["Same.", "Same."]) == [0, 1]
+
+
+def test_the_best_sentences_that_fit_are_read_in_their_order():
+    ids, ranks = np.arange(10), np.array([2, 2, 0, 0, 0, 0, 1, 1, 3, 3])
+    assert shorten(ids, ranks, 10).tolist() == [*range(10)]
+    assert shorten(ids, ranks, 8).tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert shorten(ids, ranks, 5).tolist() == [2, 3, 4, 5]
+    assert shorten(ids, ranks, 3).tolist() == [6, 7]  # the best one does not fit
+    assert shorten(ids, np.zeros(10, dtype=int), 3).tolist() == [0, 1, 2]
+
+
+def test_an_extract_says_what_was_left_out():
+    tokenizer = Words([*WORDS, *"port opens".split()])
+    text = "the cat sat on a mat. " * 1000 + "the port opens. " + "the dog lay. " * 1000
+    whole = extract(tokenizer, text, 10**6)
+    assert whole.is_whole
+    assert (whole.sentences, whole.sentences_read) == (2001, 2001)
+    read = extract(tokenizer, text, 100, "port")
+    assert read.tokens == whole.tokens > 10_000
+    assert not read.is_whole
+    assert len(read.ids) <= 100
+    assert 0 < read.sentences_read < read.sentences == 2001
+    assert "port opens" in tokenizer.decode(read.ids.tolist())
+
+
+# --- data, batches and metrics --------------------------------------------------------------------
+
+
+def test_reports_name_the_facts_of_their_headline():
+    pairs = [*reports(200)]
+    assert pairs == [*reports(200)]
+    assert len({document for document, _ in pairs}) == 200
+    for document, headline in pairs:
+        company, *_ = headline.split()
+        assert company in document
+        assert {w for w in split_words(headline) if w.isdigit()} <= {*split_words(document)}
+        assert company not in split_sentences(document)[0]  # the lead sentence is not enough
+
+
+def test_columns_are_guessed_and_empty_texts_are_bad_rows(pairs, tmp_path):
+    reporter = RecordingReporter()
+    open_task(pairs, tmp_path, reporter)
+    assert 'columns: document = "document", summary = "summary"' in reporter.lines
+    mails = tmp_path / "mails.csv"
+    rows = "\n".join(f"hello {i},mail {i} is here." for i in range(20))
+    mails.write_text(f"subject,body\n{rows}\nno body,\n")
+    with pytest.raises(GlassError, match=r"mails.csv:22.*the document or summary is empty"):
+        open_task(mails, tmp_path)
+    one = tmp_path / "one.csv"
+    one.write_text("body\nhello\nthere\n")
+    with pytest.raises(GlassError, match="expected a document and a summary"):
+        open_task(one, tmp_path)
+
+
+def test_a_batch_predicts_the_summary_after_the_separator(pairs, tmp_path):
+    task = open_task(pairs, tmp_path, tokenizer="words")
+    dataset, tokenizer = task.dataset, task.artifacts.text_tokenizer
+    batch = dataset.gather("train", np.arange(5), 100)
+    for ids, positions, targets in zip(
+        batch["ids"], batch["positions"], batch["targets"], strict=True
+    ):
+        start, n = positions[0], int((targets >= 0).sum())
+        assert ids[start] == dataset.sep
+        assert ids[start + 1 : start + n].tolist() == targets[: n - 1].tolist()
+        assert targets[n - 1] == dataset.eos
+        assert positions[:n].tolist() == [*range(start, start + n)]
+        document, summary = (tokenizer.decode(x.tolist()) for x in (ids[:start], targets[: n - 1]))
+        assert {*summary.split()} < {*document.split()}
+    short = dataset.gather("train", np.arange(5), 8)
+    assert (short["positions"][:, 0] <= 7).all()
+
+
+def test_documents_are_padded_on_the_left():
+    batch = pad_documents([np.array([1, 2, 3]), np.array([4])])
+    assert batch["ids"][:, -1].tolist() == [3, 4]
+    assert batch["keep"].tolist() == [[True, True, True], [False, False, True]]
+    assert "keep" not in pad_documents([np.array([1, 2])])
+
+
+def test_the_loss_is_that_of_the_summary_only(pairs, tmp_path):
+    task = open_task(pairs, tmp_path)
+    sizes = {k: v for k, v in task.dataset.sizes().items() if k == "vocab"}
+    network = MODELS["summarizer"](
+        MODELS["summarizer"].Config(**sizes, context=64, dim=8, depth=2, heads=1)
+    ).eval()
+    batch = task.dataset.gather("train", np.arange(4), 64)
+    (loss,) = task.objective.losses(network, batch)
+    expected, log_probs = 0.0, network(batch["ids"])
+    for row, (positions, targets) in enumerate(
+        zip(batch["positions"], batch["targets"], strict=True)
+    ):
+        for position, target in zip(positions, targets, strict=True):
+            if target >= 0:
+                expected -= log_probs[row, position, target]
+    torch.testing.assert_close(loss, expected)
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "words", "characters", "bytes"])
+def test_the_lead_baseline_copies_the_first_sentence(tmp_path, tokenizer):
+    time = "noon" if tokenizer == "words" else "3.5"  # for words, every point is a token
+    rows = [
+        (f"Hello number {i} at {time} today. The rest is long.", f"number {i}") for i in range(40)
+    ]
+    path = tmp_path / "mails.jsonl"
+    path.write_text(
+        "\n".join(json.dumps({"document": a, "summary": b}) for a, b in rows), encoding="utf-8"
+    )
+    task = open_task(path, tmp_path, tokenizer=tokenizer)
+    network = MODELS["lead"](MODELS["lead"].Config(**task.dataset.sizes()))
+    task.dataset.fit(network, 1.0)
+    codec = SummarizeCodec(task.artifacts)
+    documents = [rows[0][0], "The rest is long"]
+    first, second = codec.decode(codec.run(network, codec.encode(documents), beam=0))
+    assert split_words(first) == split_words(f"Hello number 0 at {time} today")
+    assert second == "The rest is long"  # the end of the document ends a sentence too
+
+
+def test_training_evaluating_and_summarizing(pairs, tmp_path):
+    options = {"settings": ["model.dim=16", "model.depth=2", "model.heads=1"], "device": "cpu"}
+    model = train("summarize", pairs, run=tmp_path / "run", steps=8, **options)
+    assert {"rouge_1", "rouge_2", "rouge_l", "loss"} <= model.metrics.keys()
+    single = model.summarize(PAIRS[0]["document"], beam=2)
+    assert isinstance(single, str)
+    assert model.summarize([PAIRS[0]["document"]], beam=2) == [single]
+    assert isinstance(model.summarize([p["document"] for p in PAIRS[:3]], title="red"), str)
+    assert model.extract("The cat sat. " * 1000).tokens > 1000
+    with pytest.raises(GlassError, match="the document is empty"):
+        model.summarize(" ")
+
+
+def test_a_tokenizer_without_a_separator_is_rejected():
+    with pytest.raises(GlassError, match="special tokens"):
+        SummarizeCodec(Artifacts(tokenizer=Words(WORDS)))
