@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 
+from glassformer.lessons.attention_speed import largest_difference, split_map
 from glassformer.lessons.lesson import Values
 from glassformer.lessons.machines import embed_words
 from glassformer.lessons.printed import read_matrices, read_words
@@ -63,10 +64,9 @@ def compare_maps() -> Values:
     large = (layer.query, layer.key, layer.value)
     for linear in large:
         linear.weight.copy_(torch.randn(DIM, DIM, generator=random) / DIM**0.5)
-    small = [split_map(linear) for linear in large]
+    small = [split_map(linear, HEAD_DIM) for linear in large]
     differences = [
-        (torch.cat([map_(x) for map_ in maps], dim=1) - linear(x)).abs().max()
-        for linear, maps in zip(large, small, strict=True)
+        largest_difference(linear, maps, x) for linear, maps in zip(large, small, strict=True)
     ]
     convolution = nn.Conv1d(DIM, DIM, kernel_size=1, bias=False)
     convolution.weight.copy_(layer.query.weight[:, :, None])
@@ -80,15 +80,6 @@ def compare_maps() -> Values:
         "map_differences": torch.stack(differences)[None],
         "channel_difference": (channels - layer.query(x)).abs().max()[None, None],
     }
-
-
-def split_map(linear: nn.Linear) -> list[nn.Linear]:
-    """One small map for each head; together they have the weights of the large one."""
-    maps = []
-    for rows in torch.split(linear.weight, HEAD_DIM):
-        maps.append(nn.Linear(linear.in_features, HEAD_DIM, bias=False))
-        maps[-1].weight.copy_(rows)
-    return maps
 
 
 def count_parameters(maps: Iterable[nn.Linear]) -> int:
