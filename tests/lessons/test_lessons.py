@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from glassformer.core.errors import GlassError
 from glassformer.core.i18n import language
 from glassformer.inspection import export
 from glassformer.inspection.sheet import equal_when_rounded
@@ -18,6 +19,7 @@ from glassformer.lessons import (
     thrones_input,
     thrones_network,
     thrones_remarks,
+    thrones_text,
 )
 from glassformer.lessons.lesson import load_steps
 from glassformer.lessons.printed import read_matrices
@@ -205,6 +207,21 @@ def test_the_first_cell_of_the_first_norm_uses_the_wrong_mean():
     expected = matrix(f"11.63 {mean[0]} {std[0]} {(11.63 - mean[0]) / std[0]}")
     assert_close(correct.values, expected)
     assert printed.values[0, 3].item() == round((11.63 - 9.26) / (1.57 + 0.0001), 2)
+
+
+def test_an_own_sentence_of_the_corpus_goes_through_the_encoder():
+    values = thrones_text.compute_values("When you play game of thrones")
+    corrected = THRONES["Second layer normalization"].tables[-1].values
+    assert_close(values["encoded"], corrected, 9)
+    assert_close(values["pattern"], THRONES["Attention weights"].tables[-1].values, 9)
+    other = thrones_text.compute_values("He won't die, or I win.")
+    assert other["words"] == ["He", "won't", "die", "or", "I", "win"]
+    assert_close(other["input"], other["embedding"] + values["position"], 9)
+    assert float(other["probs"].sum()) == pytest.approx(1)
+    with pytest.raises(
+        GlassError, match="'dragon' is not in the tutorial's vocabulary: use I, drink"
+    ):
+        thrones_text.compute_values("the dragon")
 
 
 def test_a_flattened_output_needs_more_weights():

@@ -162,8 +162,9 @@ def walk(what: str, text: str | None, **values: Any) -> None:
     residual connections and the decoder), markov (from counting to a network), tokens (BPE and
     WordPiece, merge by merge), ratings, attention, position and norm: worked examples from
     tutorials, with the published numbers, the correct ones and, where they differ, why. The lessons
-    markov, tokens, attention and position can also be computed for your own TEXT, or the name of a
-    text file. For a trained model, shows one block and one head.
+    markov, tokens, attention and position can also be computed for your own TEXT or a text file,
+    and thrones for a sentence in words of its quotes. For a trained model, shows one block and one
+    head.
 
     \b
     glass walk

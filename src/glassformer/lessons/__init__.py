@@ -27,6 +27,7 @@ from glassformer.lessons import (
     thrones_decoder,
     thrones_input,
     thrones_remarks,
+    thrones_text,
     tokens,
 )
 from glassformer.lessons.lesson import (
@@ -48,6 +49,7 @@ LESSONS: dict[str, tuple[Chapter, ...]] = {  # the first chapter's file has the 
     "norm": (norm,),
 }
 TEXT_LESSONS: dict[str, TextChapter] = {  # the lessons that can also be computed for a user's text
+    "thrones": thrones_text,
     "markov": markov_text,
     "tokens": tokens,
     "attention": attention_text,
