@@ -150,6 +150,10 @@ def test_a_lesson_is_computed_for_a_text_or_a_text_file(name, tmp_path):
     assert "storm" in page
 
 
+def test_a_long_chinese_text_is_not_taken_for_a_file_name():
+    assert "我" in command("walk", "markov", "我吃饭，你看书。" * 20)
+
+
 def test_only_the_start_of_a_long_text_is_used(tmp_path):
     file = tmp_path / "long.txt"
     file.write_text("a b. " * 5000, encoding="utf-8")

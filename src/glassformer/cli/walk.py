@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -227,7 +228,7 @@ def read_own_text(text: str) -> str:
     """Return the text itself or, if it is the name of a file, the start of that file."""
     from glassformer.core.folder import read_text
 
-    if len(text) < 200 and Path(text).is_file():
+    if os.path.isfile(text):  # noqa: PTH113 - Path.is_file fails for texts too long to be a name
         text = read_text(Path(text))
     if len(text) > MAX_OWN_TEXT:
         echo(f"only the first {MAX_OWN_TEXT} characters of the text are used", err=True)

@@ -10,13 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from glassformer.lessons.lesson import Values
-from glassformer.lessons.printed import read_matrices
-from glassformer.lessons.thrones_input import (
-    INPUT_MATRICES,
-    compute_position,
-    count_correct,
-    count_wrong,
-)
+from glassformer.lessons.printed import count_correct, count_wrong, read_matrices
+from glassformer.lessons.thrones_input import INPUT_MATRICES, compute_position
 from glassformer.lessons.thrones_network import (
     DIM,
     FEATURES,

@@ -6,9 +6,8 @@ Shapes: t words, d features.
 import torch
 from torch import Tensor
 
-from glassformer.inspection.sheet import equal_when_rounded
 from glassformer.lessons.lesson import Values
-from glassformer.lessons.printed import read, read_matrices
+from glassformer.lessons.printed import count_wrong, read, read_matrices
 from glassformer.lessons.thrones_network import DIM, FEATURES, SOURCE, VOCABULARY, WORDS
 from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.positions import Sinusoidal
@@ -92,11 +91,3 @@ def compute_printed_formula() -> Tensor:
     p, i = torch.arange(len(SOURCE))[:, None].double(), torch.arange(DIM)
     angles = p / 10_000.0 ** (2 * i / DIM)
     return torch.where(i % 2 == 0, angles.sin(), angles.cos())
-
-
-def count_correct(printed: Tensor, correct: Tensor, decimals: int) -> int:
-    return int(equal_when_rounded(printed, correct, decimals).sum())
-
-
-def count_wrong(printed: Tensor, correct: Tensor, decimals: int) -> int:
-    return printed.numel() - count_correct(printed, correct, decimals)

@@ -7,7 +7,6 @@ import pydoc_data.topics
 from collections import Counter
 from collections.abc import Callable
 from functools import cache, reduce
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -64,7 +63,7 @@ def compute_bpe(text: str, word: str) -> Values:
     if not all_merges:
         raise GlassError("no two characters follow each other twice: give a longer text")
     merges = all_merges[:MAX_MERGES]
-    pairs = count_pairs(counts).most_common(MAX_PAIRS)
+    pairs = by_hand.count_pairs(counts).most_common(MAX_PAIRS)
     pieces = by_hand.encode_bpe(f" {word}", ids, merges)
     tokens = {i: token for token, i in ids.items()}
     return {
@@ -98,15 +97,6 @@ def merge_all(
     return {by_hand.merge(word, pair, join(*pair)): count for word, count in words.items()}
 
 
-def count_pairs(counts: dict[Word, int]) -> Counter[Pair]:
-    """How often each pair of symbols occurs side by side, most frequent first."""
-    pairs: Counter[Pair] = Counter()
-    for word, count in counts.items():
-        for pair in pairwise(word):
-            pairs[pair] += count
-    return pairs
-
-
 def describe_merges(
     counts: dict[Word, int],
     merges: list[Pair],
@@ -123,7 +113,7 @@ def describe_merges(
     names = [show(reduce(join, word)) for word in words][:MAX_WORDS]
     rows, lengths = [], []
     for pair in merges:
-        pair_count = count_pairs(words)[pair]
+        pair_count = by_hand.count_pairs(words)[pair]
         words = merge_all(words, pair, join)
         rows.append([pair_count, sum(count * len(word) for word, count in words.items())])
         lengths.append([len(word) for word in words][:MAX_WORDS])
