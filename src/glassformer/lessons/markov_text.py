@@ -76,27 +76,23 @@ def compute_skips(sentences: list[list[str]]) -> Values:
     *prompt, target = sentences[-1]
     prompt = prompt[-MAX_PAIRS - 1 :]
     ids = torch.tensor([[words.index(word) for word in prompt]])
-    votes, totals = {}, {}
-    for masked in (False, True):
-        model = fit_pairs(sentences, words, masked)
-        last, *earlier = [column[-1:] for column in previous_ids(ids, MAX_PAIRS + 1)]
-        earlier = [column for column in earlier if int(column) >= 0]
-        votes[masked] = [model.counts.fractions([last, word])[0] for word in reversed(earlier)]
-        totals[masked] = model.votes([last, *earlier])[0]
-    n_candidates = min(int((totals[False] > 0).sum()), MAX_WORDS)
-    columns = totals[False].argsort(descending=True, stable=True)[:n_candidates]
-    rows = torch.stack([vote[columns] for vote in votes[False]]) if votes[False] else torch.empty(0)
+    last, *earlier = [column[-1:] for column in previous_ids(ids, len(prompt))]
+    plain, masked = (fit_pairs(sentences, words, masked=masked) for masked in (False, True))
+    votes = [plain.counts.fractions([last, word])[0] for word in reversed(earlier)]
+    total, masked_total = (model.votes([last, *earlier])[0] for model in (plain, masked))
+    n_candidates = min(int((total > 0).sum()), MAX_WORDS)
+    columns = total.argsort(descending=True, stable=True)[:n_candidates]
     return {
         "prompt": " ".join(prompt),
         "target": target,
         "pairs": [f"{word}, {prompt[-1]}" for word in prompt[:-1]],
         "candidates": [words[int(i)] for i in columns],
-        "votes": rows,
-        "total_votes": torch.stack((totals[False][columns], totals[True][columns])),
+        "votes": torch.stack(votes)[:, columns] if votes else torch.empty(0),
+        "total_votes": torch.stack((total[columns], masked_total[columns])),
     }
 
 
-def fit_pairs(sentences: list[list[str]], words: list[str], masked: bool) -> Markov:
+def fit_pairs(sentences: list[list[str]], words: list[str], *, masked: bool) -> Markov:
     longest = max(map(len, sentences))
     ids = torch.full((len(sentences), longest), -1)
     for row, sentence in zip(ids, sentences, strict=True):
