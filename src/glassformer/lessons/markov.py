@@ -14,6 +14,9 @@ BATTERY = {
 }
 PROGRAM = "check the program log and find out whether it ran"
 LOG = [f"{PROGRAM} please", f"{PROGRAM.replace('program', 'battery')} down please"]
+ORDERS = (1, 2, 8)
+LARGE_VOCAB = 50_000
+PROMPT = "show me my"
 CANDIDATES = ["down", "please"]  # for the next word
 
 
@@ -21,11 +24,22 @@ def compute_values() -> Values:
     return {
         "candidates": CANDIDATES,
         "last_word": ["ran"],
+        **compute_products(),
         **compute_first_order(),
         **compute_second_order(),
+        **compute_sizes(),
         **compute_skips(),
+        **compute_skip_matrix(),
         **compute_attention(),
+        **complete(),
     }
+
+
+def compute_products() -> Values:
+    """A product of a 3 x 4 and a 4 x 2 matrix; the first two rows are one-hot."""
+    a = torch.tensor([[0.0, 1, 0, 0], [0, 0, 0, 1], [0.5, 0, 0.5, 0]])
+    b = torch.tensor([[0.2, 0.9], [0.7, 0.0], [0.8, 0.3], [0.1, 0.4]])
+    return {"a": a, "b": b, "a_times_b": a @ b}
 
 
 def compute_first_order() -> Values:
@@ -57,6 +71,22 @@ def compute_second_order() -> Values:
     }
 
 
+def compute_sizes() -> Values:
+    """The contexts of one, two and eight words: all of them, and those that occur."""
+    lines = [line for line, count in BATTERY.items() for _ in range(count)]
+    words, _ = count_words(lines, 1)
+    n, occurring = len(words), []
+    for order in ORDERS:
+        contexts = {tuple(w[i : i + order]) for w in map(str.split, lines) for i in range(len(w))}
+        occurring.append(sum(len(context) == order for context in contexts))
+    return {
+        "orders": [f"{order}" for order in ORDERS],
+        "context_counts": torch.tensor([[n**order for order in ORDERS], occurring]).double(),
+        "large_vocab": LARGE_VOCAB,
+        "large_rows": float(LARGE_VOCAB ** ORDERS[-1]),
+    }
+
+
 def compute_skips() -> Values:
     (votes, total), (masked, total_masked) = (count_votes(masked) for masked in (False, True))
     return {
@@ -71,15 +101,43 @@ def compute_skips() -> Values:
 
 def count_votes(masked: bool) -> tuple[Tensor, Tensor]:
     """The votes of each pair of the last word and an earlier word, and their totals."""
-    words = sorted({word for line in LOG for word in line.split()})
-    lines = [[words.index(word) for word in line.split()] for line in LOG]
+    words, model = fit_log(masked=masked)
     ids = [words.index(word) for word in PROGRAM.split()]
     columns = [words.index(word) for word in CANDIDATES]
-    model = Markov(Config(vocab=len(words), skips=len(ids) - 1, masked=masked))
-    model.fit(torch.tensor([line + [-1] * (12 - len(line)) for line in lines]))
     last, *earlier = [column[-1:] for column in previous_ids(torch.tensor([ids]), len(ids))]
     votes = torch.cat([model.counts.fractions([last, word]) for word in reversed(earlier)])
     return votes[:, columns], model.votes([last, *earlier])[:, columns]
+
+
+def fit_log(masked: bool) -> tuple[list[str], Markov]:
+    """The words of `LOG`, and the model of pairs at any distance fitted to it."""
+    words = sorted({word for line in LOG for word in line.split()})
+    lines = [[words.index(word) for word in line.split()] for line in LOG]
+    model = Markov(Config(vocab=len(words), skips=len(PROGRAM.split()) - 1, masked=masked))
+    model.fit(torch.tensor([line + [-1] * (12 - len(line)) for line in lines]))
+    return words, model
+
+
+def compute_skip_matrix() -> Values:
+    """All pairs with “ran”, the features of a text, the mask, and the votes as a product."""
+    words, model = fit_log(masked=False)
+    all_ids = torch.arange(len(words))
+    matrix = model.counts.fractions([torch.full_like(all_ids, words.index("ran")), all_ids])
+    active = torch.tensor([[float(word in PROGRAM.split()[:-1]) for word in words]])
+    mask = (matrix > 0.5).any(dim=1).float()[None]
+    return {
+        "log_words": words,
+        "all_skip_pairs": [f"{word}, ran" for word in words],
+        "skip_matrix": matrix,
+        "skip_rows": len(words) ** 2,
+        "active": active,
+        "mask": mask,
+        "masked_active": active * mask,
+        "votes_by_product": (active @ matrix)[:, [words.index(word) for word in CANDIDATES]],
+        "masked_votes_by_product": (active * mask @ matrix)[
+            :, [words.index(word) for word in CANDIDATES]
+        ],
+    }
 
 
 def compute_attention() -> Values:
@@ -105,4 +163,19 @@ def compute_attention() -> Values:
         "features": features,
         "w_2": w_2,
         "next_word": features @ w_2,
+    }
+
+
+def complete() -> Values:
+    """Continue a prompt with the most likely word until no word follows."""
+    words, counts = count_words(SHOW_ME, 1)
+    generated, rows = PROMPT.split(), []
+    while (probs := counts.fractions([torch.tensor([words.index(generated[-1])])])).any():
+        rows.append(probs)
+        generated.append(words[int(probs.argmax())])
+    return {
+        "prompt": PROMPT,
+        "completed": " ".join(generated),
+        "completion_steps": [f"… {word}" for word in generated[-len(rows) - 1 : -1]],
+        "completion_probs": torch.cat(rows),
     }
