@@ -94,7 +94,9 @@ def test_links_of_a_chinese_page_exist_and_lead_to_chinese_pages(page):
             continue
         file = translation.parent / target.partition("#")[0]
         assert file.exists(), f"{translation.name}: {target} does not exist"
-        assert not chinese_page(file).exists(), f"{translation.name}: {target} has a Chinese version"
+        assert not chinese_page(file).exists(), (
+            f"{translation.name}: {target} has a Chinese version"
+        )
 
 
 def test_every_chinese_page_has_an_english_one():
