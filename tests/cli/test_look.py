@@ -102,7 +102,7 @@ def test_runs_are_listed_in_chinese_in_aligned_columns(tmp_path):
     english, chinese = command("runs", tmp_path), command("runs", tmp_path, "--lang", "zh")
     assert "  not evaluated      0 min ago\n" in english
     assert "  bits per byte 2.5  0 min ago\n" in english
-    assert "  未评估             0 min 前\n" in chinese  # each character is two wide
+    assert "  未评估            0 分钟前\n" in chinese  # each character is two wide
 
 
 def test_why_is_shown_in_the_terminal_and_written_as_html_and_csv(run, tmp_path):
