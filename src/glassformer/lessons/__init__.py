@@ -8,6 +8,7 @@ Scratch (e2eml.school). ratings and attention: P. Bloem's Transformers from scra
 from glassformer.inspection.sheet import Step
 from glassformer.lessons import (
     attention,
+    code,
     markov,
     norm,
     position,
@@ -25,6 +26,7 @@ LESSONS: dict[str, tuple[Chapter, ...]] = {  # the first chapter's file has the 
     "attention": (attention,),
     "position": (position,),
     "norm": (norm,),
+    "code": (code,),
 }
 
 

@@ -62,12 +62,12 @@ def read_text(chapter: Chapter, code: str) -> dict[str, Any]:
 
 
 def make_step(step: dict[str, Any], values: Values, names: dict[str, str]) -> Step:
-    title, formula, text, note = (
+    title, formula, text, note, code = (
         Placeholders().vformat(step.get(key, ""), (), values)
-        for key in ("title", "formula", "text", "note")
+        for key in ("title", "formula", "text", "note", "code")
     )
     tables = tuple(make_table(table, values, names) for table in step.get("tables", ()))
-    return Step(title, formula, text, tables, note)
+    return Step(title, formula, text, tables, note, code)
 
 
 def make_table(table: dict[str, Any], values: Values, names: dict[str, str]) -> Table:
