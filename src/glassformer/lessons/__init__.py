@@ -9,6 +9,12 @@ from glassformer.inspection.sheet import Step
 from glassformer.lessons import (
     attention,
     code,
+    errata_bloem,
+    errata_detail,
+    errata_khan,
+    errata_lee,
+    errata_missing,
+    errata_rohrer,
     markov,
     norm,
     position,
@@ -27,6 +33,14 @@ LESSONS: dict[str, tuple[Chapter, ...]] = {  # the first chapter's file has the 
     "position": (position,),
     "norm": (norm,),
     "code": (code,),
+    "errata": (
+        errata_rohrer,
+        errata_bloem,
+        errata_khan,
+        errata_lee,
+        errata_detail,
+        errata_missing,
+    ),
 }
 
 

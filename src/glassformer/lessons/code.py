@@ -67,12 +67,12 @@ def compare_attention() -> Values:
     with Trace(ours) as trace:
         output = ours(x, layout_of(x))
     projected = mine.project(x)
-    folded = [mine.fold(y) for y in projected]
+    folded = torch.stack([mine.fold(y) for y in projected])  # q, k and v
     masked, ours_masked = make_attention(causal)
     with Trace(ours_masked) as masked_trace:
         ours_masked(x, layout_of(x))
     q, k, _ = (masked.fold(y) for y in masked.project(x))
-    shown = {
+    shown: dict[str, Callable[..., Any]] = {
         "init": cls.__init__, "project": cls.project, "fold": cls.fold, "weigh": cls.weigh,
         "hide": cls.hide, "forward": cls.forward,
     }  # fmt: skip
@@ -80,9 +80,9 @@ def compare_attention() -> Values:
     return {
         **{name: read_source(method) for name, method in shown.items()},
         "project_difference": difference(torch.stack(projected), traced.transpose(2, 3)),
-        "fold_difference": difference(torch.stack(folded), traced.flatten(1, 2)),
+        "fold_difference": difference(folded, traced.flatten(1, 2)),
         "weigh_difference": difference(
-            mine.weigh(*folded[:2], mine.hide(x)), trace["pattern"].flatten(0, 1)
+            mine.weigh(folded[0], folded[1], mine.hide(x)), trace["pattern"].flatten(0, 1)
         ),
         "hide_difference": difference(
             masked.weigh(q, k, masked.hide(x)), masked_trace["pattern"].flatten(0, 1)

@@ -37,7 +37,7 @@ class SelfAttention(nn.Module):
     def project(self, x: Tensor) -> list[Tensor]:
         layers = (self.query, self.key, self.value)
         projected = [layer(x) for layer in layers]  # each b t k
-        return [y.unflatten(2, (self.heads, -1)) for y in projected]  # b t h e
+        return [torch.unflatten(y, 2, (self.heads, -1)) for y in projected]  # b t h e
 
     def fold(self, x: Tensor) -> Tensor:
         return x.transpose(1, 2).flatten(0, 1)  # b t h e -> b*h t e
@@ -58,7 +58,7 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:
         q, k, v = (self.fold(y) for y in self.project(x))
         y = self.weigh(q, k, self.hide(x, keep)) @ v  # b*h t e
-        y = y.unflatten(0, (-1, self.heads))  # b h t e
+        y = torch.unflatten(y, 0, (-1, self.heads))  # b h t e
         joined: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return joined  # b t k
 

@@ -19,6 +19,13 @@ TEXTS = Path(__file__).parent / "text"
 Values = dict[str, Tensor | list[str] | str | float]
 
 
+def as_tensor(value: Tensor | list[str] | str | float) -> Tensor:
+    """A value that is a matrix, for the type checker."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"expected a tensor, got {value!r}")
+    return value
+
+
 class Chapter(Protocol):
     """A module of this package with the values of a chapter."""
 
