@@ -159,11 +159,14 @@ def walk(what: str, text: str | None, **values: Any) -> None:
     Each step has its formula and its matrices. The lessons are thrones (a whole Transformer by
     hand, on three quotes from Game of Thrones), markov, ratings, attention, position and norm:
     worked examples from tutorials, with the published numbers, the correct ones and, where they
-    differ, why. For a trained model, shows one block and one head.
+    differ, why. errata has all corrections of five tutorials, code has their code, corrected; glass
+    lessons lists the tutorials section by section. For a trained model, shows one block and one
+    head.
 
     \b
     glass walk
     glass walk markov --step
+    glass walk errata
     glass walk runs/generate-1 "The cat sat" --layer 1 --head 2
     glass walk runs/generate-1 "The cat sat" --why "blocks.0.attention.scores[0,0,2,1]"
     glass walk attention --html sheet.html --blanks --lang zh

@@ -63,8 +63,10 @@ def read_translation(chapter: Chapter) -> dict[str, Any]:
     return read_text(chapter, "zh") if language.get() == "zh" else {}
 
 
-def read_text(chapter: Chapter, code: str) -> dict[str, Any]:
-    file = TEXTS / f"{chapter.__name__.rpartition('.')[2]}.{code}.toml"
+def read_text(chapter: Chapter | str, code: str) -> dict[str, Any]:
+    """The texts of a chapter, given its module or its name, in a language."""
+    name = chapter if isinstance(chapter, str) else chapter.__name__.rpartition(".")[2]
+    file = TEXTS / f"{name}.{code}.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
