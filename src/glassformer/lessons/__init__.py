@@ -2,7 +2,8 @@
 
 thrones: Khan's Transformer by hand (AI大模型世界, 2024). markov: B. Rohrer's Transformers from
 Scratch (e2eml.school). ratings and attention: P. Bloem's Transformers from scratch
-(peterbloem.nl). position and norm: Hung-yi Lee's lectures.
+(peterbloem.nl). position and norm: Hung-yi Lee's lectures. errata and code: what five tutorials
+get wrong, these four and Transformer: every detail explained (Transfomer 全细节详解).
 """
 
 from glassformer.inspection.sheet import Step
