@@ -1,7 +1,7 @@
 """Soak tests, which take a long time.
 
 Training on 1 GB of text in less than 1 GB of memory; a hundred kills; a disk that is full at every
-write; 12,000 corrupted folders and files.
+write; 12,000 corrupted folders and files; the comparisons that a tutorial's section names.
 
     make soak
 
@@ -14,6 +14,7 @@ import json
 import os
 import random
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from glassformer.core.reporter import NullReporter
 from glassformer.data.sample import python_documentation
+from glassformer.lessons.tutorials import read_table
 from glassformer.training.train import train
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -105,6 +107,17 @@ def soak_fuzz(folder: Path, cases: int = 12_000, seconds: float = 2.0) -> None:
     assert not failures, json.dumps(failures, indent=1)
 
 
+def soak_comparisons(folder: Path, steps: int = 20) -> None:
+    """The comparisons in the table of tutorials, which the tests leave out, run to the end."""
+    rows = [row for document in read_table()["documents"].values() for row in document["sections"]]
+    commands = sorted({line for row in rows for line in row["run"] if line.startswith("compare ")})
+    for command in commands:
+        words = shlex.split(command)
+        words[words.index("--minutes") :] = ["--steps", str(steps), "--set", "model.dim=48"]
+        subprocess.run([*GLASS, *words], cwd=folder, check=True)
+    assert commands
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
         soak_large_text(Path(scratch))
@@ -114,3 +127,5 @@ if __name__ == "__main__":
         soak_full_disk(Path(scratch))
     with tempfile.TemporaryDirectory() as scratch:
         soak_fuzz(Path(scratch))
+    with tempfile.TemporaryDirectory() as scratch:
+        soak_comparisons(Path(scratch))

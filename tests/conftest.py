@@ -24,6 +24,7 @@ SLOW = (  # substrings of the ids of tests that `make quick` skips
     *("::test_every_kind_of_metrics_line", "::test_loading_runs_no_code_and_uses_no_pickle"),
     "::test_laws_hold_for_networks_of_other_sizes",
     "::test_the_name_of_a_term_refers_to_its_value",
+    "::test_every_command_and_picture_of_the_tutorials",
 )
 
 

@@ -56,14 +56,14 @@ def values_in(texts):
         yield table["value"]
         yield from (table[key] for key in ("rows", "columns") if isinstance(table.get(key), str))
     for step in texts["steps"].values():
-        for field in FIELDS:
+        for field in (*FIELDS, "code"):
             yield from (name for name, _ in placeholders(step.get(field, "")))
 
 
 def test_every_chapter_has_a_file_in_both_languages_and_there_are_no_others():
     expected = {f"{name}.{code}.toml" for name in CHAPTERS for code in ("en", "zh")}
     assert {path.name for path in TEXTS.iterdir()} == expected
-    assert len(expected) == 42
+    assert len(expected) == 56
 
 
 @every_chapter
@@ -73,7 +73,7 @@ def test_a_translation_has_the_steps_and_texts_of_the_english_file(chapter):
     assert chinese.keys() - {"names"} == english.keys()
     assert list(chinese["steps"]) == list(english["steps"])
     for key, step in english["steps"].items():
-        assert step.keys() <= {*FIELDS, "tables"}, key
+        assert step.keys() <= {*FIELDS, "code", "tables"}, key
         translated = step.keys() & {"title", "text", "note"}
         translated |= {"formula"} if has_words(step.get("formula", "")) else set()
         assert chinese["steps"][key].keys() == translated, key
@@ -155,6 +155,6 @@ def test_values_are_filled_into_the_texts_of_a_step():
 def test_printed_matrices_have_the_shape_given_in_their_file():
     names = [path.stem for path in FOLDER.iterdir()]
     assert set(names) <= set(CHAPTERS)
-    assert sum(len(read_matrices(name)) for name in names if "matrices" in read(name)) == 58
+    assert sum(len(read_matrices(name)) for name in names if "matrices" in read(name)) == 79
     with pytest.raises(ValueError, match=r"x: expected shape \[2, 1\], got \[1, 2\]"):
         make_matrix("x", {"shape": [2, 1], "rows": [[1, 2.5]]})

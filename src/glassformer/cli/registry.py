@@ -58,6 +58,8 @@ COMMANDS = {
         "Run TEXT through a small untrained model and print every step."),
     "walk": Entry("walk", "Look inside",
         "Print a worksheet: a lesson, or TEXT traced through the model in RUN, step by step."),
+    "lessons": Entry("lessons", "Look inside",
+        "List five tutorials, section by section, with the commands that show each section."),
     "draw": Entry("look", "Look inside",
         "Draw the plot NAME and save it to a file."),
     "heads": Entry("look", "Look inside",

@@ -162,16 +162,18 @@ def walk(what: str, text: str | None, **values: Any) -> None:
     hand, on three quotes from Game of Thrones), machines (two words through attention, heads,
     residual connections and the decoder), markov (from counting to a network), tokens (BPE and
     WordPiece, merge by merge), ratings, attention, position and norm: worked examples from
-    tutorials, with the published numbers, the correct ones and, where they differ, why. The lessons
-    markov, tokens, attention and position can also be computed for your own TEXT or a text file,
-    and thrones for a sentence in words of its quotes. For a trained model, shows one block and one
-    head.
+    tutorials, with the published numbers, the correct ones and, where they differ, why. errata has
+    all corrections of five tutorials, code has their code, corrected; glass lessons lists the
+    tutorials section by section. The lessons markov, tokens, attention and position can also be
+    computed for your own TEXT or a text file, and thrones for a sentence in words of its quotes.
+    For a trained model, shows one block and one head.
 
     \b
     glass walk
     glass walk markov --step
     glass walk markov "the cat sat on the mat. the dog sat on the rug."
     glass walk tokens "low lower lowest"
+    glass walk errata
     glass walk runs/generate-1 "The cat sat" --layer 1 --head 2
     glass walk runs/generate-1 "The cat sat" --why "blocks.0.attention.scores[0,0,2,1]"
     glass walk attention --html sheet.html --blanks --lang zh

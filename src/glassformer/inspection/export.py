@@ -22,6 +22,7 @@ h1 { font-size: 1.6rem } h2 { font-size: 1.15rem; margin-top: 2.2rem }
 STYLE = """
 .glass { overflow-wrap: anywhere }
 .glass code { background: rgb(128 128 128 / .14); padding: .1rem .4rem; border-radius: .25rem }
+.glass pre { background: rgb(128 128 128 / .1); padding: .5rem .8rem; overflow-x: auto }
 .glass .tables { display: flex; flex-wrap: wrap; gap: 1.2rem; align-items: flex-start }
 .glass figure { margin: .6rem 0; max-width: 100%; overflow-x: auto }
 .glass figcaption { font-size: .85rem; opacity: .75; margin-bottom: .25rem }
@@ -92,6 +93,8 @@ def html_body(step: Step) -> str:
     parts = []
     if step.text:
         parts.append(f"<p>{escape(step.text)}</p>")
+    if step.code:
+        parts.append(f"<pre>{escape(step.code)}</pre>")
     tables = "".join(html_table(step, table) for table in step.tables)
     parts.append(f'<div class="tables">{tables}</div>')
     if step.note:
@@ -155,6 +158,7 @@ def latex_step(step: Step) -> str:
     lines = [f"\\subsection*{{{escape_tex(step.title)}}}"]
     lines += [f"${to_math(step.formula)}$\\par\\smallskip"] if step.formula else []
     lines += [escape_tex(step.text) + "\\par"] if step.text else []
+    lines += [f"\\begin{{verbatim}}\n{step.code}\n\\end{{verbatim}}"] if step.code else []
     for table in (crop_table(table, 16, rows=48) for table in step.tables):
         rows = table.cells()
         wrong = step.wrong_cells(table).tolist()

@@ -71,6 +71,7 @@ class Step:
     text: str = ""
     tables: tuple[Table, ...] = ()
     note: str = ""  # for example, why printed numbers differ from the correct ones
+    code: str = ""  # shown as it is
 
     def wrong_cells(self, table: Table) -> Tensor:
         """True where a printed table differs from the step's correct table (r c)."""

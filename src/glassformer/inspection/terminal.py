@@ -1,5 +1,6 @@
 """Show a worksheet in a terminal: labeled tables, wrong cells in red, weights shaded."""
 
+import textwrap
 from collections.abc import Sequence
 from io import StringIO
 
@@ -35,6 +36,10 @@ def show_step(console: Console, step: Step) -> None:
     for line, style in ((step.formula, "bold"), (step.text, "default")):
         if line:
             console.print(line, style=style, markup=False)
+    if step.code:
+        console.print(
+            textwrap.indent(step.code, "    "), style="cyan", markup=False, soft_wrap=True
+        )
     for table in step.tables:
         show_table(console, step, table)
     if step.note:

@@ -3,7 +3,8 @@
 thrones: Khan's Transformer by hand (AI大模型世界, 2024). machines: Transformer 全细节详解, with two
 words from J. Alammar's Illustrated Transformer. markov: B. Rohrer's Transformers from Scratch
 (e2eml.school). ratings and attention: P. Bloem's Transformers from scratch (peterbloem.nl).
-position and norm: Hung-yi Lee's lectures. tokens: our own.
+position and norm: Hung-yi Lee's lectures. tokens: our own. errata and code: what these five
+tutorials get wrong.
 """
 
 from glassformer.inspection.sheet import Step
@@ -12,6 +13,13 @@ from glassformer.lessons import (
     attention_lookup,
     attention_speed,
     attention_text,
+    code,
+    errata_bloem,
+    errata_detail,
+    errata_khan,
+    errata_lee,
+    errata_missing,
+    errata_rohrer,
     machines,
     machines_decoder,
     machines_depth,
@@ -47,6 +55,15 @@ LESSONS: dict[str, tuple[Chapter, ...]] = {  # the first chapter's file has the 
     "attention": (attention_lookup, attention, attention_speed),
     "position": (position,),
     "norm": (norm,),
+    "code": (code,),
+    "errata": (
+        errata_rohrer,
+        errata_bloem,
+        errata_khan,
+        errata_lee,
+        errata_detail,
+        errata_missing,
+    ),
 }
 TEXT_LESSONS: dict[str, TextChapter] = {  # the lessons that can also be computed for a user's text
     "thrones": thrones_text,

@@ -28,6 +28,7 @@ def compute_values() -> Values:
         **compute_one_head(x, words),
         **compute_two_heads(x),
         **compute_product_std(),
+        **compute_constant_lengths(),
         **count_parameters(),
     }
 
@@ -94,18 +95,22 @@ def compute_two_heads(x: Tensor) -> Values:
 
 
 def compute_product_std() -> Values:
-    """How dot products of random vectors, and lengths of constant ones, grow with √k."""
+    """The standard deviation of dot products of random vectors with k features, next to √k."""
     random, std = torch.Generator().manual_seed(0), []
     for k in FEATURE_COUNTS:
         std.append(torch.randn(2, 10_000, k, generator=random).prod(0).sum(1).std())
     roots = torch.tensor([math.sqrt(k) for k in FEATURE_COUNTS])
-    lengths = torch.stack([torch.full((k,), CONSTANT).norm() for k in FEATURE_COUNTS])
     return {
-        "constant": CONSTANT,
-        "constant_lengths": torch.stack((lengths, lengths / roots)),
         "feature_counts": [f"k={k}" for k in FEATURE_COUNTS],
         "product_std": torch.stack((torch.stack(std), roots)),
     }
+
+
+def compute_constant_lengths() -> Values:
+    """The length of a vector of k equal features, and the same divided by √k."""
+    lengths = torch.stack([torch.full((k,), CONSTANT).norm() for k in FEATURE_COUNTS])
+    roots = torch.tensor([math.sqrt(k) for k in FEATURE_COUNTS])
+    return {"constant": CONSTANT, "constant_lengths": torch.stack((lengths, lengths / roots))}
 
 
 def count_parameters() -> Values:

@@ -19,6 +19,13 @@ TEXTS = Path(__file__).parent / "text"
 Values = dict[str, Tensor | list[str] | str | float]
 
 
+def as_tensor(value: Tensor | list[str] | str | float) -> Tensor:
+    """A value that is a matrix, for the type checker."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"expected a tensor, got {value!r}")
+    return value
+
+
 class Chapter(Protocol):
     """A module of this package with the values of a chapter."""
 
@@ -73,19 +80,21 @@ def read_translation(chapter: Chapter | TextChapter) -> dict[str, Any]:
     return read_text(chapter, "zh") if language.get() == "zh" else {}
 
 
-def read_text(chapter: Chapter | TextChapter, code: str) -> dict[str, Any]:
-    file = TEXTS / f"{chapter.__name__.rpartition('.')[2]}.{code}.toml"
+def read_text(chapter: Chapter | TextChapter | str, code: str) -> dict[str, Any]:
+    """The texts of a chapter, given its module or its name, in a language."""
+    name = chapter if isinstance(chapter, str) else chapter.__name__.rpartition(".")[2]
+    file = TEXTS / f"{name}.{code}.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
 def make_step(step: dict[str, Any], values: Values, names: dict[str, str]) -> Step:
-    title, formula, text, note = (
+    title, formula, text, note, code = (
         Placeholders().vformat(step.get(key, ""), (), values)
-        for key in ("title", "formula", "text", "note")
+        for key in ("title", "formula", "text", "note", "code")
     )
     tables = [make_table(table, values, names) for table in step.get("tables", ())]
     tables = [table for table in tables if table.values.numel()]  # a short text may have no pairs
-    return Step(title, formula, text, tuple(tables), note)
+    return Step(title, formula, text, tuple(tables), note, code)
 
 
 def make_table(table: dict[str, Any], values: Values, names: dict[str, str]) -> Table:

@@ -1,0 +1,208 @@
+"""The table of tutorials: every section has a row, and every command in it runs."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+import glassformer
+from glassformer.cli import glass
+from glassformer.core.errors import GlassError
+from glassformer.core.i18n import language
+from glassformer.inspection.plots import PLOTS
+from glassformer.lessons.lesson import TEXTS, read_text
+from glassformer.lessons.tutorials import list_documents, list_runs, read_table
+
+ROOT = Path(glassformer.__file__).parents[2]
+
+# --------------------------------------------------------------------------------------------------
+# Beginnings of commands that do not exist yet. Remove an entry as soon as its command exists: the
+# rows with it are not run as long as it is here.
+NOT_YET = (
+    "walk machines", "walk tokens", "walk markov mytext.txt", "search",
+    "draw flow", "draw shapes", "draw connections", "draw votes", "draw product", "draw shift",
+    *(f"draw architecture --part {part}" for part in ("norm", "multihead", "encoder", "decoder")),
+    "train generate --tokenizer words",
+    "translate runs/translate-1 三百二十一 --temperature",
+)  # fmt: skip
+# --------------------------------------------------------------------------------------------------
+
+SECTIONS = {  # the sections and subsections of each document, by its own numbers where it has any
+    "000": "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 15.1 16 17 17.1 17.2 18 19 20 21 21.1",
+    "001": "0 1 1.0 1.1 1.2 1.3 2 2.2 2.2.1 2.2.2 2.2.3 2.4 3 3.2 3.3 4 4.1 4.1.1 4.1.2 4.1.3 4.2 "
+    "4.3 4.3.1 4.3.2 4.3.3 4.3.4 4.5 4.5.1 4.5.2 5 6 6.1 6.2 6.3 6.3.1 6.3.2 6.3.3 6.4 6.4.1 6.4.2 "
+    "6.4.3 6.5 7 7.1 7.2 8 8.1 8.2 8.3 8.4 9 9.1 9.2 9.3 10",
+    "002": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15",
+    "003": "1 2 3 3.1 4 5 6 7 8 8.1 9 9.1 9.2",
+    "004": "1 2 2.1 2.2 2.3 3 4 4.0 4.1 4.2 4.3 4.3.0 4.3a 4.3b 4.4 4.5 4.6 4.7 5 "
+    "6 6.1 6.2 6.3 6.4",
+}
+TINY = {  # settings of the training commands, by a word of the command
+    "generate": "model.dim=48 model.depth=2 model.heads=6 model.context=32 train.batch_size=2 "
+    "train.prior=false",
+    "translate": "model.dim=48 model.depth=2 model.heads=6 train.batch_tokens=256",
+    "fill-mask": "model.dim=48 model.depth=2 model.heads=6",
+    "summarize": "model.dim=48 model.depth=2 model.heads=6 model.context=64 train.batch_tokens=64",
+    "classifier": "model.dim=48 model.depth=2 model.heads=6",
+    "vision": "model.dim=48 model.depth=2 model.heads=6",
+    "recommend": "model.dim=4",
+    "paint": "model.dim=4",
+}
+
+
+@pytest.fixture(autouse=True)
+def restore_language():
+    token = language.set("en")
+    yield
+    language.reset(token)
+
+
+def list_entries():
+    return [
+        entry for document in read_table()["documents"].values() for entry in document["sections"]
+    ]
+
+
+def list_commands(kind):
+    """The distinct commands of the rows that exist: `run` for those that compute, or `draw`."""
+    commands = {command for entry in list_entries() for command in entry[kind]}
+    return sorted(command for command in commands if not command.startswith(NOT_YET))
+
+
+def run(*words):
+    result = CliRunner().invoke(glass, list(words), env={"COLUMNS": "100"})
+    error = f"{result.exception!r}\n{result.output[-500:]}" if result.exit_code else ""
+    return f"glass {shlex.join(words)}: {error}" if error else ""
+
+
+def shrink(words):
+    """A training command with a budget of two steps, and a small model."""
+    if words[0] != "train":
+        return words
+    i = words.index("--minutes")
+    words = [*words[:i], "--steps", "2", *words[i + 2 :]]
+    settings = ["train.precision=float32"]
+    if "--from" not in words:
+        settings += [s for word, tiny in TINY.items() if word in words for s in tiny.split()]
+    given = {word.partition("=")[0] for word in words if "=" in word}
+    settings = [s for s in settings if s.partition("=")[0] not in given]
+    return [*words, *(part for setting in settings for part in ("--set", setting))]
+
+
+def write_users_files(folder):
+    for name in ("a.txt", "b.txt", "mytext.txt", "corpus.txt"):
+        (folder / name).write_text("A cat sat on the mat.\nA dog lay on the log.\n" * 9)
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def test_every_section_of_every_document_has_a_row():
+    rows = {d.id: [section.number for section in d.sections] for d in list_documents()}
+    assert rows == {name: numbers.split() for name, numbers in SECTIONS.items()}
+    for entry in list_entries():
+        assert entry["run"], entry
+        assert entry["en"] != "" != entry["zh"]
+
+
+def test_every_correction_is_part_of_a_section():
+    used = {name for entry in list_entries() for name in entry.get("errata", ())}
+    chapters = [p.name.split(".")[0] for p in TEXTS.glob("errata_*.en.toml")]
+    assert len(chapters) == 6
+    steps = {
+        f"{chapter.removeprefix('errata_')}.{key}"
+        for chapter in chapters
+        for key in read_text(chapter, "en")["steps"]
+    }
+    assert used == steps - {"rohrer.about"}
+
+
+def test_every_plot_is_in_the_table():
+    drawn = {command.split()[1] for entry in list_entries() for command in entry["draw"]}
+    assert set(PLOTS) - drawn == {"prior"}  # the tutorials have no prior
+
+
+def test_every_run_of_the_commands_can_be_trained():
+    used = {word for kind in ("run", "draw") for c in list_commands(kind) for word in c.split()}
+    used = {word for word in used if word.startswith("runs/")}
+    made = {"runs/accumulated", "runs/checkpointed", "runs/shapes", "runs/additive"}  # by the row
+    assert used - made == set(list_runs())
+
+
+def test_every_command_that_does_not_exist_yet_is_in_a_row():
+    commands = [c for entry in list_entries() for kind in ("run", "draw") for c in entry[kind]]
+    assert all(any(c.startswith(name) for c in commands) for name in NOT_YET)
+
+
+# --- the commands ---------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*Noto Sans CJK:UserWarning")
+def test_every_command_and_picture_of_the_tutorials_can_be_made(tmp_path, monkeypatch):
+    """In one folder, with small models: the commands, and each picture in both languages."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("glassformer.inspection.diagrams.STEPS", 20)
+    write_users_files(tmp_path)
+    trained, failures = [], []
+    for folder, command in list_runs().items():
+        words = shrink(shlex.split(command)[1:])
+        trained.append(command.removeprefix("glass "))
+        failures.append(run(*words, *(() if "--run" in words else ("--run", folder))))
+    done = ("compare ", *trained)  # bench/soak.py runs comparisons, which take longer
+    commands = [c for c in list_commands("run") if not c.startswith(done)]
+    assert len(commands) > 30
+    failures += [run(*shrink(shlex.split(command))) for command in commands]
+    pictures = list_commands("draw")
+    assert len(pictures) > 30
+    for number, picture in enumerate(pictures):
+        words = shlex.split(picture)
+        suffix = "gif" if PLOTS[words[1]].is_animation else "png"
+        for code in ("en", "zh"):
+            file = f"{number}-{code}.{suffix}"
+            failures.append(run(*words, "--out", file, "--lang", code) or check_picture(file))
+    assert not list(filter(None, failures)), "\n".join(filter(None, failures))
+
+
+def check_picture(file):
+    with Image.open(file) as picture:
+        darkest, brightest = picture.convert("L").getextrema()
+        is_empty = brightest - darkest < 100 or min(picture.size) < 100
+    return f"{file} is empty" if is_empty else ""
+
+
+# --- the command and the pages --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", ["en", "zh"])
+def test_the_page_is_up_to_date(code):
+    name = "tutorials.md" if code == "en" else "tutorials.zh.md"
+    result = CliRunner().invoke(glass, ["lessons", "--markdown", "--lang", code])
+    assert result.exit_code == 0
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == result.output
+
+
+def test_lessons_lists_the_sections_of_a_document():
+    everything = CliRunner().invoke(glass, ["lessons"]).output
+    one = CliRunner().invoke(glass, ["lessons", "--document", "002"]).output
+    assert "glass walk ratings" in everything
+    assert "glass walk ratings" not in one
+    assert "correction: Khan, step 5: the positional encoding" in one
+    chinese = CliRunner().invoke(glass, ["lessons", "--document", "002", "--lang", "zh"]).output
+    assert "更正：Khan 第 5 步：位置编码" in chinese
+
+
+def test_lessons_prints_json():
+    lines = CliRunner().invoke(glass, ["lessons", "--document", "003", "--json"]).output
+    rows = [json.loads(line) for line in lines.splitlines()]
+    assert [row["number"] for row in rows] == SECTIONS["003"].split()
+    assert rows[2]["commands"] == ["glass walk attention"]
+    assert rows[2]["corrections"] == ["Lee, self-attention: hiding a word with a score of 0"]
+
+
+def test_an_unknown_document_is_an_error():
+    with pytest.raises(GlassError, match="unknown document '02'; did you mean '002'"):
+        list_documents(["02"])
+    assert CliRunner().invoke(glass, ["lessons", "--markdown", "--json"]).exit_code == 2
