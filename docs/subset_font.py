@@ -72,7 +72,7 @@ def main(file: str) -> None:
     for part in top.topDictIndex[0].FDArray:
         part.FontName = NAMES[6]
     font.save(FONT)
-    print(f"{FONT}: {len(font.getBestCmap())} characters, {FONT.stat().st_size:,} bytes")
+    sys.stdout.write(f"{len(font.getBestCmap())} characters, {FONT.stat().st_size:,} bytes\n")
 
 
 if __name__ == "__main__":
