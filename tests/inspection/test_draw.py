@@ -3,13 +3,17 @@
 import copy
 import re
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from click.testing import CliRunner
 from matplotlib.text import Text
 
 from cases import CASES
 from glassformer import GlassError, Model, Trace
+from glassformer.cli import glass
 from glassformer.core import figures
 from glassformer.core.i18n import language, show_whitespace
 from glassformer.inspection import draw
@@ -59,6 +63,7 @@ VARIANTS = [
     *(("product", {"kind": kind}) for kind in ("dot", "films")),
     *(("markov", {"kind": kind}) for kind in ("battery", "second")),
     ("self-attention", {"kind": "plain", "token": 3}),
+    ("self-attention", {"kind": "matrices"}),
     *(("folding", {"kind": kind}) for kind in ("reshape", "projections", "parameters")),
     *(("connections", {"kind": kind}) for kind in connections.TITLES if kind != "rnn"),
     *(("architecture", {"part": part}) for part in ("norm", "decoder", *architecture.ZOOMED)),
@@ -88,6 +93,30 @@ def test_every_plot_without_a_model_can_be_drawn_in_both_languages(name, options
         text for text in in_english if len(re.findall("[a-z]{2,}", text)) > 2 and "&" not in text
     }
     assert not phrases & {*in_chinese}
+
+
+def test_every_command_on_the_page_of_pictures_is_valid(tmp_path, monkeypatch):
+    """Those without a run also name a variant that the test above draws."""
+    page = Path(__file__).parents[2] / "docs" / "pictures.md"
+    commands = set(re.findall(r"`glass draw ([^`]+)`", page.read_text(encoding="utf-8")))
+    assert len(commands) > 40
+    monkeypatch.chdir(tmp_path)
+    drawn = []
+    record = lambda *names, **chosen: drawn.append((*names, chosen))
+    monkeypatch.setattr("glassformer.inspection.plots.draw_diagram", record)
+    monkeypatch.setattr("glassformer.inspection.draw.save", lambda chart, file: None)
+    monkeypatch.setattr("glassformer.api.load", lambda run: SimpleNamespace(draw=record))
+    for command in commands:
+        words = command.replace("RUN", ".").split()
+        result = CliRunner().invoke(glass, ["draw", *words])
+        assert result.exit_code == 0, command + result.output
+    parts = {*architecture.ZOOMED, *architecture.STACKS, "embedding", "position", "logits",
+             "feedforward", "norm", "cross", "softmax", None}  # fmt: skip
+    kinds = [(name, options["kind"]) for name, options in VARIANTS if "kind" in options]
+    for name, *_, chosen in drawn:
+        assert chosen.get("part") in parts
+        if chosen.get("kind"):
+            assert (name, chosen["kind"]) in kinds
 
 
 def test_waves_shows_the_positional_encoding_of_the_models():
@@ -383,6 +412,24 @@ def test_a_model_draws_every_plot_by_name(name):
         assert chart._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(GlassError, match="unknown plot 'attentoin'; did you mean 'attention"):
         model.draw("attentoin", TEXT)
+
+
+def test_the_fonts_of_the_package_cover_its_texts_and_common_chinese(monkeypatch):
+    monkeypatch.setattr(figures, "FONTS", ())
+    figures.installed_fonts.cache_clear()
+    try:
+        family, drawable = figures.installed_fonts()
+    finally:
+        figures.installed_fonts.cache_clear()
+    assert family == ["DejaVu Sans", "Glassformer Sans SC"]
+    package = Path(figures.__file__).parents[1]
+    texts = [package / "locale" / "zh.json", *(package / "lessons" / "text").glob("*.zh.toml")]
+    assert len(texts) > 5
+    needed = {c for text in texts for c in text.read_text(encoding="utf-8") if not c.isspace()}
+    rows = [bytes((a, b)) for a in range(0xB0, 0xF8) for b in range(0xA1, 0xFF)]
+    needed |= {c for pair in rows for c in pair.decode("gb2312", errors="ignore")}
+    assert len(needed) > 6700
+    assert not {c for c in needed if ord(c) not in drawable}
 
 
 def test_a_character_without_a_glyph_is_shown_as_its_code_point(tmp_path, monkeypatch):

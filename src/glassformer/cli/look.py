@@ -58,8 +58,8 @@ class PlotCommand(click.Command):
 @click.option(
     "--kind",
     help="Variant of a plot. product: matrix, dot, films; markov: first, battery, second; "
-    "self-attention: qkv, plain; folding: columns, reshape, projections, parameters; connections: "
-    "rnn, birnn, cnn, attention, seq2seq, seq2seq-attention.  [default: the first]",
+    "self-attention: qkv, plain, matrices; folding: columns, reshape, projections, parameters; "
+    "connections: rnn, birnn, cnn, attention, seq2seq, seq2seq-attention.  [default: the first]",
 )
 @options.overwrite(help="Overwrite the file if it exists.")
 def draw(name: str, run: str | None, text: str | None, **values: Any) -> None:

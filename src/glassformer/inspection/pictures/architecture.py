@@ -80,8 +80,8 @@ def draw_inputs(canvas: Canvas) -> None:
     top = height(len(COLUMNS[ENCODER]) - 1) - 0.22
     canvas.line((ENCODER, top), (ENCODER, top - 0.3), (middle, top - 0.3), (middle, height(4)))
     canvas.arrow((middle, height(4)), (left, height(4)))
-    canvas.text(middle - 0.08, height(4) + 0.02, "K, V", ha="right", color=GRAY)
-    canvas.text(DECODER + 0.15, height(4) + 0.33, "Q", color=GRAY)
+    canvas.text(middle + 0.03, height(4) - 0.14, "K, V", ha="left", size=8, color=GRAY)
+    canvas.text(DECODER - 0.12, height(4) + 0.34, "Q", size=8, color=GRAY)
 
 
 # --- one part -------------------------------------------------------------------------------------
@@ -112,7 +112,6 @@ def draw_head() -> Any:
         canvas.box(x, 5.5, 1.1, f"× W_{name.lower()}")
         canvas.arrow((x, 6.1), (x, 5.72))
         canvas.text(x, 6.3, f"t × {d}", color=GRAY)
-        canvas.text(x + 0.08, 5.08, name, ha="left")
     labels = [("Q Kᵀ", f"t × {e} · {e} × t"), (f"÷ √{e}", "t × t"),
               (tr("mask: −∞ for later tokens"), tr("decoder only")),
               ("softmax", tr("each row sums to 1"))]  # fmt: skip
@@ -122,12 +121,14 @@ def draw_head() -> Any:
         canvas.text(1.35, y, note, ha="right", size=7.5, color=GRAY)
         if i:
             canvas.arrow((2.6, y + 0.53), (2.6, y + 0.22))
+    for name, x in (("Q", 1.85), ("K", 3.35), ("V", 5.05)):
+        canvas.text(x, 5.0, name)
     canvas.arrow((1.9, 5.28), (2.2, 4.72))
     canvas.arrow((3.3, 5.28), (3.0, 4.72))
     canvas.box(3.75, 1.4, 2.3, tr("weights × V"))
     canvas.arrow((2.6, 2.03), (3.2, 1.62))
     canvas.line((4.9, 5.28), (4.9, 1.9))
-    canvas.arrow((4.9, 1.95), (4.4, 1.62))
+    canvas.arrow((4.91, 1.91), (4.4, 1.62))
     canvas.arrow((3.75, 1.18), (3.75, 0.8))
     canvas.text(3.75, 0.65, f"t × {e}", color=GRAY)
     return canvas.figure
@@ -174,7 +175,9 @@ def draw_block() -> Any:
             canvas.text(x, top, "⊕", size=14)
             canvas.arrow((x, top + 0.68), (x, top + 0.13))
             canvas.arrow((x, top - 0.13), (x, top - 0.42))
-            canvas.line((x, top + 1.6), (x + 0.55, top + 1.6), (x + 0.55, top), color="#999")
+            start = 7.2 if top > 5 else 4.65  # before attention, and before feed-forward
+            path = (x, start), (x + 0.55, start), (x + 0.55, top)
+            canvas.line(*path, color="#999", zorder=0.5)
             canvas.arrow((x + 0.55, top), (x + 0.12, top), color="#999")
         canvas.arrow((x, 4.78), (x, 4.52))
         canvas.box(x, 4.3, 0.75, tr("MLP"), colors=LIT)

@@ -58,7 +58,7 @@ class Canvas:
 
         area = Area(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
         corner = (area.left, area.top)
-        style = "round,pad=0,rounding_size=0.07"
+        style = f"round,pad=0,rounding_size={min(0.07, height / 3)}"
         face, edge = colors
         self.axes.add_patch(
             FancyBboxPatch(corner, width, height, boxstyle=style, facecolor=face, edgecolor=edge)

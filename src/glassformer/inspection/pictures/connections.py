@@ -139,6 +139,7 @@ def draw_translation(kind: str, title: str, token: int) -> Any:
     def x_of(i: int) -> float:
         return LEFT + STEP * (i + (1.2 if i >= TOKENS else 0))
 
+    between = (x_of(TOKENS - 1) + x_of(TOKENS)) / 2
     for i in range(TOKENS + TARGETS):
         is_target, x = i >= TOKENS, x_of(i)
         n = i - TOKENS if is_target else i
@@ -154,15 +155,19 @@ def draw_translation(kind: str, title: str, token: int) -> Any:
             canvas.arrow((x, 2.4), (x, 1.8))
         elif has_attention:
             weight = float(influence[1][i])
-            canvas.line((x, 2.38), (x_of(TOKENS + token) - 0.25, 1.65), color=ACCENT,
-                        linewidth=0.4 + 6 * weight)  # fmt: skip
-            canvas.text(x, 2.18, f"{weight:.2f}", size=8, color=ACCENT)
-    between = (x_of(TOKENS - 1) + x_of(TOKENS)) / 2
+            ends = (x, 2.38), (between - 0.2, 1.15)
+            canvas.line(*ends, color=ACCENT, linewidth=0.4 + 6 * weight, zorder=0.5)
+            label = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+            canvas.text(x, 2.2, f"{weight:.2f}", size=8, color=ACCENT, bbox=label)
     if not has_attention:
         canvas.text(between, 2.25, tr("one vector"), size=8.5)
     else:
         text = tr("numbers: attention weights; their weighted mean is the context of y{n}", n=token)
-        canvas.text(x_of(4), 0.75, text, size=8.5, color=ACCENT)
+        canvas.text(x_of(3), 0.75, text, size=8.5, color=ACCENT)
+        canvas.box(between, 1.1, 0.5, "c", colors=("#f4b6ae", ACCENT))
+        target = x_of(TOKENS + token)
+        canvas.line((between + 0.25, 1.1), (target, 1.1), color=ACCENT)
+        canvas.arrow((target, 1.1), (target, 1.38), color=ACCENT)
     draw_influence(canvas, influence[0], tr("influence on y{n}", n=token))
     return canvas.figure
 

@@ -96,9 +96,9 @@ def draw_reshape() -> Any:
     keys = layer.key(x)  # b t k
     by_head = layer.split_heads(keys)  # b h t s
     folded = by_head.flatten(0, 1)  # b*h t s
-    canvas = Canvas(12.4, 5.3, tr("the heads become more sequences: one product for all of them"))
+    canvas = Canvas(11.2, 5.5, tr("the heads become more sequences: one product for all of them"))
     limit = float(keys.abs().max())
-    steps = ((0.6, "b t k"), (4.0, "b t h s"), (8.2, "b h t s  →  (b h) t s"))
+    steps = ((0.6, "b t k"), (4.0, "b t h s"), (8.2, "(b h) t s"))
     for x_place, text in steps:
         canvas.text(x_place + 0.9, 0.75, text, size=10)
     for b in range(batch):
@@ -113,13 +113,11 @@ def draw_reshape() -> Any:
         canvas.arrow((6.5, area.y), (7.8, area.y))
     for i, part in enumerate(folded):
         b, head = divmod(i, heads)
-        place = canvas.matrix(
-            8.2 + 2.0 * head, 1.15 + 2.1 * b, part, decimals=2, limit=limit, cell=0.45
-        )
+        place = canvas.matrix(8.6, 0.98 + 1.05 * i, part, decimals=2, limit=limit, cell=0.3, size=6)
         canvas.frame(place, COLORS[head], 2)
         text = tr("sequence {n}, head {head}", n=b, head=head)
-        canvas.text(place.x, place.bottom + 0.18, text, size=8)
-    canvas.text(6.2, 5.05, tr("no number changes; only the order of the axes does"), color=GRAY)
+        canvas.text(place.right + 0.15, place.y, text, size=8, ha="left")
+    canvas.text(4.6, 5.2, tr("no number changes; only the order of the axes does"), color=GRAY)
     return canvas.figure
 
 

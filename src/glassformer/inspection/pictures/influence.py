@@ -85,8 +85,8 @@ def receptive_field() -> Any:
         tr("convolution of 3 tokens"): lambda _: convolution(1),
         tr("dilated convolution: 1, 2, 4, …"): convolution,
         tr("attention in a window of 4"): lambda _: attention(window(4)),
-        tr("recurrence"): lambda _: recurrence(),
         tr("causal attention"): lambda _: attention(causal),
+        tr("recurrence"): lambda _: recurrence(),
         tr("attention"): lambda _: attention(full),
     }
     chart, ax = subplots(figsize=(10, 4.2))
@@ -97,8 +97,8 @@ def receptive_field() -> Any:
             int((measure_influence(stack[:depth], LENGTH, LENGTH // 2) > 0).sum())
             for depth in depths
         ]
-        shifted = [count + 0.25 * number for count in counts]  # so that equal lines stay visible
-        ax.plot(list(depths), shifted, "o-", markersize=4, label=f"{name}: {counts[-1]}")
+        style = "o-" if number % 2 else "o--"  # so that both of two equal lines are visible
+        ax.plot(list(depths), counts, style, markersize=4, label=f"{name}: {counts[-1]}")
     ax.set(xlabel=tr("layers"), ylabel=tr("inputs that it sees"))
     ax.set_title(
         tr("the middle one of {n} outputs: the inputs that it sees", n=LENGTH), fontsize=10

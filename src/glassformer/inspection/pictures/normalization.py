@@ -41,6 +41,7 @@ def normalization() -> Any:
         for i, row in enumerate(values.tolist()):
             for j, value in enumerate(row):
                 text = format_number(value, 1)
-                ax.text(j, i, text, ha="center", va="center", fontsize=8)
+                color = "white" if abs(value) > 1.8 else "black"
+                ax.text(j, i, text, ha="center", va="center", fontsize=8, color=color)
         ax.set(title=title, xlabel=tr("feature"), ylabel=tr("token"), xticks=[], yticks=[])
     return chart

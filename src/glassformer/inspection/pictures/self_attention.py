@@ -84,9 +84,12 @@ def formula_of(module: nn.Module, name: str) -> str:
 
 @torch.no_grad()
 def self_attention(kind: str = "qkv", token: int = 1) -> Any:
-    """Attention of one of four inputs, with queries, keys and values, or without parameters."""
-    attend = find_kind({"qkv": attend_with_weights, "plain": attend_without_weights}, kind)
+    """Attention of one of four inputs, with queries, keys and values, or without parameters; or
+    of all of them, as products of matrices."""
+    attend = find_kind(KINDS, kind)
     x = torch.randn(1, 4, 4, generator=torch.Generator().manual_seed(3)).mul(0.6).round(decimals=1)
+    if kind == "matrices":
+        return draw_matrices(attend(x))
     return draw_flow(attend(x), token, tr(TITLES[kind]))
 
 
@@ -108,6 +111,43 @@ def attend_without_weights(x: Tensor) -> Flow:
     scores, pattern = (trace[name][0, 0] for name in ("scores", "pattern"))
     formula, (y,) = formula_of(layer, "scores"), x
     return Flow(INPUTS, INPUTS, None, y, y, y, scores, pattern, output, formula, "xxx")
+
+
+KINDS = {
+    "qkv": attend_with_weights,
+    "plain": attend_without_weights,
+    "matrices": attend_with_weights,
+}
+
+
+def draw_matrices(flow: Flow) -> Any:
+    """Attention of all tokens at once: three products, the scores, the softmax, and the output."""
+    assert flow.x is not None
+    layer = make_attention(4, 1)
+    canvas = Canvas(13.2, 6.6, tr("attention of all tokens at once: products of matrices"))
+    products = (("Q", layer.query.weight.T, flow.q), ("K", layer.key.weight.T, flow.k),
+                ("V", layer.value.weight.T, flow.v))  # fmt: skip
+    for row, (name, weights, result) in enumerate(products):
+        parts = (("X", flow.x), (f"W_{name.lower()}", weights), (name, result))
+        draw_product(canvas, 0.6, 0.85 + 1.95 * row, parts)
+    root = f"√{flow.k.shape[1]}"
+    scaled = flow.k.T / flow.k.shape[1] ** 0.5
+    parts = (("Q", flow.q), (f"Kᵀ / {root}", scaled), (tr("scores"), flow.scores))
+    draw_product(canvas, 7.2, 0.85, parts)
+    canvas.arrow((11.92, 2.6), (11.92, 2.95))
+    canvas.text(11.8, 2.77, "softmax", ha="right", color=GRAY)
+    canvas.matrix(11.2, 3.0, flow.pattern, decimals=2, title=tr("weights"))
+    parts = ((tr("weights"), flow.pattern), ("V", flow.v), (tr("output"), flow.output))
+    draw_product(canvas, 7.2, 4.75, parts)
+    return canvas.figure
+
+
+def draw_product(canvas: Canvas, x: float, y: float, parts: Sequence[tuple[str, Tensor]]) -> None:
+    """Two matrices, their product, and the signs between them."""
+    for i, (name, values) in enumerate(parts):
+        area = canvas.matrix(x + 2 * i, y, values, decimals=2, title=name, size=6.5)
+        if i:
+            canvas.text(area.left - 0.28, area.y, "×" if i == 1 else "=", size=14)
 
 
 def draw_flow(flow: Flow, token: int | None, title: str) -> Any:

@@ -62,7 +62,9 @@ def draw_derivatives(chart: Any, ax: Any) -> None:
     ax.set_yticks(range(len(names)), names)
     for i, row in enumerate(jacobian.tolist()):
         for j, value in enumerate(row):
-            ax.text(j, i, format_number(value, 2), ha="center", va="center", fontsize=8)
+            color = "white" if abs(value) > 0.2 else "black"
+            text = format_number(value, 2)
+            ax.text(j, i, text, ha="center", va="center", fontsize=8, color=color)
     ax.set(xlabel=tr("score"), ylabel=tr("probability of the score"))
     ax.set_title(tr("∂p_i / ∂x_j = p_i (δ_ij − p_j)"))
     chart.colorbar(image, ax=ax)

@@ -63,7 +63,7 @@ def unfolding(traced: TracedText, tokenizer: Tokenizer) -> Any:
                 x, y = decoder.place(token, decoder.depth)
                 ax.text(x, y + 0.35, predictions[token], ha="center", rotation=30, fontsize=8,
                         color="C3" if token == last else GRAY)  # fmt: skip
-        ax.text(-0.6, top + 0.95, describe_step(last), fontsize=9, va="top")
+        ax.text(-0.6, top + 0.95, describe_step(last, decoder), fontsize=9, va="top")
 
     return animate(chart, draw, len(steps))
 
@@ -96,7 +96,9 @@ def list_steps(encoder: Stack, decoder: Stack) -> list[Step]:
     return [*steps, *(("decoder", layer) for layer in range(decoder.depth))]
 
 
-def describe_step(step: Step) -> str:
+def describe_step(step: Step, decoder: Stack) -> str:
+    if isinstance(step, int) and decoder.cross:
+        return tr("token {n}: it reads what is before it (blue) and the source (orange)", n=step)
     if isinstance(step, int):
         return tr("token {n}: it reads what is before it", n=step)
     return tr("layer {n}: all tokens at once", n=step[1])
