@@ -319,6 +319,17 @@ def test_flow_shows_the_attention_of_one_token(model):
         self_attention.flow(traced, CASES[model].network, token=99)
 
 
+def test_flow_of_a_long_text_shows_the_tokens_with_the_largest_weights():
+    text = 3 * TEXT
+    traced = trace_text(NETWORK, TOKENIZER, text)
+    weights = traced.trace["blocks.0.attention.pattern"][0, 0, -1]
+    texts = texts_of(self_attention.flow(traced, NETWORK))
+    assert len(weights) > self_attention.MAX_TOKENS
+    largest = weights.topk(self_attention.MAX_TOKENS).values
+    assert all(f"{weight:.2f}" in texts for weight in largest.tolist())
+    assert any(f"{self_attention.MAX_TOKENS} of {len(weights)} tokens" in t for t in texts)
+
+
 def image_values_of_last(chart):
     return torch.from_numpy(chart.get_axes()[0].images[-1].get_array().data).float()
 

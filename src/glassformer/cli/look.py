@@ -114,6 +114,8 @@ def check_plot(name: str, run: str | None, text: str | None, values: dict[str, A
         if values[option] not in (None, ()) and not plot.accepts(option):
             others = ", ".join(n for n, other in PLOTS.items() if other.accepts(option))
             raise click.UsageError(f"{name} takes no --{option}; plots that do: {others}")
+    if run is not None and values["kind"] is not None:
+        raise click.UsageError(f"{name} takes no --kind with RUN")
     if len(values["head"]) > 1 and not plot.several_heads:
         raise click.UsageError(f"{name} takes one --head")
     return file

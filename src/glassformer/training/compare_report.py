@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from glassformer.core.figures import subplots
+from glassformer.core.i18n import tr
 from glassformer.core.reporter import format_value
 from glassformer.tasks.task import TaskSpec
 from glassformer.training.plots import select_evaluations
@@ -102,7 +103,7 @@ def plot_comparison(
                 else:
                     axes.axhline(result[name], linestyle="--", color=f"C{i}", label=legend)
                 legend = None  # one entry for all runs of a model
-        axes.set(xlabel="seconds of training", ylabel=label)
+        axes.set(xlabel=tr("seconds of training"), ylabel=label)
         if name == "bits_per_byte":
             axes.set_ylim(0.95 * min(finals), 1.2 * max(finals))
         axes.grid(alpha=0.3)

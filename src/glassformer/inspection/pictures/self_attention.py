@@ -68,10 +68,9 @@ def flow(
     values = {name: one_head(name) for name in names}
     q, k, v, scores, output = (values[name] for name in names)
     keys, before = found.columns[: scores.shape[-1]], f"{found.name}_norm"
-    is_pre_norm = before in trace and trace.order.index(before) < trace.order.index(
-        f"{found.name}.q"
-    )  # else the norm is applied to the output
-    x = trace[before][0].float().cpu() if is_pre_norm else None
+    is_input = before in trace and trace.order.index(before) < trace.order.index(f"{found.name}.q")
+    has_input = is_input and not found.name.endswith("cross")  # not a norm of the output
+    x = trace[before][0].float().cpu() if has_input else None
     formula, pattern = formula_of(network, f"{found.name}.scores"), found.pattern.float().cpu()
     result = Flow(found.rows, keys, x, q, k, v, scores, pattern, output, formula)
     return draw_flow(result, token, f"{found.name}, {tr('head {n}', n=head)}")
@@ -158,6 +157,8 @@ def draw_flow(flow: Flow, token: int | None, title: str) -> Any:
             f"the text has tokens 0 to {len(flow.queries) - 1}; there is no token {index}"
         )
     count = min(len(flow.keys), MAX_TOKENS)
+    chosen = flow.pattern[index].topk(count).indices.sort().values  # the largest weights
+    names = [flow.keys[i] for i in chosen.tolist()]
     features = min(flow.q.shape[1], MAX_FEATURES)
     top, step = 1.7, 0.36 * features
     name_q, name_k, name_v = tuple(flow.letters)
@@ -167,24 +168,24 @@ def draw_flow(flow: Flow, token: int | None, title: str) -> Any:
     name = show_whitespace(flow.queries[index])
     x = 1.1
     if flow.x is not None:
-        rows(canvas, x, top, flow.x[:count, part], flow.keys)
+        rows(canvas, x, top, flow.x[chosen, part], names)
         canvas.text(x + step / 2, top - 0.25, "x")
         x += step + 0.75
     else:
-        labels(canvas, x, top, flow.keys[:count])
+        labels(canvas, x, top, names)
     query = canvas.matrix(x, top - 0.9, flow.q[index : index + 1, part])
     canvas.text(query.left - 0.08, query.y, name_q, ha="right")
     canvas.text(query.x, query.top - 0.2, name)
-    rows(canvas, x, top, flow.k[:count, part])
+    rows(canvas, x, top, flow.k[chosen, part])
     canvas.text(x + step + 0.12, top - 0.25, name_k)
     canvas.arrow((query.x, query.bottom + 0.03), (query.x, top - 0.08))
     x += step + 0.65
-    draw_weights(canvas, x, top, flow.scores[index, :count], flow.pattern[index, :count])
+    draw_weights(canvas, x, top, flow.scores[index, chosen], flow.pattern[index, chosen])
     x += 2.1
-    rows(canvas, x, top, flow.v[:count, part])
+    rows(canvas, x, top, flow.v[chosen, part])
     canvas.text(x + step / 2, top - 0.25, name_v)
     x += step + 0.8
-    weighted = flow.pattern[index, :count, None] * flow.v[:count, part]
+    weighted = flow.pattern[index, chosen, None] * flow.v[chosen, part]
     rows(canvas, x, top, weighted, decimals=2)
     canvas.text(x + step / 2, top - 0.25, f"{tr('weight')} × {name_v}")
     bottom = top + HEIGHT * count
