@@ -132,15 +132,6 @@ def draw_lines(
     ax.axis("off")
 
 
-def frame(
-    x: float, y: float, width: float, height: float, color: str = "C3", linewidth: float = 2
-) -> Any:
-    """A rectangle without a fill."""
-    from matplotlib.patches import Rectangle
-
-    return Rectangle((x, y), width, height, fill=False, edgecolor=color, linewidth=linewidth)
-
-
 def find_kind(kinds: Mapping[str, T], kind: str) -> T:
     """The variant of a plot with this name."""
     if kind not in kinds:

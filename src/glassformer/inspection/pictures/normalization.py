@@ -7,7 +7,6 @@ from torch import nn
 
 from glassformer.core.figures import subplots
 from glassformer.core.i18n import tr
-from glassformer.inspection.draw import frame
 from glassformer.inspection.pictures.canvas import format_number
 from glassformer.nn.norms import LayerNorm
 
@@ -18,6 +17,8 @@ ROWS, COLUMNS = 6, 8  # of the small tables
 @torch.no_grad()
 def normalization() -> Any:
     """Features before and after layer norm; and layer norm and batch norm of a small table."""
+    from matplotlib.patches import Rectangle
+
     random = torch.Generator().manual_seed(0)
     x = 3 + 2 * torch.randn(TOKENS, DIM, generator=random).exp()
     chart, axes = subplots(2, 2, figsize=(10, 6.6))
@@ -37,7 +38,8 @@ def normalization() -> Any:
         (axes[1][1], batch, tr("batch norm: each feature over the batch"), (1.5, -0.5, 1, ROWS)),
     ):
         ax.imshow(values.numpy(), cmap="RdBu", vmin=-2.5, vmax=2.5)
-        ax.add_patch(frame(*box))
+        x, y, width, height = box
+        ax.add_patch(Rectangle((x, y), width, height, fill=False, edgecolor="C3", linewidth=2))
         for i, row in enumerate(values.tolist()):
             for j, value in enumerate(row):
                 text = format_number(value, 1)
