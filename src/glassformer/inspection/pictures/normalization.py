@@ -38,8 +38,8 @@ def normalization() -> Any:
         (axes[1][1], batch, tr("batch norm: each feature over the batch"), (1.5, -0.5, 1, ROWS)),
     ):
         ax.imshow(values.numpy(), cmap="RdBu", vmin=-2.5, vmax=2.5)
-        x, y, width, height = box
-        ax.add_patch(Rectangle((x, y), width, height, fill=False, edgecolor="C3", linewidth=2))
+        left, top, width, height = box
+        ax.add_patch(Rectangle((left, top), width, height, fill=False, edgecolor="C3", linewidth=2))
         for i, row in enumerate(values.tolist()):
             for j, value in enumerate(row):
                 text = format_number(value, 1)
