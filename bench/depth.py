@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from pages import write_page
 from quality import append_result, matmul_speed, read_results
 from torch import Tensor, nn
 
@@ -155,7 +156,7 @@ def main() -> None:
                 job = {"network": name, "task": task, "seed": seed}
                 if not any(all(row[k] == v for k, v in job.items()) for row in results):
                     results.append(append_result(file, job, run(name, task, seed), matmul_speed()))
-    PAGE.write_text(format_page(results))
+    write_page(PAGE, format_page(results))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from pages import write_page
 from quality import GLASS, append_result, check_output, matmul_speed, read_results
 
 from glassformer import MODELS, load
@@ -177,7 +178,7 @@ def select(results: list[dict], **values: object) -> list[dict]:
     return [row for row in results if all(row.get(k) == v for k, v in values.items())]
 
 
-def write_page(results: list[dict]) -> None:
+def write_report(results: list[dict]) -> None:
     figure, (left, right) = subplots(1, 2, figsize=(9, 4))
     lines = [
         "# Long contexts: cost and reach",
@@ -252,7 +253,7 @@ def write_page(results: list[dict]) -> None:
               "`transformer_xl` with and without a memory, trained for the same time without a "
               f"prior. *Recall*: the probability of random letters that repeat those {DISTANCE} "
               f"letters before, in segments of {SEGMENT} letters (a guess: {1 / 26:.3f}).", "",
-              "| data | memory | minutes | steps | recall | bits per byte |",
+              "| data | tokens of memory | minutes | steps | recall | bits per byte |",
               "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
     for row in (r for r in results if r["kind"] in MINUTES):
         recall = f"{row['recall']:.3f}" if "recall" in row else ""
@@ -270,7 +271,7 @@ def write_page(results: list[dict]) -> None:
         "four twice. The fused kernel keeps no grid at all. `glass info RUN` has these numbers for "
         "a run, and what half precision, micro-batches and checkpointing save and cost.",
     ]
-    PAGE.write_text("\n".join(lines) + "\n")
+    write_page(PAGE, "\n".join(lines) + "\n")
 
 
 def main() -> None:
@@ -302,7 +303,7 @@ def main() -> None:
             scores = json.loads(subprocess.check_output(command))
         results.append(append_result(args.results, job, scores, matmul_speed()))
     if results:
-        write_page(results)
+        write_report(results)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import chinese
 import claims
 import labels
 import torch
+from pages import write_page
 
 from glassformer import MODELS, load
 from glassformer.core.errors import GlassError
@@ -344,7 +345,7 @@ def main(runs: Path, data: Path) -> None:
     for title, (write_section, text) in SECTIONS.items():
         paragraph = textwrap.fill(" ".join(text.split()), 120)
         sections.append(f"## {title}\n\n{paragraph}\n\n{write_section(runs, data).strip()}\n\n")
-    (DOCS / "systems.md").write_text("".join(sections).rstrip() + "\n")
+    write_page(DOCS / "systems.md", "".join(sections).rstrip() + "\n")
 
 
 def processor() -> str:

@@ -17,7 +17,7 @@ ORDER = [  # each stage imports only from itself and from earlier stages
     "core", "locale", "trace", "text", "data", "nn", "models", "baselines", "registry", "laws",
     "weights", "formats", "checkpoint", "export", "generate", "tasks", "predict", "training",
     "inspection",
-    "lessons", "serve", "api", "sklearn", "cli",
+    "lessons", "api", "serve", "sklearn", "cli",
 ]  # fmt: skip
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 

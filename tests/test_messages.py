@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -11,12 +12,20 @@ from pathlib import Path
 
 import click
 import pytest
+from rich.cells import cell_len
 
 import glassformer
 from glassformer.api import OTHER_USES
+from glassformer.cli.help import EXAMPLE, LocalizedContext
+from glassformer.cli.look import HEADINGS
 from glassformer.cli.registry import COMMANDS, LazyCommands
-from glassformer.core.i18n import language, load_catalog, localize
+from glassformer.core.i18n import language, load_catalog, localize, tr
+from glassformer.inspection.plots import PLOTS
 from glassformer.registry import MODELS, describe_model
+from glassformer.tasks import TASKS
+from glassformer.tasks.task import METRICS
+from glassformer.training.compare import run_in_process
+from glassformer.training.evaluator import METRIC_LABELS, format_metrics, metric_label
 from glassformer.training.settings import TrainingSettings
 
 PACKAGE = Path(glassformer.__file__).parent
@@ -45,9 +54,13 @@ def iter_help() -> Iterator[tuple[str, str]]:
         for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
             if not paragraph.startswith("\b"):
                 yield " ".join(paragraph.split()), name
+            for _, description in EXAMPLE.findall(paragraph):
+                yield description, name
         for option in command.params:
             if isinstance(option, click.Option) and option.help:
                 yield re.sub(r"\s*\[.*\]$", "", option.help), f"{name} {option.opts[0]}"
+                for default in re.findall(r"\[default: (.* .*)\]", option.help):
+                    yield default, f"{name} {option.opts[0]}"
 
 
 def iter_messages() -> Iterator[tuple[str, str]]:
@@ -70,7 +83,8 @@ def iter_messages() -> Iterator[tuple[str, str]]:
                     continue
                 for text in texts:
                     for template in iter_templates(text, scope):
-                        if re.search(r"[A-Za-z]{2}", re.sub(r"\{\d+\}", "", template)):
+                        text = re.sub(r"\{\d+\}|^ ?--\w+ [\w.]*=?$", "", template)  # no options
+                        if re.search(r"[A-Za-z]{2}", text):
                             yield template, location
 
 
@@ -113,20 +127,29 @@ def iter_templates(node: ast.expr, scope: ast.AST, depth: int = 0) -> Iterator[s
         yield from iter_templates(node.right, scope, depth + 1)
     elif isinstance(node, ast.Name):
         for other in walk_scope(scope):
-            if isinstance(other, ast.Assign) and any(
-                isinstance(target, ast.Name) and target.id == node.id for target in other.targets
+            targets = getattr(other, "targets", [getattr(other, "target", None)])
+            if isinstance(other, ast.Assign | ast.AugAssign) and any(
+                isinstance(target, ast.Name) and target.id == node.id for target in targets
             ):
                 yield from iter_templates(other.value, scope, depth + 1)
 
 
 def iter_descriptions() -> Iterator[tuple[str, str]]:
-    """The descriptions of training settings and models, and of what a model can do."""
+    """The descriptions of training settings, models and plots, and the names that tasks print."""
     for text in OTHER_USES.values():
         yield text, "OTHER_USES"
     for field in fields(TrainingSettings):
         yield field.metadata["description"], f"train.{field.name}"
     for name in MODELS:
         yield describe_model(name), name
+    for name, plot in PLOTS.items():
+        yield plot.help, name
+    for title in HEADINGS.values():
+        yield title, "HEADINGS"
+    for name, spec in TASKS.items():
+        yield spec.unit, name
+        if spec.baseline_name not in ("", "NB-SVM"):
+            yield spec.baseline_name, name
 
 
 def test_every_message_and_help_text_has_a_translation():
@@ -149,6 +172,109 @@ def test_templates_are_filled_with_localized_values():
     finally:
         language.reset(token)
     assert localize("unknown task 'x'") == "unknown task 'x'"
+
+
+def test_names_and_quoted_values_stay_as_they_are():
+    """Also if the name of a file, a setting or a column is a word in the catalog."""
+    token = language.set("zh")
+    try:
+        assert tr("target") != "target"
+        assert localize("target does not exist") == "target 不存在"
+        assert (
+            localize("steps must be an integer, got 'model'") == "steps 必须是整数，实际为 'model'"
+        )
+        assert '"text"' in localize('columns: text = "text", label = "label"')
+        assert '"label"' in localize('columns: text = "text", label = "label"')
+        line = "  almost equal: 'a: b' (validation) and 'c: d' (train)"
+        assert localize(line).count(": ") == 2
+    finally:
+        language.reset(token)
+
+
+SAME = {"BLEU", "chrF", "F1", "RMSE", "NDCG@10"}  # also in Chinese texts
+
+
+def test_every_metric_has_a_chinese_name():
+    printed = ("examples", "tokens", "bytes", "seconds", "steps", "parameters", "speed", "memory")
+    names = [*METRICS, *METRIC_LABELS, *printed, "unseen", "truncated", "calibration_error", "task"]
+    token = language.set("zh")
+    try:
+        for name in names:
+            label = metric_label(name)
+            is_chinese = re.search("[\u4e00-\u9fff]", label)
+            assert is_chinese or label in SAME or label.startswith("ROUGE"), name
+        assert format_metrics({"loss": 1.5, "bleu": 2.0}) == "验证损失 1.5  BLEU 2.0"
+    finally:
+        language.reset(token)
+
+
+def test_progress_lines_are_chinese_throughout():
+    token = language.set("zh")
+    try:
+        lines = [
+            "step 1,000: 验证损失 1.5  F1 0.5  (best so far)",
+            "precision float32: a step takes 0.253 s in float32, 0.142 s in bfloat16",
+            "NOT better than the baseline (neighbor counts on 50% of the data): 准确率 0.5 vs. 0.7 "
+            "(difference -0.2 to -0.1, 95% interval); for now, use the baseline (neighbors)",
+            "split: 8,134 train, 922 validation; 29 validation examples also appear in train "
+            "(data leak)",
+            "images (32 x 32 grayscale)",
+        ]
+        for line in lines:
+            words = re.sub(r"F1|float32|bfloat16|neighbors| [sx]\b", "", localize(line))
+            assert not re.search("[A-Za-z]", words), words
+    finally:
+        language.reset(token)
+
+
+@pytest.mark.parametrize("name", [None, *COMMANDS])
+def test_chinese_help_is_wrapped_by_columns(name):
+    from glassformer.cli import glass
+
+    token = language.set("zh")
+    try:
+        command = glass if name is None else LazyCommands()[name]
+        context = LocalizedContext(command, info_name="glass", terminal_width=78)
+        lines = command.get_help(context).splitlines()
+    finally:
+        language.reset(token)
+    assert lines[0].startswith("用法：")
+    for line in lines:
+        is_example = line.startswith("  glass ") or " | glass " in line
+        assert is_example or cell_len(line) < 80, line
+        assert not re.match("\\s*[，。：；、！？）]", line), line
+        assert not re.search("[\1\2]", line)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "No such option '--x'. (Did you mean one of: '--xa', '--xb'?)",
+        "Option '--json' does not take a value.",
+        "Option '--scale' requires 2 arguments.",
+        "Invalid value for '--file': Path 'x' is not readable.",
+        "Invalid value for '--top': 0 is not in the range x>=1.",
+        "Invalid value for '--header': 'x' is not a valid boolean. Recognized values: 0, 1",
+        "Missing command.",
+    ],
+)
+def test_messages_of_click_are_chinese(message):
+    token = language.set("zh")
+    try:
+        words = re.sub(r"'[^']*'|x>=1", "", localize(message))
+    finally:
+        language.reset(token)
+    assert not re.search("[A-Za-z]", words), words
+
+
+def test_the_models_of_a_comparison_are_trained_in_the_same_language(capfd):
+    token = language.set("zh")
+    try:
+        code, _ = run_in_process(json.dumps({"resume": "nowhere"}))
+    finally:
+        language.reset(token)
+    assert code == 1
+    assert "nowhere 不是运行文件夹" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

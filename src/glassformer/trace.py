@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from glassformer.core.config import did_you_mean, from_dict
 from glassformer.core.errors import GlassError
+from glassformer.core.i18n import localize
 
 _open = 0  # number of open traces in all threads; while it is 0, a tap checks nothing else
 _thread = threading.local()  # its attribute `traces` lists the open traces of this thread
@@ -223,13 +224,15 @@ class Trace(Mapping[str, Tensor]):
         unused = [pattern for pattern in self.edits if pattern not in self._applied]
         if unused:
             hint = did_you_mean(unused[0], self.names)
-            warnings.warn(f"the edit of {unused[0]!r} matched no value{hint}", stacklevel=2)
+            message = f"the edit of {unused[0]!r} matched no value{hint}"
+            warnings.warn(localize(message), stacklevel=2)
         skip_patterns = unused or self.allow_missing or not self.names
         for pattern in () if skip_patterns else self.patterns:
             if not any(fnmatchcase(name, pattern) for name in self.names):
                 leaves = sorted({name.rpartition(".")[2] for name in self.names})
                 hint = did_you_mean(pattern.rpartition(".")[2], leaves)
-                warnings.warn(f"the pattern {pattern!r} matched no value{hint}", stacklevel=2)
+                message = f"the pattern {pattern!r} matched no value{hint}"
+                warnings.warn(localize(message), stacklevel=2)
 
     def __getitem__(self, name: str) -> Tensor:
         """The value of the last visit; `visits` has all of them."""
@@ -289,11 +292,11 @@ class Trace(Mapping[str, Tensor]):
     def _record(self, name: str, value: Tensor) -> None:
         if self.used + value.nbytes > self.megabytes * 1e6:
             self.full = True
-            warnings.warn(
+            message = (
                 f"the trace is full: {name} ({value.nbytes / 1e6:.1f} MB) and later values are not "
-                f"recorded; record fewer names, or increase megabytes={self.megabytes:g}",
-                stacklevel=2,
+                f"recorded; record fewer names, or increase megabytes={self.megabytes:g}"
             )
+            warnings.warn(localize(message), stacklevel=2)
             return
         self.used += value.nbytes
         self.visits.setdefault(name, []).append(value.detach())

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from cases import CASES
 from glassformer import Model
 from glassformer.cli import glass
 from glassformer.core.i18n import language
-from glassformer.lessons import LESSONS, load_lesson
+from glassformer.lessons import LESSONS, TEXT_LESSONS, load_lesson
 from inspection.test_worksheet import TOKENIZER
 
 
@@ -101,7 +102,7 @@ def test_runs_are_listed_in_chinese_in_aligned_columns(tmp_path):
     english, chinese = command("runs", tmp_path), command("runs", tmp_path, "--lang", "zh")
     assert "  not evaluated      0 min ago\n" in english
     assert "  bits per byte 2.5  0 min ago\n" in english
-    assert "  未评估             0 min 前\n" in chinese  # each character is two wide
+    assert "  未评估            0 分钟前\n" in chinese  # each character is two wide
 
 
 def test_why_is_shown_in_the_terminal_and_written_as_html_and_csv(run, tmp_path):
@@ -135,6 +136,35 @@ def test_an_overwritten_exercise_leaves_no_solution(tmp_path):
     command("walk", "markov", "--csv", folder, "--overwrite")
     assert list(folder.glob("*.csv"))
     assert not (folder / "solution").exists()
+
+
+@pytest.mark.parametrize("name", TEXT_LESSONS)
+def test_a_lesson_is_computed_for_a_text_or_a_text_file(name, tmp_path):
+    text, file = "you win the game or you die and the storm brings the game", tmp_path / "own.txt"
+    file.write_text(text, encoding="utf-8")
+    from_text, from_file = (command("walk", name, x) for x in (text, file))
+    assert from_text.startswith(f"{name} on '{text}'\n")
+    assert from_text.split("\n", 1)[1] == from_file.split("\n", 1)[1]
+    page = command("walk", name, text, "--html", "-", "--blanks", "--lang", "zh")
+    assert "____" in page
+    assert "storm" in page
+
+
+def test_a_long_chinese_text_is_not_taken_for_a_file_name():
+    assert "我" in command("walk", "markov", "我吃饭，你看书。" * 20)
+
+
+def test_only_the_start_of_a_long_text_is_used(tmp_path):
+    file = tmp_path / "long.txt"
+    file.write_text("a b. " * 5000, encoding="utf-8")
+    output = command("walk", "markov", file)
+    assert "only the first 20000 characters of the text are used" in output
+    assert "4000 sentences with 8000 words" in output
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_the_help_of_walk_names_every_lesson(name):
+    assert re.search(rf"\b{name}\b", command("walk", "--help"))
 
 
 @pytest.mark.parametrize("name", LESSONS)

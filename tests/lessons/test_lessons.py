@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from glassformer.core.errors import GlassError
 from glassformer.core.i18n import language
 from glassformer.inspection import export
 from glassformer.inspection.sheet import equal_when_rounded
@@ -15,14 +16,16 @@ from glassformer.lessons import (
     ratings,
     thrones,
     thrones_decoder,
+    thrones_input,
     thrones_network,
     thrones_remarks,
+    thrones_text,
 )
 from glassformer.lessons.lesson import load_steps
 from glassformer.lessons.printed import read_matrices
 
 PRINTED = read_matrices("thrones") | read_matrices("thrones_decoder")
-THRONES = {step.title: step for step in load_steps(thrones)}
+THRONES = {s.title: s for chapter in (thrones_input, thrones) for s in load_steps(chapter)}
 DECODER = {step.title: step for step in load_steps(thrones_decoder)}
 
 
@@ -151,6 +154,83 @@ def test_equal_logits_have_equal_probabilities():
     assert "There are 23 words ignoring case, and 24 otherwise" in THRONES["Vocabulary"].note
 
 
+def test_the_corpus_is_counted_and_numbered():
+    corpus = THRONES["Corpus"].tables[0].values[0].tolist()
+    assert corpus == [6, 12, 12, 30]
+    listed = THRONES["The list N and its set"].text
+    all_words, distinct = (part.split(".")[0].split(", ") for part in listed.split(": ")[1:])
+    assert (len(all_words), len(distinct)) == (30, 23)
+    assert sorted(set(map(str.lower, all_words))) == sorted(distinct)
+    numbering = THRONES["Numbering"].tables[0]
+    assert numbering.values[0].tolist() == list(range(1, 26))
+    assert numbering.columns[4] == "when"
+    step = THRONES["Input"]
+    assert not step.wrong_cells(find_table(step, "printed")).any()
+
+
+def test_positions_are_written_out_cell_by_cell():
+    step = THRONES["Positions, cell by cell"]
+    first, angles, printed, second = (table.values for table in step.tables)
+    assert_close(first[:, 2:], matrix("0 .79/1 1.6/0 .96/1 1.64/0 .97/1 1.2"), 6)
+    assert_close(second, matrix(".8415/.5403/.0464/.9989/.0022/1"))
+    assert_close(angles[:, :1].sin(), printed)  # sines of the wrong angles, as the note says
+    by_formula = torch.where(torch.arange(6)[:, None] % 2 == 0, angles.sin(), angles.cos())
+    assert_close(by_formula[:, 1:], second, 6)
+    marked = step.wrong_cells(find_table(step, "printed"))
+    assert marked.flatten().tolist() == [False] + [True] * 5
+
+
+def test_the_softmax_is_written_out_for_the_printed_and_the_correct_scores():
+    values = [table.values for table in THRONES["Softmax, written out"].tables]
+    scores, powers, total, weights = values[:4]
+    assert scores[0, 0] == 23.82
+    assert_close(powers / total, weights, 9)
+    assert float(weights[0, 0]) == pytest.approx(
+        1 / sum(math.exp(x - 23.82) for x in (23.82, 12.77, 20.3, 8.06, 11.51, 17.62))
+    )
+    scores, powers, total, weights = values[4:]
+    assert_close(scores, PRINTED["printed_products"][:1] / 2, 9)
+    assert_close(powers / total, weights, 9)
+    assert_close(weights, matrix(".9862 0 .0133 0 0 .0005"))
+
+
+def test_the_first_cell_of_the_first_norm_uses_the_wrong_mean():
+    step = THRONES["Mean, standard deviation, and the first cell"]
+    printed, correct, rows = step.tables
+    assert step.wrong_cells(printed).tolist() == [[False, True, False, True]]
+    total = THRONES["First residual connection"].tables[0].values
+    assert_close(total, PRINTED["printed_input"] + PRINTED["printed_projection"], 9)
+    mean, std = total.mean(1), total.std(1, correction=0)
+    assert_close(rows.values[:, 0], mean, 9)
+    assert_close(rows.values[:, 1], total.prod(1) ** (1 / 6), 9)
+    assert_close(rows.values[:, 2], std)
+    expected = matrix(f"11.63 {mean[0]} {std[0]} {(11.63 - mean[0]) / std[0]}")
+    assert_close(correct.values, expected)
+    assert printed.values[0, 3].item() == round((11.63 - 9.26) / (1.57 + 0.0001), 2)
+
+
+def test_an_own_sentence_of_the_corpus_goes_through_the_encoder():
+    values = thrones_text.compute_values("When you play game of thrones")
+    corrected = THRONES["Second layer normalization"].tables[-1].values
+    assert_close(values["encoded"], corrected, 9)
+    assert_close(values["pattern"], THRONES["Attention weights"].tables[-1].values, 9)
+    other = thrones_text.compute_values("He won't die, or I win.")
+    assert other["words"] == ["He", "won't", "die", "or", "I", "win"]
+    assert_close(other["input"], other["embedding"] + values["position"], 9)
+    assert float(other["probs"].sum()) == pytest.approx(1)
+    with pytest.raises(
+        GlassError, match="'dragon' is not in the tutorial's vocabulary: use I, drink"
+    ):
+        thrones_text.compute_values("the dragon")
+
+
+def test_a_flattened_output_needs_more_weights():
+    step = DECODER["Not flattened"]
+    assert step.wrong_cells(find_table(step, "printed")).all()
+    assert find_table(step).values.tolist() == [[6, 6, 6, 25]]
+    assert step.tables[-1].values.tolist() == [[36 * 23, 6 * 25]]
+
+
 @pytest.mark.parametrize(
     "name",
     [n for n, step in THRONES.items() if {"printed", "correct"} <= {t.kind for t in step.tables}],
@@ -185,9 +265,8 @@ def test_later_words_are_masked_with_minus_infinity():
         assert torch.equal(hidden.isinf(), torch.ones(3, 3).triu(1).bool())
     assert "weight 0.576 and to each later word with weight 0.212" in steps["Head 1: mask"].note
     assert_close(find_table(steps["Attention weights and output"]).values, torch.eye(3).double())
-    unscaled, scaled, _ = steps["Why scores are scaled"].tables
-    assert unscaled.values[0, 1] == pytest.approx(1 / (1 + math.exp(16)))
-    assert scaled.values[0, 1] == pytest.approx(1 / (1 + math.exp(2)))
+    *_, concatenated, w_o, combined = steps["Attention weights and output"].tables
+    assert_close(combined.values, concatenated.values @ w_o.values, 9)
 
 
 # --- the other lessons ----------------------------------------------------------------------------
@@ -268,6 +347,9 @@ def test_several_heads_have_as_many_parameters_as_one():
     assert steps["A set, not a sequence"].tables[0].values.item() < 1e-12
     measured, roots = steps["Scaling"].tables[2].values
     torch.testing.assert_close(measured, roots, rtol=0.03, atol=0)
+    lengths, divided = steps["Scaling"].tables[3].values
+    torch.testing.assert_close(lengths, 0.5 * roots)
+    assert divided.tolist() == [0.5] * 4
 
 
 def test_outputs_of_two_sentences_differ_only_with_positional_encoding():
@@ -317,15 +399,6 @@ def test_every_decoder_table_follows_from_earlier_tables():
     assert_close(x, w["ours"], 9)
     w = tables_by_name(DECODER["Logits"])
     assert_close(x @ w["W"], w["ours"], 9)
-
-
-def test_a_second_softmax_makes_a_certain_prediction_uncertain():
-    _, probs, loss, gradient = (
-        table.values for table in DECODER["Do not apply the softmax twice"].tables
-    )
-    assert_close(probs, matrix(".175 .175 .175 .475"), 3)
-    assert loss.item() == pytest.approx(-math.log(0.4754), abs=1e-3)
-    assert gradient.abs().min() > 0.1
 
 
 def test_the_embedding_is_smaller_than_the_rule_requires():

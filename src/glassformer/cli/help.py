@@ -7,7 +7,10 @@ import click
 
 from glassformer.core.i18n import language, localize
 
-CHINESE_WIDTH = 60  # click counts characters; a Chinese character takes two columns
+EXAMPLE = re.compile(r"(?<=\S)( {2,})(\S.*)")  # the description after a command
+WIDE = "[\u2e80-\ua4cf\uf900-\ufaff\uff00-\uff60\uffe0-\uffe6]"  # takes two columns
+CLOSING, OPENING = "，。：；、！？）》", "（《"  # no line begins, or ends, with one of these
+FILLER, HYPHEN = "\1", "\2"  # stand for a second column and for a hyphen, without a line break
 
 
 def echo(message: str, *, err: bool = False) -> None:
@@ -15,30 +18,27 @@ def echo(message: str, *, err: bool = False) -> None:
     click.echo(localize(message), err=err)
 
 
-def pad(text: str, width: int) -> str:
+def pad(text: str, width: int, *, align_right: bool = False) -> str:
     """Pad a text with spaces; a Chinese character takes two columns."""
     from rich.cells import cell_len
 
-    return text + " " * (width - cell_len(text))
+    spaces = " " * (width - cell_len(text))
+    return spaces + text if align_right else text + spaces
 
 
 class LocalizedFormatter(click.HelpFormatter):
     """Localizes usage, headings, paragraphs and option descriptions before writing them."""
 
-    def __init__(
-        self,
-        indent_increment: int = 2,
-        width: int | None = None,
-        max_width: int | None = None,
-    ) -> None:
-        width = CHINESE_WIDTH if language.get() == "zh" else width
-        super().__init__(indent_increment, width, max_width)
+    def write(self, string: str) -> None:
+        super().write(unmark_columns(string))
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        super().write_usage(prog, args, localize(prefix or "Usage: "))
+        super().write_usage(prog, args, mark_columns(localize(prefix or "Usage: ")))
 
     def write_heading(self, heading: str) -> None:
-        super().write_heading(localize(heading))
+        colon = "：" if language.get() == "zh" else ":"
+        heading = mark_columns(localize(heading))
+        self.write(f"{'':>{self.current_indent}}{heading}{colon}\n")
 
     def write_text(self, text: str) -> None:
         super().write_text("\n\n".join(map(localize_paragraph, text.split("\n\n"))))
@@ -46,7 +46,7 @@ class LocalizedFormatter(click.HelpFormatter):
     def write_dl(
         self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
     ) -> None:
-        rows = [(name, localize_option(text)) for name, text in rows]
+        rows = [(mark_columns(name), mark_columns(localize_option(text))) for name, text in rows]
         super().write_dl(rows, col_max, col_spacing)
 
 
@@ -55,11 +55,34 @@ class LocalizedContext(click.Context):
 
 
 def localize_paragraph(text: str) -> str:
-    """Translate a paragraph; leave examples, which click must not wrap, unchanged."""
-    return text if text.startswith("\b") else localize(" ".join(text.split()))
+    """Translate a paragraph; in examples, which click must not wrap, only their descriptions."""
+    if text.startswith("\b"):
+        return mark_columns(EXAMPLE.sub(lambda match: match[1] + localize(match[2]), text))
+    return mark_columns(localize(" ".join(text.split())))
 
 
 def localize_option(text: str) -> str:
     """Translate an option's description and its `[default: x]`."""
     description, _, extra = re.fullmatch(r"(.*?)(\s*(\[.*\])?)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     return f"{localize(description)}  {localize(extra)}" if extra else localize(description)
+
+
+def mark_columns(text: str) -> str:
+    """Chinese text for click, which counts characters and breaks lines at spaces and hyphens.
+
+    After each Chinese character is a space for its second column, or a filler where no line may be
+    broken, as in [default: x]. Other languages are unchanged.
+    """
+    if language.get() != "zh":
+        return text
+    text = re.sub(r"(?<=\w)-(?=\w)", HYPHEN, text)
+    text = re.sub(r"\[[^][]*\]", lambda match: re.sub(f"({WIDE})", rf"\1{FILLER}", match[0]), text)
+    text = re.sub(f"([{OPENING}]|{WIDE}(?=[{CLOSING}]))(?!{FILLER})", rf"\1{FILLER}", text)
+    return re.sub(f"({WIDE})(?!{FILLER})", r"\1 ", text)
+
+
+def unmark_columns(text: str) -> str:
+    """The text without what `mark_columns` has added."""
+    if language.get() != "zh":
+        return text
+    return re.sub(f"({WIDE}) |{FILLER}", r"\1", text).replace(HYPHEN, "-")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glassformer.cli import options
+from glassformer.cli.help import pad
+from glassformer.core.i18n import localize, tr
 
 if TYPE_CHECKING:
     from glassformer.training.cost import Cost
@@ -44,7 +46,8 @@ def info(run: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(machine, indent=2))
         return
     for name, value in machine.items():
-        click.echo(f"{name:<18} {value if not isinstance(value, list) else ' '.join(value)}")
+        text = " ".join(value) if isinstance(value, list) else localize(str(value))
+        click.echo(f"{pad(tr(name), 18)} {text}")
 
 
 def measure_run(run: Path) -> "Cost":
@@ -68,29 +71,43 @@ def format_cost(cost: "Cost") -> str:
     weights = BYTES * parameters
     size = f"{rows} x {tokens} tokens" if tokens else f"{rows} examples"
     lines = [
-        f"{'part':<24}{'parameters':>14}{'weights':>12}{'activations':>14}",
+        format_row(tr("part"), tr("parameters"), tr("weights"), tr("activations")),
         *(
-            f"{part.name:<24}{part.parameters:>14,}{megabytes(BYTES * part.parameters):>12}"
-            f"{megabytes(part.activations):>14}"
+            format_row(
+                part.name,
+                f"{part.parameters:,}",
+                megabytes(BYTES * part.parameters),
+                megabytes(part.activations),
+            )
             for part in cost.parts
         ),
-        f"{'total':<24}{parameters:>14,}{megabytes(weights):>12}"
-        f"{megabytes(sum(part.activations for part in cost.parts)):>14}",
+        format_row(
+            tr("total"),
+            f"{parameters:,}",
+            megabytes(weights),
+            megabytes(sum(part.activations for part in cost.parts)),
+        ),
         "",
-        f"gradients {megabytes(weights)}, optimizer {megabytes(cost.optimizer)}",
-        f"batch of {size}: {cost.flops / 1e9:,.1f} GFLOP per step",
+        localize(f"gradients {megabytes(weights)}, optimizer {megabytes(cost.optimizer)}"),
+        localize(f"batch of {size}: {cost.flops / 1e9:,.1f} GFLOP per step"),
     ]
     if cost.attention_grids:
-        lines.append(
+        message = (
             f"attention scores of one layer, if computed as a whole: "
             f"{megabytes(cost.attention_grids)} ({GRIDS} grids: before and after the softmax, and "
             "their gradients); the fused kernel keeps none of them"
         )
-    lines += ["", f"{'training step':<24}{'activations':>14}{'time':>12}"]
+        lines.append(localize(message))
+    lines += ["", format_row(tr("training step"), tr("activations"), tr("time"))]
     for variant in cost.variants:
-        size, time_text = megabytes(variant.activations), f"{1000 * variant.seconds:,.0f} ms"
-        lines.append(f"{variant.name:<24}{size:>14}{time_text:>12}")
+        time_text = f"{1000 * variant.seconds:,.0f} ms"
+        lines.append(format_row(localize(variant.name), megabytes(variant.activations), time_text))
     return "\n".join(lines)
+
+
+def format_row(name: str, *cells: str) -> str:
+    """A row of a table: a name and right-aligned cells."""
+    return pad(name, 24) + "".join(pad(cell, 14, align_right=True) for cell in cells)
 
 
 def megabytes(size: int) -> str:

@@ -9,27 +9,26 @@ import click
 from glassformer.cli import options
 from glassformer.cli.help import echo
 
+HEADINGS = {  # by what a plot needs
+    "nothing": "Plots without a model",
+    "optional model": "Plots without a model, or of the model in RUN",
+    "model": "Plots of the model in RUN",
+    "text": "Plots of the model in RUN reading TEXT",
+    "translation": "Plots of the model in RUN translating TEXT",
+    "image": "Plots of the model in RUN reading the image file TEXT, or painting the class TEXT",
+}
+
 
 class PlotCommand(click.Command):
     """A command whose help lists the registered plots, grouped by the arguments they need."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from glassformer.core.i18n import localize
         from glassformer.inspection.plots import PLOTS, Needs, plots_needing
 
-        for needs, title in {
-            Needs.NOTHING: "Plots without a model",
-            Needs.OPTIONAL_MODEL: "Plots without a model, or of the model in RUN",
-            Needs.MODEL: "Plots of the model in RUN",
-            Needs.TEXT: "Plots of the model in RUN reading TEXT",
-            Needs.TRANSLATION: "Plots of the model in RUN translating TEXT",
-            Needs.IMAGE: "Plots of the model in RUN reading the image file TEXT, or painting the "
-            "class TEXT",
-        }.items():
+        for needs, title in HEADINGS.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    [(name, localize(PLOTS[name].help)) for name in plots_needing(needs)]
-                )
+                names = plots_needing(Needs(needs))
+                formatter.write_dl([(name, PLOTS[name].help) for name in names])
         super().format_options(ctx, formatter)
 
 

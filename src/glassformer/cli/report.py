@@ -9,7 +9,7 @@ import click
 
 from glassformer.cli import options
 from glassformer.cli.help import echo, pad
-from glassformer.core.i18n import localize
+from glassformer.core.i18n import tr
 
 MAX_CONFUSION_LABELS = 20
 CHECKED_TASKS = ("generate", "classify", "translate", "fill-mask", "summarize", "recommend")
@@ -72,10 +72,12 @@ def print_data_report(report: dict[str, Any]) -> None:
     for sample in report["samples"]:
         label = "" if sample["label"] is None else f"  ->  {sample['label']}"
         text = "  ->  ".join(" ".join(text.split()) for text in sample["texts"])
-        echo(f"  example: {text[:120]}{'...' if len(text) > 120 else ''}{label}")
+        example = f"{text[:120]}{'...' if len(text) > 120 else ''}{label}"
+        click.echo(tr("  example: {example}", example=example))
         if "tokens" in sample:
             tokens = "  ->  ".join("|".join(row) for row in sample["tokens"])
-            echo(f"    tokens: {tokens[:160]}{'...' if len(tokens) > 160 else ''}")
+            tokens = f"{tokens[:160]}{'...' if len(tokens) > 160 else ''}"
+            click.echo(tr("    tokens: {tokens}", tokens=tokens))
     echo(f"{format_count(report['duplicates'], 'duplicate')}, {report['empty']:,} empty {unit}")
     if report.get("same_text_other_label"):
         conflicts = format_count(report["same_text_other_label"], "duplicate")
@@ -83,8 +85,9 @@ def print_data_report(report: dict[str, Any]) -> None:
     train, valid = (report["split"].get(name, 0) for name in ("train", "valid"))
     leaks, verb = report["leaks"], "appears" if report["leaks"] == 1 else "appear"
     leak = f"{format_count(leaks, 'validation example')} also {verb} in train"
-    note = " (data leak)" if leaks else ""
-    echo(f"split: {train:,} train, {valid:,} validation; {leak}{note}")
+    if leaks:
+        leak = f"{leak} (data leak)"
+    echo(f"split: {train:,} train, {valid:,} validation; {leak}")
     for first, second in report["near_duplicates"]:
         echo(f"  almost equal: {first[:70]!r} (validation) and {second[:70]!r} (train)")
     for warning in report["warnings"]:
@@ -173,9 +176,9 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
     from glassformer.training.evaluator import metric_label
 
     baseline = metrics.get("baseline", {})
-    labels = {"model": "architecture", "loss": "loss", "bleu_signature": "BLEU signature"}
+    labels = {"model": tr("architecture"), "loss": tr("loss")}
     shared = ("task", "tokens", "bytes", "examples", "bleu_signature")  # the same for the baseline
-    rows = [("", "model", "baseline" if baseline else "")]
+    rows = [("", tr("model"), tr("baseline") if baseline else "")]
     for name, value in metrics.items():
         if isinstance(value, dict | list | tuple) or value is None:
             continue
@@ -183,10 +186,10 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
         rows.append((labels.get(name) or metric_label(name), format_value(value), other))
         if interval := metrics.get(f"{name}_interval"):
             low, high = map(format_value, interval)
-            rows.append((f"  95% {localize('interval')}", f"{low} to {high}", ""))
+            rows.append((tr("  95% interval"), tr("{low} to {high}", low=low, high=high), ""))
     width = max([14, *(len(value) for _, value, other in rows if other)])
     for label, value, other in rows:
-        click.echo(f"{label:<22} {value:<{width}} {other}".rstrip())
+        click.echo(f"{pad(label, 22)} {pad(value, width)} {other}".rstrip())
     if difference := baseline.get("difference_interval"):
         low, high = difference
         verdict = "" if low > 0 or high < 0 else "; the two are not distinguishable"
@@ -226,11 +229,11 @@ def print_worst(worst: list[dict[str, Any]]) -> None:
         if "true" in row:
             prob = row["probabilities"].get(row["label"])
             certainty = "" if prob is None else f" ({prob:.0%})"
-            answer = f"{row['label']}{certainty}, true: {row['true']}"
+            answer = f"{row['label']}{certainty}, {tr('true')}: {row['true']}"
         elif "rouge_l" in row:
             answer = f"ROUGE-L {row['rouge_l']}: {row['summary']}"
         elif "rating" in row:
-            answer = f"{row['prediction']:g}, {localize('rated')} {row['rating']:g}"
+            answer = f"{row['prediction']:g}, {tr('rated')} {row['rating']:g}"
         else:
             answer = f"chrF {row['chrf']}: {row['translation']}"
         location = f"{row['location']}: " if row.get("location") else ""

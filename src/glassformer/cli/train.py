@@ -4,13 +4,14 @@ import contextlib
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from glassformer.cli import options
-from glassformer.cli.help import echo
+from glassformer.cli.help import echo, pad
 
 
 @click.command()
@@ -252,7 +253,9 @@ def print_result(result: dict[str, Any], as_json: bool) -> None:
 
 def print_table(lines: Sequence[Sequence[str]]) -> None:
     """Print a table with its first column left-aligned and the others right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     for name, *cells in lines:
-        aligned = (f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
-        click.echo("  ".join((f"{name:<{widths[0]}}", *aligned)))
+        aligned = map(partial(pad, align_right=True), cells, widths[1:])
+        click.echo("  ".join((pad(name, widths[0]), *aligned)))

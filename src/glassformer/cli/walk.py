@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from glassformer.inspection.traced_text import TracedText
 
 STDOUT = Path("-")
+MAX_OWN_TEXT = 20_000  # characters of a text for a lesson
 DEFAULT_TEXT = "The value of the list is the sum of its items"
 NEXT_STEPS = """
 For a model that you trained: glass walk runs/generate-1 "Any sentence"
@@ -157,13 +159,19 @@ def walk(what: str, text: str | None, **values: Any) -> None:
     """Print a worksheet: a lesson, or TEXT traced through the model in RUN, step by step.
 
     Each step has its formula and its matrices. The lessons are thrones (a whole Transformer by
-    hand, on three quotes from Game of Thrones), markov, ratings, attention, position and norm:
-    worked examples from tutorials, with the published numbers, the correct ones and, where they
-    differ, why. For a trained model, shows one block and one head.
+    hand, on three quotes from Game of Thrones), machines (two words through attention, heads,
+    residual connections and the decoder), markov (from counting to a network), tokens (BPE and
+    WordPiece, merge by merge), ratings, attention, position and norm: worked examples from
+    tutorials, with the published numbers, the correct ones and, where they differ, why. The lessons
+    markov, tokens, attention and position can also be computed for your own TEXT or a text file,
+    and thrones for a sentence in words of its quotes. For a trained model, shows one block and one
+    head.
 
     \b
     glass walk
     glass walk markov --step
+    glass walk markov "the cat sat on the mat. the dog sat on the rug."
+    glass walk tokens "low lower lowest"
     glass walk runs/generate-1 "The cat sat" --layer 1 --head 2
     glass walk runs/generate-1 "The cat sat" --why "blocks.0.attention.scores[0,0,2,1]"
     glass walk attention --html sheet.html --blanks --lang zh
@@ -191,15 +199,16 @@ def make_steps(what: str, text: str | None, values: dict[str, Any]) -> Sequence[
     from glassformer.api import load
     from glassformer.core.config import did_you_mean
     from glassformer.core.errors import GlassError
-    from glassformer.lessons import LESSONS, load_lesson
+    from glassformer.lessons import LESSONS, TEXT_LESSONS, load_lesson, load_text_lesson
 
     if what in LESSONS:
-        if text is not None:
-            raise click.UsageError(f"{what} is a lesson: it does not take a TEXT")
+        if text is not None and what not in TEXT_LESSONS:
+            problem = f"{what} is a lesson: it does not take a TEXT"
+            raise click.UsageError(f"{problem}; these do: {', '.join(TEXT_LESSONS)}")
         for name in ("layer", "head", "target", "weights", "why"):
             if values[name] not in (None, False):
                 raise click.UsageError(f"--{name} needs a trained model: give RUN and TEXT")
-        return load_lesson(what)
+        return load_lesson(what) if text is None else load_text_lesson(what, read_own_text(text))
     if not Path(what).exists():
         hint = did_you_mean(what, LESSONS) or f"; available lessons: {', '.join(LESSONS)}"
         raise GlassError(f"{what!r} is neither a run nor a lesson{hint}")
@@ -215,10 +224,21 @@ def make_steps(what: str, text: str | None, values: dict[str, Any]) -> Sequence[
     return model.walk(text, target=target, weights=values["weights"], **indices)
 
 
+def read_own_text(text: str) -> str:
+    """Return the text itself or, if it is the name of a file, the start of that file."""
+    from glassformer.core.folder import read_text
+
+    if os.path.isfile(text):  # noqa: PTH113 - Path.is_file fails for texts too long to be a name
+        text = read_text(Path(text))
+    if len(text) > MAX_OWN_TEXT:
+        echo(f"only the first {MAX_OWN_TEXT} characters of the text are used", err=True)
+    return text[:MAX_OWN_TEXT]
+
+
 def make_title(what: str, text: str | None, why: str | None) -> str:
     from glassformer.lessons import LESSONS, lesson_title
 
-    if what in LESSONS:
+    if what in LESSONS and text is None:
         return lesson_title(what)
     run, text = Path(what).name, repr(text)
     if why is not None:

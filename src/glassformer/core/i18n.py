@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
+QUOTED = re.compile(r"""(["'`])(?:(?!\1).)+\1""", re.DOTALL)
 language: ContextVar[str] = ContextVar("language", default="en")
 
 
@@ -46,8 +47,8 @@ def localize(message: str) -> str:
 
     Errors, progress lines and help are written as f-strings. The message is matched with the
     catalog's templates ("{0} does not exist" for "a.txt does not exist"), and the translation of
-    the template is filled with the same values, which are localized in turn. A message that
-    matches no template is returned unchanged.
+    the template is filled with the same values, which are localized in turn unless they are names.
+    A message that matches no template is returned unchanged.
     """
     if language.get() != "zh" or not message.strip():
         return message
@@ -55,8 +56,20 @@ def localize(message: str) -> str:
         return exact
     for pattern, translation in compile_templates():
         if match := pattern.fullmatch(message):
-            return translation.format(*map(localize, match.groups()))
+            return translation.format(
+                *(localize_value(match, i + 1) for i in range(pattern.groups))
+            )
     return message
+
+
+def localize_value(match: re.Match[str], group: int) -> str:
+    """The localized value of a group. Names are unchanged: words that begin a message, such as
+    the file in "target does not exist", and values in quotes."""
+    value, (start, end) = match[group], match.span(group)
+    with_quotes = match.string[max(start - 1, 0) : end + 1]
+    is_name = not start and " " not in value
+    is_quoted = QUOTED.fullmatch(value) or QUOTED.fullmatch(with_quotes)
+    return value if is_name or is_quoted else localize(value)
 
 
 @cache

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TextIO
 
-from glassformer.core.i18n import localize
+from glassformer.core.i18n import localize, tr
 
 
 class Reporter:
@@ -108,8 +108,8 @@ class ProgressBar:
         seconds_left = (time.monotonic() - self.start) * (1 / max(fraction, 1e-9) - 1)
         filled = round(fraction * 24)
         bar = "█" * filled + "░" * (24 - filled)
-        eta = f"  {format_duration(seconds_left)} left" if fraction > 0.02 else ""
-        self.reporter.status(f"{self.label} {bar} {fraction:4.0%}{eta}")
+        eta = "" if fraction <= 0.02 else tr("  {time} left", time=format_duration(seconds_left))
+        self.reporter.status(f"{localize(self.label)} {bar} {fraction:4.0%}{eta}")
 
 
 def format_duration(seconds: float) -> str:

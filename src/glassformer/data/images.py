@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,7 +173,9 @@ def find_in_folder(folder: Path) -> Iterator[ImageItem]:
         raise GlassError(f"{folder} has no images: expected files such as class/image.png")
 
 
-def read_picture(path: Path, size: Size | None = None, scale_to: int | None = None) -> Pixels:
+def read_picture(
+    file: Path | BinaryIO, size: Size | None = None, scale_to: int | None = None
+) -> Pixels:
     """The pixels of an image file: of the given size, or scaled to a square of `scale_to` pixels.
 
     With scaling, the largest square in the middle of the image is used.
@@ -181,7 +183,7 @@ def read_picture(path: Path, size: Size | None = None, scale_to: int | None = No
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # such as very large or damaged files
-            with Image.open(path, formats=FORMATS) as image:
+            with Image.open(file, formats=FORMATS) as image:
                 if image.width * image.height > MAX_PIXELS:
                     raise GlassError(f"has more than {MAX_PIXELS // 10**6} million pixels")
                 is_gray = image.mode in GRAY_MODES

@@ -6,6 +6,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, processors
 from tokenizers import Tokenizer as Engine
 
+from glassformer.core.i18n import localize
 from glassformer.text.by_hand import CHAR_TO_BYTE
 from glassformer.text.plain import LIBRARY_WORD, UNKNOWN, Bytes, Characters, ListTokenizer, Words
 from glassformer.text.subword import SubwordTokenizer
@@ -21,9 +22,8 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer | None) -> bool:
         (folder / FILE).write_text(engine.to_str(), encoding="utf-8")
         return True
     if tokenizer is not None:
-        warnings.warn(
-            f"left out the tokenizer: cannot export one of kind {tokenizer.kind!r}", stacklevel=4
-        )
+        message = f"left out the tokenizer: cannot export one of kind {tokenizer.kind!r}"
+        warnings.warn(localize(message), stacklevel=4)
     return False
 
 

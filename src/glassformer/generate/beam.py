@@ -4,12 +4,23 @@ Shapes: b batch, t tokens, w beam size, v vocabulary.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 Hypothesis = tuple[float, list[int]]  # its score, and its ids without eos
+
+
+@dataclass(frozen=True)
+class BeamStep:
+    """One step of a beam search: the candidates (b 2w), best first, and the beams (b w)."""
+
+    log_probs: Tensor  # b 2w: total of each candidate
+    parents: Tensor  # b 2w: the beam that it extends
+    tokens: Tensor  # b 2w
+    beams: Tensor  # b w: the candidates that become the next beams
 
 
 @torch.inference_mode()
@@ -21,6 +32,7 @@ def beam_search(
     eos: int,
     beam_size: int = 4,
     length_penalty: float = 0.6,
+    observe: Any = None,
     **first_inputs: Tensor,
 ) -> list[list[Hypothesis]]:
     """For each sequence, up to `beam_size` hypotheses, best first.
@@ -28,6 +40,7 @@ def beam_search(
     Args:
         ids: the first tokens of each hypothesis (b t); the result does not include them.
         limits: the max number of new tokens for each sequence.
+        observe: a function that is called with the `BeamStep` of each step.
         first_inputs: further arguments for the first forward pass, such as a source.
 
     The score is the log-probability / ((5 + length) / 6) ** length_penalty: with a
@@ -72,6 +85,8 @@ def beam_search(
                 )
 
         totals, rank = best.masked_fill(ends, -float("inf")).topk(beam_size)  # unfinished: b w
+        if observe is not None:
+            observe(BeamStep(best, beam, token, rank))
         beam, token = beam.gather(1, rank), token.gather(1, rank)
         generated = generated.gather(1, beam[..., None].expand(-1, -1, length - 1))
         generated = torch.cat((generated, token[..., None]), dim=-1)

@@ -43,13 +43,14 @@ TEX = {  # characters to escape in text
     "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
     "~": r"\~{}", "–": "--", "÷": r"$\div$", "⟨": r"$\langle$", "⟩": r"$\rangle$",
     "[": "{[}", "*": "{*}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    "→": r"$\rightarrow$", "³": "$^3$", "␣": r"\textvisiblespace{}",
 }  # fmt: skip
 
 MATH = {  # characters to escape in math mode
     "ᵀ": "^T", "√": r"\sqrt ", "−": "-", "∂": r"\partial ", "Σ": r"\sum ", "·": r"\cdot ",
     "×": r"\times ", "←": r"\leftarrow ", "∞": r"\infty ", "₁": "_1", "₂": "_2", "²": "^2",
     "ᴵ": "^I", "ᴾ": "^P", "…": r"\dots ", "–": "--", "ε": r"\varepsilon ", "÷": r"\div ",
-    " ": r"\ ",
+    " ": r"\ ", "→": r"\to ", "³": "^3",
     "%": r"\%", "&": r"\&", "#": r"\#", "，": r"，\ ", "；": r"；\ ",
 }  # fmt: skip
 

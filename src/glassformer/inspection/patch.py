@@ -201,8 +201,8 @@ def make_predictor(
     name = "source" if "source" in first else "ids"
     texts = first[name], second[name]
     if texts[0].shape != texts[1].shape:
-        counts = " and ".join(str(ids.shape[1]) for ids in texts)
-        raise GlassError(f"the two texts must have the same number of tokens, got {counts}")
+        one, two = (ids.shape[1] for ids in texts)
+        raise GlassError(f"the two texts must have the same number of tokens, got {one} and {two}")
     mask = tokenizer.special_tokens.get("[MASK]")
     if masked and name == "ids" and mask is not None and not network.has(Trait.CACHED):
         is_mask = [(ids == mask) for ids in texts]

@@ -30,12 +30,18 @@ def count_words(lines: list[str], order: int) -> tuple[list[str], NGramCounts]:
 
 def count_votes(masked: bool, text: str = PROGRAM) -> tuple[Tensor, Tensor]:
     """The votes of each pair of the text's last word and an earlier word, and their totals."""
-    words = sorted({word for line in LOG for word in line.split()})
-    lines = [[words.index(word) for word in line.split()] for line in LOG]
+    words, model = fit_log(masked=masked)
     ids = [words.index(word) for word in text.split()]
     columns = [words.index(word) for word in CANDIDATES]
-    model = Markov(Config(vocab=len(words), skips=len(ids) - 1, masked=masked))
-    model.fit(torch.tensor([line + [-1] * (12 - len(line)) for line in lines]))
     last, *earlier = [column[-1:] for column in previous_ids(torch.tensor([ids]), len(ids))]
     votes = torch.cat([model.counts.fractions([last, word]) for word in reversed(earlier)])
     return votes[:, columns], model.votes([last, *earlier])[:, columns]
+
+
+def fit_log(masked: bool) -> tuple[list[str], Markov]:
+    """The words of `LOG`, and the model of pairs at any distance fitted to it."""
+    words = sorted({word for line in LOG for word in line.split()})
+    lines = [[words.index(word) for word in line.split()] for line in LOG]
+    model = Markov(Config(vocab=len(words), skips=len(PROGRAM.split()) - 1, masked=masked))
+    model.fit(torch.tensor([line + [-1] * (12 - len(line)) for line in lines]))
+    return words, model

@@ -13,6 +13,7 @@ from glassformer.models.network import MaskedLM, Network, Trait
 
 PREDICTS_TOKENS = frozenset({Trait.CAUSAL_LM, Trait.MASKED_LM, Trait.SEQ2SEQ})
 MIN_GRADIENT = 1e-7  # below it a gradient counts as 0
+CANCELED_BIASES = ("key.bias", "cross.key_norm.bias")
 MAX_STEPS, TARGET_LOSS, MAX_LR = 500, 0.05, 3e-3  # for overfitting one batch; the loss is in nats
 
 
@@ -20,8 +21,9 @@ MAX_STEPS, TARGET_LOSS, MAX_LR = 500, 0.05, 3e-3  # for overfitting one batch; t
 def check_every_parameter_gets_a_gradient(subject: Subject) -> None:
     """Every parameter has a gradient that is not 0 everywhere.
 
-    The key bias is an exception, except in additive attention: it adds the same value to all
-    scores of a query, which the softmax cancels.
+    A bias of all keys is an exception, except in additive attention: it adds the same value to all
+    scores of a query, which the softmax cancels. So does the bias of a norm of keys, if the keys
+    are not rotated by their position, as in cross-attention.
     """
     subject = subject.trainable_copy()
     network = subject.network
@@ -34,7 +36,7 @@ def check_every_parameter_gets_a_gradient(subject: Subject) -> None:
             raise BrokenLawError(f"for {name}: it has none")
         if name.endswith("position.weight"):
             gradient = gradient[: subject.length]  # later positions are not used
-        if is_additive or not name.endswith("key.bias"):
+        if is_additive or not name.endswith(CANCELED_BIASES):
             require(float(gradient.abs().max()) > MIN_GRADIENT, f"for {name}: it is 0")
 
 

@@ -13,6 +13,7 @@ from glassformer.trace import Trace
 
 DIM = 256  # as in the tutorial, with 4 heads
 FEATURE_COUNTS = (4, 16, 64, 256)
+CONSTANT = 0.5  # each feature of the vectors whose lengths are compared
 
 
 @torch.no_grad()
@@ -93,12 +94,15 @@ def compute_two_heads(x: Tensor) -> Values:
 
 
 def compute_product_std() -> Values:
-    """The standard deviation of dot products of random vectors with k features, next to √k."""
+    """How dot products of random vectors, and lengths of constant ones, grow with √k."""
     random, std = torch.Generator().manual_seed(0), []
     for k in FEATURE_COUNTS:
         std.append(torch.randn(2, 10_000, k, generator=random).prod(0).sum(1).std())
     roots = torch.tensor([math.sqrt(k) for k in FEATURE_COUNTS])
+    lengths = torch.stack([torch.full((k,), CONSTANT).norm() for k in FEATURE_COUNTS])
     return {
+        "constant": CONSTANT,
+        "constant_lengths": torch.stack((lengths, lengths / roots)),
         "feature_counts": [f"k={k}" for k in FEATURE_COUNTS],
         "product_std": torch.stack((torch.stack(std), roots)),
     }

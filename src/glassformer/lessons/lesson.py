@@ -29,6 +29,14 @@ class Chapter(Protocol):
         ...
 
 
+class TextChapter(Protocol):
+    """A chapter that is computed for a user's own text."""
+
+    __name__: str
+
+    def compute_values(self, text: str) -> Values: ...
+
+
 class Placeholders(Formatter):
     """Fills in `{name}` and `{name:.3f}`; rejects paths such as `{name.attribute}`."""
 
@@ -38,7 +46,16 @@ class Placeholders(Formatter):
 
 def load_steps(chapter: Chapter) -> list[Step]:
     """The steps of a chapter with its values filled in, in the current language."""
-    values, translation = chapter.compute_values(), read_translation(chapter)
+    return fill_steps(chapter, chapter.compute_values())
+
+
+def load_text_steps(chapter: TextChapter, text: str) -> list[Step]:
+    """The steps of a chapter for a user's text, in the current language."""
+    return fill_steps(chapter, chapter.compute_values(text))
+
+
+def fill_steps(chapter: Chapter | TextChapter, values: Values) -> list[Step]:
+    translation = read_translation(chapter)
     steps, names = translation.get("steps", {}), translation.get("names", {})
     return [
         make_step(step | steps.get(key, {}), values, names)
@@ -51,12 +68,12 @@ def load_title(chapter: Chapter) -> str:
     return title
 
 
-def read_translation(chapter: Chapter) -> dict[str, Any]:
+def read_translation(chapter: Chapter | TextChapter) -> dict[str, Any]:
     """The texts that replace the English ones in the current language; empty for English."""
     return read_text(chapter, "zh") if language.get() == "zh" else {}
 
 
-def read_text(chapter: Chapter, code: str) -> dict[str, Any]:
+def read_text(chapter: Chapter | TextChapter, code: str) -> dict[str, Any]:
     file = TEXTS / f"{chapter.__name__.rpartition('.')[2]}.{code}.toml"
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
@@ -66,8 +83,9 @@ def make_step(step: dict[str, Any], values: Values, names: dict[str, str]) -> St
         Placeholders().vformat(step.get(key, ""), (), values)
         for key in ("title", "formula", "text", "note")
     )
-    tables = tuple(make_table(table, values, names) for table in step.get("tables", ()))
-    return Step(title, formula, text, tables, note)
+    tables = [make_table(table, values, names) for table in step.get("tables", ())]
+    tables = [table for table in tables if table.values.numel()]  # a short text may have no pairs
+    return Step(title, formula, text, tuple(tables), note)
 
 
 def make_table(table: dict[str, Any], values: Values, names: dict[str, str]) -> Table:

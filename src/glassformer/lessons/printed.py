@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from glassformer.inspection.sheet import equal_when_rounded
+
 FOLDER = Path(__file__).parent / "printed"
 
 
@@ -29,3 +31,12 @@ def make_matrix(name: str, entry: dict[str, Any]) -> Tensor:
     if list(matrix.shape) != entry["shape"]:
         raise ValueError(f"{name}: expected shape {entry['shape']}, got {list(matrix.shape)}")
     return matrix
+
+
+def count_correct(printed: Tensor, correct: Tensor, decimals: int) -> int:
+    """How many printed cells the correct values round to."""
+    return int(equal_when_rounded(printed, correct, decimals).sum())
+
+
+def count_wrong(printed: Tensor, correct: Tensor, decimals: int) -> int:
+    return printed.numel() - count_correct(printed, correct, decimals)

@@ -1,4 +1,4 @@
-"""From the corpus to the output of the encoder: the tutorial's numbers and the correct ones.
+"""From the queries to the output of the encoder: the tutorial's numbers and the correct ones.
 
 Shapes: t words, d features.
 """
@@ -9,22 +9,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from glassformer.inspection.sheet import equal_when_rounded
 from glassformer.lessons.lesson import Values
-from glassformer.lessons.printed import read_matrices
+from glassformer.lessons.printed import count_correct, count_wrong, read_matrices
+from glassformer.lessons.thrones_input import INPUT_MATRICES, compute_position
 from glassformer.lessons.thrones_network import (
     DIM,
     FEATURES,
+    HEAD_DIM,
     HEAD_FEATURES,
     SOURCE,
-    VOCABULARY,
-    WORDS,
     TutorialTransformer,
     copy_weights,
     to_matrix,
 )
-from glassformer.nn.layout import SequenceLayout
-from glassformer.nn.positions import Sinusoidal
+from glassformer.nn.norms import LayerNorm
 from glassformer.trace import Trace
 
 TAPS = {
@@ -43,55 +41,17 @@ TAPS = {
 def compute_values() -> Values:
     printed = read_matrices("thrones")
     return {
-        **printed,
-        **compute_vocabulary(),
-        **compute_input(printed),
-        **compute_encoder(printed),
-        **check_attention(printed),
-        **check_norm_1(printed),
-        **check_norm_2(printed),
-    }
-
-
-def compute_vocabulary() -> Values:
-    corpus = WORDS["corpus"]
-    return {
+        **{name: matrix for name, matrix in printed.items() if name not in INPUT_MATRICES},
         "words": SOURCE,
         "features": FEATURES,
         "head_features": HEAD_FEATURES,
-        "sentence": " ".join(WORDS["sentence"]),
-        "vocab_size": torch.tensor([[float(len(VOCABULARY))]]),
-        "words_ignoring_case": len({word.lower() for word in corpus}),
-        "words_with_case": len(set(corpus)),
-        "word_ids": torch.tensor([[VOCABULARY.index(word) + 1.0 for word in SOURCE]]),  # from 1
+        **compute_encoder(printed),
+        **check_attention(printed),
+        **write_out_softmax(printed),
+        **check_norm_1(printed),
+        **compare_statistics(printed),
+        **check_norm_2(printed),
     }
-
-
-# --- positional encoding --------------------------------------------------------------------------
-
-
-def compute_input(printed: dict[str, Tensor]) -> Values:
-    position, by_formula = compute_position(), compute_printed_formula()
-    return {
-        "position": position,
-        "position_by_its_formula": by_formula,
-        "cells_off_its_formula": count_wrong(printed["printed_position"], by_formula, 4),
-        "cells_off_the_paper": count_wrong(printed["printed_position"], position, 4),
-        "input": printed["embedding"] + position,
-    }
-
-
-def compute_position() -> Tensor:
-    """The positional encoding of the words as in the paper: t d."""
-    position: Tensor = Sinusoidal(DIM)(SequenceLayout(len(SOURCE), len(SOURCE)))
-    return position.double()
-
-
-def compute_printed_formula() -> Tensor:
-    """The tutorial's positional encoding, with the index of the feature as the exponent: t d."""
-    p, i = torch.arange(len(SOURCE))[:, None].double(), torch.arange(DIM)
-    angles = p / 10_000.0 ** (2 * i / DIM)
-    return torch.where(i % 2 == 0, angles.sin(), angles.cos())
 
 
 # --- the encoder ----------------------------------------------------------------------------------
@@ -132,6 +92,38 @@ def check_attention(printed: dict[str, Tensor]) -> Values:
     }
 
 
+def write_out_softmax(printed: dict[str, Tensor]) -> Values:
+    """The softmax of the first row: of the printed scores, and of scores divided by √4."""
+    products = printed["printed_products"][:1]
+    rows = {"first": printed["printed_scores"][:1], "first_correct": products / HEAD_DIM**0.5}
+    values: Values = {"first_word": SOURCE[:1]}
+    for name, scores in rows.items():
+        powers = scores.exp()
+        values |= {
+            f"{name}_scores": scores,
+            f"{name}_powers": powers,
+            f"{name}_sum": powers.sum(dim=1, keepdim=True),
+            f"{name}_weights": scores.softmax(dim=-1),
+            f"{name}_own": float(scores.softmax(dim=-1)[0, 0]),
+        }
+    return values
+
+
+def compare_statistics(printed: dict[str, Tensor]) -> Values:
+    """The numbers that go into the first cell of the first norm, and into all its rows."""
+    total = printed["printed_input"] + printed["printed_projection"]
+    layer = LayerNorm(DIM).double()
+    with Trace(layer) as trace:
+        layer(total[None])
+    mean, std = trace["mean"][0], trace["std"][0]
+    cell = [total[0, 0], mean[0, 0], std[0, 0], trace["normalized"][0, 0, 0]]
+    return {
+        "sum_1": total,
+        "first_cell": torch.stack(cell)[None],
+        "statistics": torch.cat((mean, total.log().mean(dim=1, keepdim=True).exp(), std), dim=1),
+    }
+
+
 def check_norm_1(printed: dict[str, Tensor]) -> Values:
     """The tutorial's first normalization, which uses a rounded geometric mean."""
     total = printed["printed_input"] + printed["printed_projection"]
@@ -161,11 +153,3 @@ def check_norm_2(printed: dict[str, Tensor]) -> Values:
         "norm_2": norm_2,
         "norm_2_cells_wrong": count_wrong(printed["printed_norm_2"], norm_2, 2),
     }
-
-
-def count_correct(printed: Tensor, correct: Tensor, decimals: int) -> int:
-    return int(equal_when_rounded(printed, correct, decimals).sum())
-
-
-def count_wrong(printed: Tensor, correct: Tensor, decimals: int) -> int:
-    return printed.numel() - count_correct(printed, correct, decimals)

@@ -10,6 +10,7 @@ from torch import Tensor
 from glassformer.lessons.lesson import Values
 from glassformer.lessons.printed import read_matrices, read_words
 from glassformer.lessons.thrones_network import (
+    DIM,
     END,
     FEATURES,
     SOURCE,
@@ -37,8 +38,8 @@ def compute_values() -> Values:
         "decoder_input": " ".join(TARGET[:-1]),
         "target": " ".join(TARGET[1:]),
         **compute_decoder(network),
+        **compare_flattened(network),
         **compute_printed_probs(),
-        **compute_softmax_twice(),
         **compute_one_update(network),
         **compute_many_updates(network),
     }
@@ -72,22 +73,23 @@ def compute_decoder(network: TutorialTransformer) -> Values:
     }
 
 
+def compare_flattened(network: TutorialTransformer) -> Values:
+    """The shapes of the last layer for one flattened row, as printed, and for each position."""
+    t, d, printed_vocab = len(SOURCE), DIM, float(read_matrices("thrones")["printed_vocab_size"])
+    x = network.embed(ids_of(TARGET[:-1]))
+    weights = network.head.weight.T
+    return {
+        "flat_columns": [str(i) for i in (1, 2, 3, *range(t * d - 3, t * d + 1))],
+        "flat_shapes": torch.tensor([[1.0, t * d, t * d, printed_vocab]]),
+        "position_shapes": torch.tensor([[float(n) for n in (*x.shape, *weights.shape)]]),
+        "head_sizes": torch.tensor([[t * d * printed_vocab, float(weights.numel())]]),
+    }
+
+
 def compute_printed_probs() -> Values:
     printed = read_matrices("thrones_decoder")
     softmax = printed["printed_logits"].softmax(dim=-1)
     return {**printed, **read_words("thrones_decoder"), "printed_logits_softmax": softmax}
-
-
-def compute_softmax_twice() -> Values:
-    """A second softmax, as in the loss, applied to a prediction with probability 1."""
-    certain = torch.eye(4, dtype=torch.float64)[3:]  # the last of four words
-    again = certain.softmax(dim=-1)
-    return {
-        "certain_probs": certain,
-        "softmax_again": again,
-        "loss_again": -again[:, 3:].log(),
-        "gradient_again": again - certain,
-    }
 
 
 def compute_loss(network: TutorialTransformer) -> tuple[Tensor, Tensor]:

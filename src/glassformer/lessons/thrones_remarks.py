@@ -1,4 +1,4 @@
-"""Small examples after the Transformer by hand: masks, scaled scores, the size of an embedding."""
+"""Small examples after the Transformer by hand: masks, the size of an embedding."""
 
 import math
 
@@ -12,12 +12,10 @@ from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal
 from glassformer.trace import Trace
 
-PRODUCTS = torch.tensor([[112.0, 96.0]], dtype=torch.float64)  # of a query and two keys, d_k = 64
-
 
 @torch.no_grad()
 def compute_values() -> Values:
-    return {**compute_masked(), **compute_scaling(), **compute_embedding_sizes()}
+    return {**compute_masked(), **compute_embedding_sizes()}
 
 
 def compute_masked() -> Values:
@@ -26,6 +24,7 @@ def compute_masked() -> Values:
     x = printed["x"]
     with Trace(layer) as trace:
         output = layer(x[None], SequenceLayout(3, 3))[0]
+    concatenated = torch.cat((output, output), dim=1)
     softmax_1, softmax_2 = (printed[f"printed_mask_{head}"].softmax(dim=-1) for head in (1, 2))
     return {
         **printed,
@@ -37,16 +36,8 @@ def compute_masked() -> Values:
         "own_weight": float(softmax_1[0, 0]),
         "later_weight": float(softmax_1[0, 1]),
         "pattern": trace["pattern"][0, 0],
-        "attention_output": torch.cat((output, output), dim=1),
-    }
-
-
-def compute_scaling() -> Values:
-    unscaled, scaled = PRODUCTS.softmax(-1), (PRODUCTS / math.sqrt(64)).softmax(-1)
-    return {
-        "unscaled_pattern": unscaled,
-        "scaled_pattern": scaled,
-        "slopes": torch.stack((unscaled.prod(), scaled.prod()))[None],
+        "attention_output": concatenated,
+        "combined": concatenated @ printed["w_o"],
     }
 
 

@@ -34,10 +34,7 @@ def train_merges(
     """
     ids, merges = {char: i for i, char in enumerate(characters)}, []
     while len(ids) < size:
-        pairs: Counter[Pair] = Counter()
-        for word, count in words.items():
-            for pair in pairwise(word):
-                pairs[pair] += count
+        pairs = count_pairs(words)
         best = min(pairs, key=lambda p: (-pairs[p], ids[p[0]], ids[p[1]]), default=None)
         if best is None or pairs[best] < min_count:
             break
@@ -46,6 +43,15 @@ def train_merges(
         ids.setdefault(merged, len(ids))
         words = {merge(word, best, merged): count for word, count in words.items()}
     return ids, merges
+
+
+def count_pairs(words: dict[Word, int]) -> Counter[Pair]:
+    """How often each pair of neighboring symbols occurs."""
+    pairs: Counter[Pair] = Counter()
+    for word, count in words.items():
+        for pair in pairwise(word):
+            pairs[pair] += count
+    return pairs
 
 
 def merge(word: Word, pair: Pair, merged: str) -> Word:

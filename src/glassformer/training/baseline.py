@@ -181,10 +181,10 @@ class Comparison:
         values = f"{metric_label(name)} {self.value:.4g} vs. {baseline[name]:.4g}"
         if self.difference is not None:
             low, high = self.difference
-            values += f" (difference {low:+.2g} to {high:+.2g}, 95% interval)"
-        fraction = baseline.get("fraction", 1.0)
-        part = "" if fraction == 1 else f" on {fraction:.0%} of the data"
-        fitted = f"the baseline ({self.baseline_name}{part})"
+            values = f"{values} (difference {low:+.2g} to {high:+.2g}, 95% interval)"
+        fraction, fitted = baseline.get("fraction", 1.0), f"the baseline ({self.baseline_name})"
+        if fraction != 1:
+            fitted = f"the baseline ({self.baseline_name} on {fraction:.0%} of the data)"
         if not self.is_distinguishable:
             return f"not distinguishable from {fitted}: {values}"
         if self.is_better:

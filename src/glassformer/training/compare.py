@@ -14,6 +14,7 @@ from glassformer.checkpoint import CONFIG
 from glassformer.core.config import override
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import read_json, write_file
+from glassformer.core.i18n import language
 from glassformer.core.reporter import Reporter
 from glassformer.tasks import find_task
 from glassformer.tasks.task import TaskSpec
@@ -28,7 +29,9 @@ CHILD_SCRIPT = """
 import json, sys
 from pathlib import Path
 from glassformer.core.errors import GlassError
+from glassformer.core.i18n import language, localize
 from glassformer.training.train import resume, train
+language.set(sys.argv[1])
 try:
     options = json.load(sys.stdin)
     if path := options.pop("resume", None):
@@ -36,7 +39,7 @@ try:
     else:
         result = train(options.pop("task"), *options.pop("data"), **options)
 except (GlassError, OSError) as error:
-    sys.exit(f"glass: {error}")
+    sys.exit(f"glass: {localize(str(error))}")
 except KeyboardInterrupt:
     sys.exit(130)
 print(json.dumps(result))
@@ -227,7 +230,8 @@ def run_in_process(request: str) -> tuple[int, str]:
     Ctrl-C also reaches the child, which gets time to save.
     """
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", CHILD_SCRIPT], **pipes) as child:  # type: ignore[call-overload]
+    command = [sys.executable, "-c", CHILD_SCRIPT, language.get()]
+    with subprocess.Popen(command, **pipes) as child:  # type: ignore[call-overload]
         try:
             output, _ = child.communicate(request)
         except KeyboardInterrupt:

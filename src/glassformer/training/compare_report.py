@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from glassformer.core.figures import subplots
-from glassformer.core.i18n import tr
+from glassformer.core.i18n import localize, tr
 from glassformer.core.reporter import format_value
 from glassformer.tasks.task import TaskSpec
 from glassformer.training.plots import select_evaluations
@@ -32,8 +32,8 @@ def choose_columns(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[str]:
 def format_table(spec: TaskSpec, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
     """Return the cells of a table as text; the first row is the header."""
     columns = choose_columns(spec, rows)
-    units = {"speed": f"{spec.unit}/s", "memory": "GB", "bits_per_byte": "bits per byte"}
-    header = ["model", *(units.get(column, column) for column in columns)]
+    units = {"speed": f"{tr(spec.unit)}/s", "memory": "GB"}
+    header = [tr("model"), *(units.get(name) or tr(name.replace("_", " ")) for name in columns)]
     return [header, *([row["name"], *(format_cell(row, c) for c in columns)] for row in rows)]
 
 
@@ -55,21 +55,21 @@ def format_report(
     lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *body)]
     budget, seeds = format_budget(settings), f"seed {settings.seed}"
     if settings.parameters:
-        budget += f" and about {settings.parameters:,} parameters"
+        budget = f"{budget} and about {settings.parameters:,} parameters"
     if "runs" in rows[0]:
         count = len(rows[0]["runs"])
         budget = f"{count} seeds, {budget}"
         seeds = f"mean ± standard deviation over the seeds 0 to {count - 1}"
     files = " ".join(shlex.quote(Path(file).name) for file in data) or "the built-in sample"
-    machine = f"{torch.get_num_threads()} threads, {platform.processor() or platform.machine()}"
-    return (
-        f"# {spec.name}: {len(rows)} models, {budget} each\n\n"
-        + "\n".join(lines)
-        + f"\n\n![{spec.metric.label} against time]({PLOT})\n\n"
-        f"Data: {files}; metrics on held-out validation data; {seeds}; "
-        f"torch {torch.__version__}, {machine}; {date.today()}. Speed is training speed; memory "
-        "is the peak memory of the process.\n"
+    processor = platform.processor() or platform.machine()
+    title = localize(f"{spec.name}: {len(rows)} models, {budget} each")
+    caption = tr("{metric} against time", metric=tr(spec.metric.label))
+    note = localize(
+        f"Data: {files}; metrics on held-out validation data; {seeds}; torch {torch.__version__}, "
+        f"{torch.get_num_threads()} threads, {processor}; {date.today()}. Speed is training speed; "
+        "memory is the peak memory of the process."
     )
+    return f"# {title}\n\n" + "\n".join(lines) + f"\n\n![{caption}]({PLOT})\n\n{note}\n"
 
 
 def plot_comparison(

@@ -7,6 +7,7 @@ from typing import Any
 
 from glassformer.core.config import did_you_mean
 from glassformer.core.errors import GlassError
+from glassformer.core.i18n import tr
 from glassformer.models.network import Network
 from glassformer.tasks.task import METRICS, Metric, Scores, Task
 from glassformer.training.settings import TrainingSettings
@@ -27,12 +28,15 @@ METRIC_LABELS = {
     "mean_rmse": "RMSE of the mean rating",
     "hit_rate_10": "hit rate at 10",
     "ndcg_10": "NDCG at 10",
+    "frechet": "Fréchet distance",
+    "bleu_signature": "BLEU signature",
 }
 METRIC_FORMATS = {"exact": ".1%", "bleu": ".1f", "chrf": ".1f"}  # .4g for all others
 
 
 def metric_label(name: str) -> str:
-    return METRIC_LABELS.get(name, name.replace("_", " "))
+    """The name of a metric or of another result, in the user's language."""
+    return tr(METRIC_LABELS.get(name, name.replace("_", " ")))
 
 
 def format_metrics(metrics: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from glassformer.core.folder import (
     wrap_read_errors,
     write_file,
 )
+from glassformer.core.i18n import localize, tr
 from glassformer.core.reporter import NullReporter, Reporter, format_value
 from glassformer.data.files import BadRowPolicy, save_streams
 from glassformer.data.request import DataRequest
@@ -186,7 +187,8 @@ def resume(
         elif trainer.state.is_finished:
             trainer.budget = StepBudget(trainer.state.step)
         steps, done = trainer.settings.steps, trainer.state.step
-        reporter(f"resuming after step {done:,}" + (f" of {steps:,}" if steps else ""))
+        message = f"resuming after step {done:,}"
+        reporter(f"{message} of {steps:,}" if steps else message)
         if trainer.budget.is_spent(done):
             reporter(f"all steps are done; to train longer: glass resume {path} --minutes 5")
         return train_and_report(trainer, reporter)
@@ -375,21 +377,28 @@ def draw_plots(trainer: Trainer, evaluation: Evaluation, reporter: Reporter) -> 
 
 def write_readme(trainer: Trainer, result: dict[str, Any], conclusions: list[str]) -> None:
     """Write a README.md with the results of a run."""
+    network, path = trainer.network, result["run"]
     rows = "\n".join(
-        f"| {name} | {format_value(value)} |"
+        f"| {tr(name.replace('_', ' '))} | {tr(format_value(value))} |"
         for name, value in result.items()
         if name not in ("baseline", "bleu_signature") and not name.endswith("_interval")
     )
-    comparison = "".join(f"{text[0].upper()}{text[1:]}. " for text in conclusions)
-    network = trainer.network
+    table = f"| {tr('name')} | {tr('value')} |\n| --- | --- |\n{rows}"
+    sentences = [localize(text) for text in conclusions]
     if isinstance(network, PriorNetwork) and network.prior:
-        comparison += (
-            f"The model's prior stores {network.prior.describe()} from the training data, "
-            f"verbatim. To remove it: `glass convert {result['run']} OUT --strip-prior`. "
-        )
-    text = (
-        f"# {result['task']} with {result['model']}\n\n| name | value |\n| --- | --- |\n{rows}\n\n"
-        f"{comparison}Settings: `config.toml`; metrics by step: "
-        f"`metrics.jsonl`, `plots/`. Usage: `glass {trainer.task.spec.verb} {result['run']}`.\n"
+        sentences += [
+            tr(
+                "The model's prior stores {entries} from the training data, verbatim",
+                entries=network.prior.describe(),
+            ),
+            tr("To remove it: `glass convert {run} OUT --strip-prior`", run=path),
+        ]
+    sentences += [
+        tr("Settings: `config.toml`; metrics by step: `metrics.jsonl`, `plots/`"),
+        tr("Usage: `glass {command} {run}`", command=trainer.task.spec.verb, run=path),
+    ]
+    title = tr("{task} with {model}", task=result["task"], model=result["model"])
+    text = "".join(
+        tr("{sentence}. ", sentence=sentence[0].upper() + sentence[1:]) for sentence in sentences
     )
-    write_file(trainer.run.path / "README.md", text)
+    write_file(trainer.run.path / "README.md", f"# {title}\n\n{table}\n\n{text.rstrip()}\n")

@@ -7,6 +7,7 @@ from typing import Any
 from glassformer import checkpoint
 from glassformer.checkpoint import BEST
 from glassformer.core.errors import GlassError, catch_memory_errors
+from glassformer.core.i18n import tr
 from glassformer.core.reporter import Reporter
 from glassformer.models.network import Network
 from glassformer.tasks.task import Batches, Task
@@ -139,8 +140,9 @@ class Trainer:
             self.checkpointer.save_best(network)
         seconds, metrics = round(state.seconds, 1), evaluation.metrics
         self.run.log_metrics("validation", step=state.step, seconds=seconds, **metrics)
-        best = "  (best so far)" if evaluation.is_best else ""
-        line = f"step {state.step:,}: {format_metrics(metrics)}{best}"
+        line = f"step {state.step:,}: {format_metrics(metrics)}"
+        if evaluation.is_best:
+            line = f"{line}  (best so far)"
         self.reporter(line)
         self.run.log(f"{line}\n{evaluation.preview}\n")
         if self.reporter.is_terminal:
@@ -190,7 +192,7 @@ class Trainer:
         pace = state.seconds / state.step
         steps = self.budget.estimate_steps(state.step, pace)
         left = self.budget.seconds_left(state.step, pace)
-        speed = f"{result.count / pace:,.0f} {self.task.spec.unit}"
+        speed = f"{result.count / pace:,.0f} {tr(self.task.spec.unit)}"
         self.reporter.status(
             format_step(state.step, steps, result, self.format_best(), left, speed)
         )

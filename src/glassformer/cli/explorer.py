@@ -1,0 +1,78 @@
+"""The command that opens the explorer."""
+
+from pathlib import Path
+
+import click
+
+from glassformer.cli import options
+from glassformer.cli.help import echo
+
+
+@click.command()
+@click.argument("run", required=False, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    help="Port of the local server.  [default: 8765, or a free one]",
+)
+@click.option("--no-browser", is_flag=True, help="Print the address instead of opening a browser.")
+@click.option(
+    "--export",
+    "file",
+    type=click.Path(path_type=Path),
+    help="Write the page for one text to this HTML file instead of serving it.",
+)
+@click.option("--text", help="Text that the page shows first.  [default: an example]")
+@options.overwrite(help="Overwrite the file of --export if it exists.")
+def look(
+    run: Path | None,
+    port: int | None,
+    no_browser: bool,
+    file: Path | None,
+    text: str | None,
+    overwrite: bool,
+) -> None:
+    """Open a local web page that looks inside the model in RUN.
+
+    The page shows every value of a forward pass and where each number came from, attention, the
+    next token, what changes if a part is switched off, and the training of the run. Without RUN, it
+    shows a small model that comes with Glassformer. The server answers only on this machine; Ctrl-C
+    stops it. A page of --export is one file that needs neither a server nor a network.
+
+    \b
+    glass look
+    glass look runs/generate-1
+    glass look runs/generate-1 --port 9000 --no-browser
+    glass look runs/generate-1 --text "The for statement" --export page.html
+    """
+    from glassformer.serve.session import Session
+
+    if file is not None:
+        options.check_output_paths(file, overwrite=overwrite)
+        write_page(Session.open(run), text, file)
+        return
+    from glassformer.serve.app import bind, serve
+
+    server = bind(port)
+    session = Session.open(run, text)
+    serve(session, server, lambda url: announce(url, open_browser=not no_browser))
+
+
+def announce(url: str, *, open_browser: bool) -> None:
+    import webbrowser
+
+    click.echo(url)
+    if open_browser:
+        echo("opening the page in a browser; press Ctrl-C here to stop", err=True)
+        webbrowser.open(url)
+
+
+def write_page(session: object, text: str | None, file: Path) -> None:
+    from glassformer.core.folder import write_file
+    from glassformer.serve.export import export_page
+
+    page, omitted = export_page(session, text)  # type: ignore[arg-type]
+    write_file(file, page)
+    echo(f"wrote {file} ({len(page.encode()) / 1e6:.1f} MB)", err=True)
+    if omitted:
+        echo(f"left out to keep it small: {', '.join(omitted)}", err=True)

@@ -1,0 +1,78 @@
+"""Questions about the whole model on a text: heads, the lens, patching, steps and memory.
+
+Shapes: t tokens, h heads, n blocks or steps.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from glassformer.core.errors import GlassError
+from glassformer.inspection.heads import measure_heads
+from glassformer.inspection.lens import read_lens
+from glassformer.inspection.pictures.reach import read_segments
+from glassformer.inspection.traced_text import TracedText
+from glassformer.models.network import Trait
+from glassformer.serve.passes import Pass
+from glassformer.serve.session import Answer, Request, Session
+
+
+def describe_heads(session: Session, request: Request) -> Answer:
+    """What each head attends to on this text, and the effect of ablating it."""
+    session.model.require_tokenizer()  # the tokens tell what a head attends to
+    found = session.find_pass({"input": request.get("input")})
+    return {"heads": [head.row() for head in measure_heads(found.network, found.subject.inputs)]}
+
+
+def apply_lens(session: Session, request: Request) -> Answer:
+    found = session.find_pass(request)
+    lens = read_lens(as_traced_text(found), found.network)
+    names = [[session.vocabulary[int(i)] for i in row] for row in lens.ids]
+    norms = torch.stack([found.value(block)[0].float().norm(dim=-1) for block in lens.blocks])
+    return {"blocks": lens.blocks, "names": names, "probs": lens.probs, "norms": norms}
+
+
+def as_traced_text(found: Pass) -> TracedText:
+    subject = found.subject
+    return TracedText(
+        subject.tokens, subject.source, subject.inputs, found.trace, found.output[0].float()
+    )
+
+
+def compare_texts(session: Session, request: Request) -> Answer:
+    """Activation patching between two texts."""
+    texts = [request.get(name) for name in ("clean", "corrupt")]
+    if not all(isinstance(text, str) and text for text in texts):
+        raise GlassError("patching needs two texts")
+    result = session.model.patch(str(texts[0]), str(texts[1]))
+    return {
+        "tokens": result.tokens,
+        "answers": list(result.answers),
+        "probs": torch.tensor(result.probs),
+        "gap": torch.tensor([result.gap]),
+        "names": list(result.positions),
+        "positions": torch.stack(list(result.positions.values())),
+        "heads": [{"name": name, "values": row} for name, row in result.heads.items()],
+    }
+
+
+def show_reach(session: Session, request: Request) -> Answer:
+    """The number of steps of a Universal Transformer; the memory of a Transformer-XL."""
+    found, network = session.find_pass(request), session.model.network
+    loops = [name.removesuffix(".n_steps") for name in found.visits if name.endswith(".n_steps")]
+    halting = [
+        {"name": loop, "weights": torch.stack([v[0] for v in all_visits(found, f"{loop}.weight")])}
+        for loop in loops
+    ]
+    memory: list[Answer] = []
+    if network.has(Trait.SEGMENT_MEMORY):
+        ids, size = found.subject.inputs["ids"], network.context or 1
+        patterns = read_segments(network, ids, size)
+        memory = [{"name": n, "pattern": p, "segment": size} for n, p in patterns.items()]
+    return {"halting": halting, "memory": memory}
+
+
+def all_visits(found: Pass, name: str) -> list[Tensor]:
+    names = [n for n in found.visits if n.partition("#")[0] == name]
+    return [found.value(n) for n in names]
