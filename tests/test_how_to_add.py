@@ -194,7 +194,7 @@ def test_a_new_plot_is_a_function_and_one_entry(monkeypatch, tmp_path):
     assert re.search(r"reading TEXT:(\n  .+)+\n  sizes +norms of the features\n", text)
     assert re.search(r"without a model:(\n  .+)+\n  dot +one dot\n", text)
     wrong = runner.invoke(glass, ["draw", "dot", "--head", "1"])
-    assert "dot takes no --head; plots that do: attention, lines" in wrong.output
+    assert "dot takes no --head; plots that do: flow, attention, lines" in wrong.output
 
 
 def dot():
@@ -209,7 +209,7 @@ def letter_tokenizer():
 
 def test_every_plot_is_callable_and_listed_in_help():
     text = CliRunner().invoke(glass, ["draw", "--help"]).output
-    assert len(PLOTS) == 21
+    assert len(PLOTS) == 36
     for name, plot in PLOTS.items():
         assert callable(plot.function)
         assert re.search(rf"^  {name} +{re.escape(plot.help)}$", text, re.MULTILINE)

@@ -24,10 +24,10 @@ from glassformer.export import find_exporter
 from glassformer.generate.sampling import Sampling
 from glassformer.inspection.alignment import Alignment, align
 from glassformer.inspection.displayable import Sheet
-from glassformer.inspection.gaze import trace_image
 from glassformer.inspection.heads import HeadReport, make_repeated_ids, measure_heads
 from glassformer.inspection.patch import PatchResult, patch
-from glassformer.inspection.plots import PLOTS, Needs, plots_needing
+from glassformer.inspection.pictures.gaze import trace_image
+from glassformer.inspection.plots import Needs, find_plot
 from glassformer.inspection.trace_view import TraceView
 from glassformer.inspection.traced_text import trace_text
 from glassformer.inspection.why import RecordedPass, Why
@@ -440,37 +440,42 @@ class Model:
         return patch(self.network, self.require_tokenizer(), clean, corrupt, labels, reporter)
 
     def draw(
-        self, name: str, text: str = "", *, layer: int | str | None = None, head: int = 0
+        self,
+        name: str,
+        text: str = "",
+        *,
+        layer: int | str | None = None,
+        head: int | Sequence[int] | None = None,
+        token: int | None = None,
     ) -> Any:
         """Draw the plot `name` (see `glass draw --help`) of the model reading `text`, if any.
 
-        `layer` is the index of a block or the name of an attention layer, by default the first.
-        Returns a matplotlib figure, or an animation for `unfolding`.
+        `layer` is the index of a block or the name of an attention layer, by default the first;
+        `lines` takes several heads. Returns a matplotlib figure, or an animation for `unfolding`.
 
         >>> load("runs/generate-1").draw("attention", "the cat").get_axes()[0].images[0].get_size()
         (7, 7)
         """
-        if name in plots_needing(Needs.NOTHING):
-            raise GlassError(
-                f"{name} needs no model: use glassformer.inspection.diagrams.draw_diagram({name!r})"
-            )
-        names = plots_needing(Needs.TEXT, Needs.TRANSLATION, Needs.IMAGE, Needs.MODEL)
-        if name not in names:
-            raise GlassError(f"unknown plot {name!r}{config.did_you_mean(name, names)}")
-        plot = PLOTS[name]
-        if plot.needs is Needs.MODEL:
-            return plot.draw(self.network, self.task)
-        if plot.needs is Needs.TRANSLATION:
-            return plot.draw(self.align(text, self.translate(text)))
-        if plot.needs is Needs.IMAGE:
-            if not self.network.has(Trait.IMAGES):
-                raise GlassError(f"{name} is for models that read or paint images")
-            return plot.draw(trace_image(self.network, self.codec, text), layer=layer, head=head)
+        plot = find_plot(name)
+        model = {"network": self.network, "tokenizer": self.tokenizer}
+        options = {"layer": layer, "head": head, "token": token}
+        match plot.needs:
+            case Needs.NOTHING:
+                use = f"glassformer.inspection.plots.draw_diagram({name!r})"
+                raise GlassError(f"{name} needs no model: use {use}")
+            case Needs.OPTIONAL_MODEL:
+                return plot.draw(**model)
+            case Needs.MODEL:
+                return plot.draw(self.network, self.task)
+            case Needs.TRANSLATION:
+                return plot.draw(self.align(text, self.translate(text)))
+            case Needs.IMAGE:
+                if not self.network.has(Trait.IMAGES):
+                    raise GlassError(f"{name} is for models that read or paint images")
+                return plot.draw(trace_image(self.network, self.codec, text), **options)
         tokenizer = self.require_tokenizer()
         traced = trace_text(self.network, tokenizer, text, *plot.patterns, strict=False)
-        labels = self.task.get("labels")
-        model = {"network": self.network, "tokenizer": self.tokenizer, "labels": labels}
-        return plot.draw(traced, layer=layer, head=head, **model)
+        return plot.draw(traced, **options, **model, labels=self.task.get("labels"))
 
     def require_tokenizer(self) -> Tokenizer:
         """Return the tokenizer, or raise `GlassError` if there is none."""

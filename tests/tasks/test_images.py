@@ -16,7 +16,7 @@ from glassformer.api import Model
 from glassformer.baselines.logistic import Logistic
 from glassformer.cli import glass
 from glassformer.data.image_sample import drawn_shapes
-from glassformer.inspection.gaze import grid_of, parse_class, trace_image
+from glassformer.inspection.pictures.gaze import grid_of, parse_class, trace_image
 from glassformer.tasks.frechet import (
     feature_sums,
     frechet_distance,

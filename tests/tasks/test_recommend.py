@@ -15,7 +15,7 @@ from glassformer import MODELS, GlassError, load
 from glassformer.cli import glass
 from glassformer.core.reporter import NullReporter
 from glassformer.data.sample import film_features
-from glassformer.inspection.factors import principal_components
+from glassformer.inspection.pictures.factors import principal_components
 from glassformer.tasks.ranking import gains, hits, rank_targets
 from glassformer.tasks.recommend_next import sampled_logits
 from glassformer.training.evaluate import evaluate

@@ -11,6 +11,7 @@ from glassformer.cli.help import echo
 
 HEADINGS = {  # by what a plot needs
     "nothing": "Plots without a model",
+    "optional model": "Plots without a model, or of the model in RUN",
     "model": "Plots of the model in RUN",
     "text": "Plots of the model in RUN reading TEXT",
     "translation": "Plots of the model in RUN translating TEXT",
@@ -40,67 +41,100 @@ class PlotCommand(click.Command):
     "--layer",
     help="Index of a block, or name of a layer such as decoder.0.cross.  [default: the first]",
 )
-@click.option("--head", type=int, help="Index of the attention head.  [default: 0]")
-@click.option("--part", help="Part that `architecture` highlights.  [default: attention]")
+@click.option(
+    "--head",
+    type=int,
+    multiple=True,
+    help="Index of the attention head; `lines` takes several.  [default: 0]",
+)
+@click.option("--token", type=int, help="Index of the token whose attention or output is drawn.")
+@click.option(
+    "--part",
+    help="Part of the `architecture`: embedding, position, attention, mask, cross, norm, "
+    "feedforward, logits, softmax, encoder, decoder, or drawn large: head, multihead, block, "
+    "classifier.  [default: attention]",
+)
+@click.option(
+    "--kind",
+    help="Variant of a plot. product: matrix, dot, films; markov: first, battery, second; "
+    "self-attention: qkv, plain, matrices; folding: columns, reshape, projections, parameters; "
+    "connections: rnn, birnn, cnn, attention, seq2seq, seq2seq-attention.  [default: the first]",
+)
 @options.overwrite(help="Overwrite the file if it exists.")
 def draw(name: str, run: str | None, text: str | None, **values: Any) -> None:
     """Draw the plot NAME and save it to a file.
 
-    Plots are saved as .png, .svg or .pdf; the animation `unfolding` as .gif.
+    Plots are saved as .png, .svg or .pdf; the animation `unfolding` as .gif. With --lang zh, the
+    texts in the plot are Chinese.
 
     \b
     glass draw waves
     glass draw architecture --part cross --out cross.svg
+    glass draw connections --kind cnn --lang zh
+    glass draw shapes runs/generate-1
     glass draw attention runs/generate-1 "the cat sat on the mat" --layer 1 --head 2
+    glass draw lines runs/generate-1 "the cat sat on the mat" --head 0 --head 1
+    glass draw flow runs/generate-1 "the cat sat on the mat" --token 2
     glass draw unfolding runs/translate-1 三百二十一
     glass draw factors runs/recommend-1
     """
     from glassformer.api import load
-    from glassformer.inspection.diagrams import draw_diagram
     from glassformer.inspection.draw import save
+    from glassformer.inspection.plots import OPTIONS, draw_diagram
 
     file = check_plot(name, run, text, values)
+    chosen = {option: values[option] for option in OPTIONS}
+    if str(chosen["layer"]).removeprefix("-").isdigit():
+        chosen["layer"] = int(chosen["layer"])
+    if len(heads := values["head"]) < 2:
+        chosen["head"] = heads[0] if heads else None
     if run is None:
-        figure = draw_diagram(name, values["part"] or "attention")
+        figure = draw_diagram(name, **chosen)
     else:
-        layer: int | str | None = values["layer"]
-        if layer and str(layer).lstrip("-").isdigit():
-            layer = int(layer)
-        figure = load(run).draw(name, text or "", layer=layer, head=values["head"] or 0)
+        of_model = {option: chosen[option] for option in ("layer", "head", "token")}
+        figure = load(run).draw(name, text or "", **of_model)
     save(figure, file)
     click.echo(file)
 
 
 def check_plot(name: str, run: str | None, text: str | None, values: dict[str, Any]) -> Path:
     """Return the file to write; raise an error if the plot does not take these arguments."""
-    from glassformer.core.config import did_you_mean
-    from glassformer.core.errors import GlassError
     from glassformer.inspection.draw import ANIMATION_SUFFIXES, FIGURE_SUFFIXES
-    from glassformer.inspection.plots import OPTIONS, PLOTS, Needs
+    from glassformer.inspection.plots import OPTIONS, PLOTS, find_plot
 
-    if name not in PLOTS:
-        hint = did_you_mean(name, PLOTS) or f"; available: {', '.join(PLOTS)}"
-        raise GlassError(f"unknown plot {name!r}{hint}")
-    plot = PLOTS[name]
+    plot = find_plot(name)
     suffixes = ANIMATION_SUFFIXES if plot.is_animation else FIGURE_SUFFIXES
     file: Path = values["out"] or Path(name + suffixes[0])
     if file.suffix not in suffixes:
         raise click.UsageError(f"{file}: this plot can only be saved as {' or '.join(suffixes)}")
     options.check_output_paths(file, overwrite=values["overwrite"])
-    needs_run, needs_text = plot.needs is not Needs.NOTHING, plot.needs not in (
-        Needs.NOTHING, Needs.MODEL
-    )  # fmt: skip
-    if needs_run != (run is not None) or needs_text != (text is not None):
-        if needs_run and not needs_text:
-            raise click.UsageError(f"{name} needs RUN and takes no TEXT")
-        raise click.UsageError(
-            f"{name} needs RUN and TEXT" if needs_run else f"{name} takes neither RUN nor TEXT"
-        )
+    check_arguments(name, run, text)
     for option in OPTIONS:
-        if values[option] is not None and not plot.accepts(option):
+        if values[option] not in (None, ()) and not plot.accepts(option):
             others = ", ".join(n for n, other in PLOTS.items() if other.accepts(option))
             raise click.UsageError(f"{name} takes no --{option}; plots that do: {others}")
+    if run is not None and values["kind"] is not None:
+        raise click.UsageError(f"{name} takes no --kind with RUN")
+    if len(values["head"]) > 1 and not plot.several_heads:
+        raise click.UsageError(f"{name} takes one --head")
     return file
+
+
+def check_arguments(name: str, run: str | None, text: str | None) -> None:
+    """Raise a usage error unless RUN and TEXT are given exactly where the plot needs them."""
+    from glassformer.inspection.plots import PLOTS, Needs
+
+    needs = PLOTS[name].needs
+    has_run, has_text = run is not None, text is not None
+    if needs is Needs.NOTHING and (has_run or has_text):
+        raise click.UsageError(f"{name} takes neither RUN nor TEXT")
+    if needs is Needs.OPTIONAL_MODEL and has_text:
+        raise click.UsageError(f"{name} takes no TEXT")
+    if needs is Needs.MODEL and (has_text or not has_run):
+        raise click.UsageError(f"{name} needs RUN and takes no TEXT")
+    without_text = (Needs.NOTHING, Needs.OPTIONAL_MODEL, Needs.MODEL)
+    if needs not in without_text and not (has_run and has_text):
+        raise click.UsageError(f"{name} needs RUN and TEXT")
 
 
 @click.command()

@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-FONTS = (  # fonts with Chinese characters; only the installed ones are used
+CHINESE_FONT = Path(__file__).with_name("fonts") / "GlassformerSansSC-Regular.otf"  # GB2312
+FONTS = (  # with more Chinese characters; only the installed ones are used
     *("Noto Sans CJK SC", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei"),
     *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei"),
 )
@@ -42,8 +43,10 @@ def installed_fonts() -> tuple[list[str], set[int]]:
     """The font families to draw with, in order, and the code points that they cover."""
     from matplotlib import font_manager, ft2font
 
+    font_manager.fontManager.addfont(CHINESE_FONT)
     installed = {font.name for font in font_manager.fontManager.ttflist}
-    family = ["DejaVu Sans", *(name for name in FONTS if name in installed)]
+    own = ft2font.FT2Font(CHINESE_FONT).family_name
+    family = ["DejaVu Sans", own, *(name for name in FONTS if name in installed)]
     files = [font_manager.findfont(name) for name in family]
     return family, {code for file in files for code in ft2font.FT2Font(file).get_charmap()}
 

@@ -1,23 +1,22 @@
 """From counting to attention, with the three corpora of Brandon Rohrer's tutorial."""
 
 import torch
-from torch import Tensor
 
-from glassformer.baselines.markov import Config, Markov
-from glassformer.inspection.word_counts import SHOW_ME, count_words
+from glassformer.inspection.pair_features import compute_pair_features
+from glassformer.inspection.word_counts import (
+    BATTERY,
+    CANDIDATES,
+    PROGRAM,
+    SHOW_ME,
+    count_votes,
+    count_words,
+    fit_log,
+)
 from glassformer.lessons.lesson import Values
-from glassformer.nn.counts import previous_ids
 
-BATTERY = {
-    "check whether the battery ran down please": 2,
-    "check whether the program ran please": 3,
-}
-PROGRAM = "check the program log and find out whether it ran"
-LOG = [f"{PROGRAM} please", f"{PROGRAM.replace('program', 'battery')} down please"]
 ORDERS = (1, 2, 8)
 LARGE_VOCAB = 50_000
 PROMPT = "show me my"
-CANDIDATES = ["down", "please"]  # for the next word
 
 
 def compute_values() -> Values:
@@ -30,7 +29,7 @@ def compute_values() -> Values:
         **compute_sizes(),
         **compute_skips(),
         **compute_skip_matrix(),
-        **compute_attention(),
+        **compute_pair_features(),
         **complete(),
     }
 
@@ -58,9 +57,8 @@ def compute_first_order() -> Values:
 
 
 def compute_second_order() -> Values:
-    lines = [line for line, count in BATTERY.items() for _ in range(count)]
-    words, first_order = count_words(lines, 1)
-    _, second_order = count_words(lines, 2)
+    words, first_order = count_words(BATTERY, 1)
+    _, second_order = count_words(BATTERY, 2)
     columns = [words.index(word) for word in CANDIDATES]
     ran = torch.tensor([words.index("ran")])
     noun = torch.tensor([words.index("battery"), words.index("program")])
@@ -73,11 +71,10 @@ def compute_second_order() -> Values:
 
 def compute_sizes() -> Values:
     """The contexts of one, two and eight words: all of them, and those that occur."""
-    lines = [line for line, count in BATTERY.items() for _ in range(count)]
-    words, _ = count_words(lines, 1)
+    words, _ = count_words(BATTERY, 1)
     n, occurring = len(words), []
     for order in ORDERS:
-        contexts = {tuple(w[i : i + order]) for w in map(str.split, lines) for i in range(len(w))}
+        contexts = {tuple(w[i : i + order]) for w in map(str.split, BATTERY) for i in range(len(w))}
         occurring.append(sum(len(context) == order for context in contexts))
     return {
         "orders": [f"{order}" for order in ORDERS],
@@ -99,25 +96,6 @@ def compute_skips() -> Values:
     }
 
 
-def count_votes(masked: bool) -> tuple[Tensor, Tensor]:
-    """The votes of each pair of the last word and an earlier word, and their totals."""
-    words, model = fit_log(masked=masked)
-    ids = [words.index(word) for word in PROGRAM.split()]
-    columns = [words.index(word) for word in CANDIDATES]
-    last, *earlier = [column[-1:] for column in previous_ids(torch.tensor([ids]), len(ids))]
-    votes = torch.cat([model.counts.fractions([last, word]) for word in reversed(earlier)])
-    return votes[:, columns], model.votes([last, *earlier])[:, columns]
-
-
-def fit_log(masked: bool) -> tuple[list[str], Markov]:
-    """The words of `LOG`, and the model of pairs at any distance fitted to it."""
-    words = sorted({word for line in LOG for word in line.split()})
-    lines = [[words.index(word) for word in line.split()] for line in LOG]
-    model = Markov(Config(vocab=len(words), skips=len(PROGRAM.split()) - 1, masked=masked))
-    model.fit(torch.tensor([line + [-1] * (12 - len(line)) for line in lines]))
-    return words, model
-
-
 def compute_skip_matrix() -> Values:
     """All pairs with “ran”, the features of a text, the mask, and the votes as a product."""
     words, model = fit_log(masked=False)
@@ -137,32 +115,6 @@ def compute_skip_matrix() -> Values:
         "masked_votes_by_product": (active * mask @ matrix)[
             :, [words.index(word) for word in CANDIDATES]
         ],
-    }
-
-
-def compute_attention() -> Values:
-    """Attention as a lookup: which words before “ran” matter, and what their pairs predict."""
-    query = torch.tensor([[0.0, 0, 0, 1]])
-    keys = torch.zeros(4, 4)
-    keys[3, :2] = 1  # “ran” attends to “battery” and “program”
-    earlier_words = torch.tensor([[1.0, 0, 1, 1]])
-    attended = earlier_words * (query @ keys) + query
-    w = torch.tensor([[1.0, 0, 0], [0, 1, 1], [0, 0, 1], [1, 1, 0]])
-    w_2 = torch.tensor([[1.0, 0], [0, 1], [0, 0]])
-    sums = attended @ w - 1
-    features = sums.clamp(min=0)
-    return {
-        "attended_words": ["battery", "program", "log", "ran"],
-        "pairs": ["battery, ran", "program, ran", "program, log"],
-        "query": query,
-        "keys": keys,
-        "scores": query @ keys,
-        "attended": attended,
-        "w": w,
-        "sums": sums,
-        "features": features,
-        "w_2": w_2,
-        "next_word": features @ w_2,
     }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from glassformer.core.errors import GlassError
 from glassformer.inspection.heads import measure_heads
 from glassformer.inspection.lens import read_lens
-from glassformer.inspection.reach import read_segments
+from glassformer.inspection.pictures.reach import read_segments
 from glassformer.inspection.traced_text import TracedText
 from glassformer.models.network import Trait
 from glassformer.serve.passes import Pass

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.core.figures import subplots
+from glassformer.core.i18n import tr
 from glassformer.nn.labels import label_loss, label_probs
 from glassformer.tasks.bootstrap import Sample, SampledMetric
 from glassformer.tasks.task import METRICS, Artifacts, Scores, TaskSpec
@@ -270,8 +271,8 @@ def draw_confusion(axes: Any, scores: LabelScores) -> None:
     axes.imshow(fractions, cmap="Blues", vmin=0, vmax=1)
     axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
     axes.set_yticks(range(len(labels)), labels)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
+    axes.set_xlabel(tr("predicted label"))
+    axes.set_ylabel(tr("true label"))
     for true, row in enumerate(fractions):
         for predicted, value in enumerate(row):
             color = "white" if value > 0.5 else "black"
@@ -295,9 +296,10 @@ def draw_calibration(axes: Any, scores: LabelScores) -> None:
     axes.plot([0, 1], [0, 1], color="gray", linewidth=1, linestyle="--")
     sizes = 20 + 180 * counts[filled] / counts.max()
     axes.scatter(confidence[filled], accuracy[filled], s=sizes, color="tab:blue", alpha=0.8)
-    axes.set_xlabel("probability of the prediction")
-    axes.set_ylabel("fraction that is correct")
-    axes.set_title(f"calibration error {scores.calibration_error():.3f}", fontsize=10)
+    axes.set_xlabel(tr("probability of the prediction"))
+    axes.set_ylabel(tr("fraction that is correct"))
+    error = f"{scores.calibration_error():.3f}"
+    axes.set_title(tr("calibration error {error}", error=error), fontsize=10)
     axes.set_xlim(0, 1.02)
     axes.set_ylim(0, 1.02)
     axes.set_box_aspect(1)

@@ -103,7 +103,7 @@ def plot_comparison(
                 else:
                     axes.axhline(result[name], linestyle="--", color=f"C{i}", label=legend)
                 legend = None  # one entry for all runs of a model
-        axes.set(xlabel="seconds of training", ylabel=label)
+        axes.set(xlabel=tr("seconds of training"), ylabel=label)
         if name == "bits_per_byte":
             axes.set_ylim(0.95 * min(finals), 1.2 * max(finals))
         axes.grid(alpha=0.3)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.core.figures import subplots
+from glassformer.core.i18n import tr
 from glassformer.core.reporter import format_duration
 from glassformer.tasks.task import Task
 from glassformer.training.memory import peak_memory
@@ -31,9 +32,9 @@ def mark_problems(axes: Any, train_metrics: list[dict[str, Any]], skipped: list[
     spikes = [train_metrics[i] for i in find_spikes([m["loss"] for m in train_metrics])]
     if spikes:
         steps, values = [m["step"] for m in spikes], [m["loss"] for m in spikes]
-        axes.plot(steps, values, "v", color="tab:red", label="loss spike")
+        axes.plot(steps, values, "v", color="tab:red", label=tr("loss spike"))
     for i, step in enumerate(skipped):
-        label = "skipped: not finite" if i == 0 else None
+        label = tr("skipped: not finite") if i == 0 else None
         axes.axvline(step, color="tab:red", linewidth=0.8, alpha=0.5, label=label)
 
 
@@ -62,18 +63,18 @@ def plot_metrics(
         figure, axes = subplots(figsize=(7, 4))
         if name in ("loss", "lr"):
             steps, values = [m["step"] for m in train_metrics], [m[name] for m in train_metrics]
-            axes.plot(steps, values, label="training")
+            axes.plot(steps, values, label=tr("training"))
         if name == "loss":
             skipped = [m["step"] for m in metrics if m["kind"] == "skipped"]
             mark_problems(axes, train_metrics, skipped)
         if name != "lr":
             evaluations = select_evaluations(metrics, name)
             steps, values = [m["step"] for m in evaluations], [m[name] for m in evaluations]
-            axes.plot(steps, values, marker="o", label="validation")
+            axes.plot(steps, values, marker="o", label=tr("validation"))
         if name == task.spec.metric.name and baseline is not None:
             axes.axhline(baseline, linestyle="--", color="gray", label=task.spec.baseline_name)
         axes.legend()
-        axes.set_xlabel("step")
-        axes.set_ylabel({"lr": "learning rate"}.get(name, name.replace("_", " ")))
+        axes.set_xlabel(tr("step"))
+        axes.set_ylabel({"lr": tr("learning rate")}.get(name, name.replace("_", " ")))
         axes.grid(alpha=0.3)
         figure.savefig(folder / f"{name}.png", dpi=110)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from glassformer.core.errors import GlassError
 from glassformer.core.figures import subplots
+from glassformer.core.i18n import tr
 from glassformer.inspection.draw import heat_map
 from glassformer.inspection.traced_text import TracedText
 from glassformer.models.network import Network, Trait
@@ -32,8 +33,12 @@ def halting(traced: TracedText, layer: int | str | None = None) -> Any:
         weights,
         [f"{n}" for n in range(1, len(weights) + 1)],
         traced.tokens_of(name),
-        title=f"{name}: weight of each step in the output; {mean:.2f} steps on average",
-        axis_names=("step", ""),
+        title=tr(
+            "{name}: weight of each step in the output; {mean} steps on average",
+            name=name,
+            mean=f"{mean:.2f}",
+        ),
+        axis_names=(tr("step"), ""),
     )
 
 
@@ -56,10 +61,12 @@ def memory(traced: TracedText, network: Network) -> Any:
             ax.axhline(start - 0.5, color="C1", linewidth=0.8)
             ax.axvline(start - 0.5, color="C1", linewidth=0.8)
         past = float(sum(pattern[i, : i // size * size].sum() for i in range(size, length)))
-        ax.set_title(f"{name}: {past / (length - size):.0%} on the memory", fontsize=9)
-        ax.set(xlabel="key", ylabel="query")
-    chart.colorbar(image, ax=list(axes[0]), shrink=0.6, label="√ of the attention weight")
-    chart.suptitle(f"segments of {size} tokens, attention weights (mean of the heads)", fontsize=10)
+        share = f"{past / (length - size):.0%}"
+        ax.set_title(tr("{name}: {share} on the memory", name=name, share=share), fontsize=9)
+        ax.set(xlabel=tr("key"), ylabel=tr("query"))
+    chart.colorbar(image, ax=list(axes[0]), shrink=0.6, label=tr("√ of the attention weight"))
+    title = tr("segments of {size} tokens, attention weights (mean of the heads)", size=size)
+    chart.suptitle(title, fontsize=10)
     return chart
 
 

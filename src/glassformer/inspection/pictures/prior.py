@@ -11,7 +11,7 @@ from torch import Tensor
 
 from glassformer.core.errors import GlassError
 from glassformer.core.figures import subplots
-from glassformer.core.i18n import show_whitespace
+from glassformer.core.i18n import show_whitespace, tr
 from glassformer.inspection.traced_text import TracedText
 from glassformer.models.encoder_decoder import EncoderDecoder
 from glassformer.models.network import Network, TextClassifier
@@ -71,7 +71,7 @@ def prior(
 
 def count_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     """What the counts predict, what the network adds, and the gate of each context length."""
-    chart, axes = plot_predictions(traced, tokenizer, read_predictions(traced), "counts")
+    chart, axes = plot_predictions(traced, tokenizer, read_predictions(traced), tr("counts"))
     grid = traced.trace["prior.gates"][0, :-1].float().T.cpu()
     limit = max(float(grid.abs().max()), 1.0)
     image = axes[1].imshow(
@@ -80,8 +80,8 @@ def count_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     kinds = [f"{k // len(MIN_COUNTS) + 1}, {COUNT_LABELS[k % len(MIN_COUNTS)]}" for k in
              range(len(grid) - 1)]  # fmt: skip
     axes[1].set_yticks(range(len(grid)), ["0", *kinds], fontsize=7)
-    axes[1].set_ylabel("tokens of context, times seen")
-    axes[1].set_title("gate values by context length and count", fontsize=9)
+    axes[1].set_ylabel(tr(tr("tokens of context, times seen")))
+    axes[1].set_title(tr(tr("gate values by context length and count")), fontsize=9)
     chart.colorbar(image, ax=axes, shrink=0.4, pad=0.02, location="right")
     return chart
 
@@ -89,15 +89,17 @@ def count_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
 def lexical_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     """What the dictionary predicts, what the network adds, and which source token is looked up."""
     predictions = read_predictions(traced, "lexical_logits")
-    chart, axes = plot_predictions(traced, tokenizer, predictions, "dictionary")
+    chart, axes = plot_predictions(traced, tokenizer, predictions, tr("dictionary"))
     grid = traced.trace["prior.alignment"][0, :-1].float().T.cpu()  # s t
     image = axes[1].imshow(
         grid.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="none"
     )
     labels = [show_whitespace(token) for token in traced.aligned_tokens]
     axes[1].set_yticks(range(len(grid)), labels, fontsize=9)
-    axes[1].set_ylabel("source token")
-    axes[1].set_title("alignment: the source token that is looked up in the dictionary", fontsize=9)
+    axes[1].set_ylabel(tr(tr("source token")))
+    axes[1].set_title(
+        tr("alignment: the source token that is looked up in the dictionary"), fontsize=9
+    )
     chart.colorbar(image, ax=axes, shrink=0.4, pad=0.02, location="right")
     return chart
 
@@ -118,20 +120,23 @@ def plot_predictions(
     chart, axes = subplots(2, 1, figsize=size, sharex=True, height_ratios=(2, 3))
     top, bottom = axes
     bars = (
-        (f"{counts_name} alone", predictions.counts, COUNTS_COLOR),
-        ("network alone", predictions.network, NETWORK_COLOR),
-        ("both", predictions.both, BOTH_COLOR),
+        (tr("{name} alone", name=counts_name), predictions.counts, COUNTS_COLOR),
+        (tr(tr("network alone")), predictions.network, NETWORK_COLOR),
+        (tr("both"), predictions.both, BOTH_COLOR),
     )
     for i, (name, probs, color) in enumerate(bars):
         heights = probs[:-1].cpu().gather(1, targets)[:, 0].tolist()
         positions = [x + 0.27 * (i - 1) for x in range(t)]
         top.bar(positions, heights, width=0.27, color=color, label=name)
-    top.set(ylim=(0, 1.2), yticks=(0, 0.25, 0.5, 0.75, 1), ylabel="probability of the token")
+    top.set(ylim=(0, 1.2), yticks=(0, 0.25, 0.5, 0.75, 1), ylabel=tr("probability of the token"))
     top.grid(axis="y", alpha=0.3)
     top.legend(fontsize=8, loc="upper left", ncols=3)
     top.set_title(
-        "Probability of each token given those before it\nlabel: orange if the prediction is "
-        f"closer to that of the {counts_name}, blue if closer to the network's",
+        tr(
+            "Probability of each token given those before it\nlabel: orange if the prediction is "
+            "closer to that of the {name}, blue if closer to the network's",
+            name=counts_name,
+        ),
         fontsize=9,
     )
     bottom.set_xticks(range(t), labels, fontsize=9)
@@ -156,26 +161,27 @@ def label_prior(
     top = sorted(scores, key=lambda ngram: -abs(scores[ngram]))[:MAX_NGRAMS]
     chart, (left, right) = subplots(1, 2, figsize=(10, 5), width_ratios=(2, 3))
     bars = (
-        ("n-grams", weighted[1], COUNTS_COLOR),
-        ("network", weighted[0], NETWORK_COLOR),
-        ("both", weighted.sum(dim=0), BOTH_COLOR),
+        (tr("n-grams"), weighted[1], COUNTS_COLOR),
+        (tr("network"), weighted[0], NETWORK_COLOR),
+        (tr("both"), weighted.sum(dim=0), BOTH_COLOR),
     )
     for i, (name, logits, color) in enumerate(bars):
         positions = [y + 0.27 * (i - 1) for y in range(len(order))]
         left.barh(positions, logits[order].tolist(), height=0.27, color=color, label=name)
     left.set_yticks(range(len(order)), [names[i] for i in order])
     left.invert_yaxis()
-    left.set_xlabel("logit, minus the mean over the labels")
+    left.set_xlabel(tr("logit, minus the mean over the labels"))
     left.legend(fontsize=8)
-    left.set_title("What favors each label", fontsize=10)
+    left.set_title(tr(tr("What favors each label")), fontsize=10)
     values = [scores[ngram] for ngram in top]
     colors = [COUNTS_COLOR if value > 0 else "0.6" for value in values]
     right.barh(range(len(top)), values, color=colors)
     texts = [show_whitespace(" ".join(map(tokenizer.token, ngram))) for ngram in top]
     right.set_yticks(range(len(top)), texts, fontsize=9)
     right.invert_yaxis()
-    right.set_xlabel(f"contribution to the logit of {names[best]}")
-    right.set_title(f"N-grams for (orange) and against (gray) {names[best]}", fontsize=10)
+    right.set_xlabel(tr("contribution to the logit of {name}", name=names[best]))
+    title = tr("N-grams for (orange) and against (gray) {name}", name=names[best])
+    right.set_title(title, fontsize=10)
     for axes in (left, right):
         axes.axvline(0, color="black", linewidth=0.8)
         axes.grid(axis="x", alpha=0.3)
