@@ -53,9 +53,9 @@ def look(
         return
     from glassformer.serve.app import bind, serve
 
-    server = bind(port)
-    session = Session.open(run, text)
-    serve(session, server, lambda url: announce(url, open_browser=not no_browser))
+    with bind(port) as server:
+        session = Session.open(run, text)
+        serve(session, server, lambda url: announce(url, open_browser=not no_browser))
 
 
 def announce(url: str, *, open_browser: bool) -> None:

@@ -134,6 +134,7 @@ def bind(port: int | None) -> socket.socket:
                     "leave it out"
                 ) from None
         else:
+            server.listen()  # a browser that is faster than the server waits for it
             return server
     raise GlassError("no port is available")
 

@@ -7,10 +7,10 @@ import torch
 from glassformer.core.errors import GlassError
 from glassformer.core.figures import subplots
 from glassformer.core.i18n import show_whitespace, tr
+from glassformer.inspection.lens import read_lens
 from glassformer.inspection.traced_text import TracedText
 from glassformer.models.network import Network, Trait
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.trace import Trace
 
 
 def residual(traced: TracedText) -> Any:
@@ -62,30 +62,17 @@ def norm(traced: TracedText, layer: int | str = 0) -> Any:
     return chart
 
 
-@torch.inference_mode()
 def lens(traced: TracedText, network: Network, tokenizer: Tokenizer) -> Any:
     """The logit lens: the model's prediction after each block, skipping the later ones."""
-    (stack, *others) = network.stacks or ("",)
-    blocks = [] if others else [n for n in traced.trace if n.rpartition(".")[0] == stack]
-    if not blocks or traced.output.ndim != 2:
-        raise GlassError(
-            "the logit lens needs a model with one stack of blocks that predicts tokens"
-        )
-    probs, predictions = [], []
-    for block in blocks:
-        with Trace(network, edit={blocks[-1]: traced.trace[block]}):
-            best = network(**traced.inputs)[0].float().softmax(dim=-1).max(dim=-1)
-        probs.append(best.values)
-        predictions.append([tokenizer.token(int(i)) for i in best.indices])
-    grid = torch.stack(probs)
+    found = read_lens(traced, network)
+    blocks, grid = found.blocks, found.probs
     chart, ax = subplots(figsize=(0.8 * len(traced.tokens) + 1.5, 0.45 * len(blocks) + 1.4))
     ax.imshow(grid.cpu().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    for i, row in enumerate(predictions):
+    for i, row in enumerate(found.ids.tolist()):
         for j, token in enumerate(row):
             color = "white" if grid[i, j] > 0.6 else "black"
-            ax.text(
-                j, i, show_whitespace(token)[:8], ha="center", va="center", fontsize=8, color=color
-            )
+            name = show_whitespace(tokenizer.token(token))[:8]
+            ax.text(j, i, name, ha="center", va="center", fontsize=8, color=color)
     ax.set_xticks(range(len(traced.tokens)), [*map(show_whitespace, traced.tokens)])
     ax.set_yticks(range(len(blocks)), blocks)
     what = tr("next token") if network.has(Trait.CACHED) else tr("token at each position")
