@@ -105,3 +105,13 @@ def embed_texts(
         features: Tensor = network.features(batch["ids"], batch["keep"])  # type: ignore[operator]
         vectors.append(mean_pool(features, batch["keep"]).float().cpu().numpy())
     return np.concatenate(vectors) if vectors else np.empty((0, network.config.dim), np.float32)
+
+
+def cosines(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine of the angle between each two vectors, 0 for a zero vector: n d, m d -> n m."""
+    unit = [
+        vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        for vectors in (first, second)
+    ]
+    products: NDArray[np.float32] = unit[0] @ unit[1].T
+    return products

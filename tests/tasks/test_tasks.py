@@ -371,6 +371,14 @@ def test_translation_scores_match_sacrebleu(home):
     assert "case:mixed" in metrics["bleu_signature"]
     exact = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(texts)
     assert metrics["exact"] == pytest.approx(exact)
+    correct = total = 0  # teacher-forced: position by position, whatever was generated before
+    for i in range(len(source)):
+        wanted, got = [*target[i].tolist(), eos], [*translations[tuple(source[i])], eos]
+        got += [eos] * len(wanted)
+        correct += sum(a == b for a, b in zip(wanted, got, strict=False))
+        total += len(wanted)
+    assert metrics["token_accuracy"] == pytest.approx(correct / total)
+    assert exact < metrics["token_accuracy"] < 1
     lower = {row: encode(decode(ids).lower()) for row, ids in translations.items()}
     better = task.evaluate(LookupTranslator(lower, vocab, eos))[0]
     assert better["bleu"] > metrics["bleu"] + 5  # BLEU is case-sensitive

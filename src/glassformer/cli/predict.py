@@ -136,6 +136,20 @@ def list_image_files(names: tuple[str, ...]) -> tuple[str, ...]:
     help="Exponent of the length penalty; higher values favor longer translations.",
 )
 @click.option(
+    "--temperature",
+    type=click.FloatRange(0),
+    metavar="T",
+    help="Sample translations at this temperature instead of searching for the best one.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of translations of each text to sample with --temperature.",
+)
+@click.option("--seed", type=int, help="Random seed for sampling.  [default: random]")
+@click.option(
     "--alignment",
     is_flag=True,
     help="Also print the cross-attention from each target token to the source tokens.",
@@ -144,20 +158,21 @@ def list_image_files(names: tuple[str, ...]) -> tuple[str, ...]:
 @options.json()
 def translate(
     run: str,
-    beam: int,
-    length_penalty: float,
     alignment: bool,
+    samples: int,
     as_json: bool,
     out: Path | None,
     **values: Any,
 ) -> None:
     """Translate TEXTS with the model in RUN.
 
-    Without TEXTS or --file, each line of standard input is translated.
+    Without TEXTS or --file, each line of standard input is translated. With --temperature, sample
+    number i uses the seed + i - 1, and does not depend on the other texts.
 
     \b
     glass translate runs/translate-1 "三百二十一"
     glass translate runs/translate-1 "三百二十一" --alignment
+    glass translate runs/translate-1 "三百二十一" --temperature 1 --samples 5 --seed 0
     glass translate runs/translate-1 --beam 1 --file lines.txt
     glass translate runs/translate-1 --file products.csv --text name --out translated.csv
     """
@@ -167,27 +182,38 @@ def translate(
     from glassformer.inspection.terminal import show as show_steps
     from glassformer.models.network import Trait
 
+    search = {name: values.pop(name) for name in ("beam", "length_penalty")}
+    temperature, seed = values.pop("temperature"), values.pop("seed")
+    if temperature is None and (samples > 1 or seed is not None):
+        raise click.UsageError("--samples and --seed need --temperature")
+    if temperature is not None and options.drop_unset(search):
+        raise click.UsageError("give --temperature, or --beam and --length-penalty, not both")
     model = load(run)
     model.require_trait(Trait.SEQ2SEQ, "translate")
 
     def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
         texts = [str(item.value) for item in inputs]
-        translations = model.translate(texts, beam=beam, length_penalty=length_penalty)
-        for text, translation in zip(texts, translations, strict=True):
-            yield {"text": text, "translation": translation}
+        seeds = [None if seed is None else seed + i for i in range(samples)]
+        runs = [model.translate(texts, **search, temperature=temperature, seed=s) for s in seeds]
+        for text, *translations in zip(texts, *runs, strict=True):
+            yield {"text": text, "translations": translations}
 
     def show(_item: "Input", result: dict[str, Any]) -> None:
-        text, translation = result["text"], result["translation"]
-        aligned = model.align(text, translation) if alignment else None
+        for translation in result["translations"]:
+            show_translation({"text": result["text"], "translation": translation})
+
+    def show_translation(row: dict[str, Any]) -> None:
+        aligned = model.align(row["text"], row["translation"]) if alignment else None
         if aligned and as_json:
-            rows = [[round(weight, 4) for weight in row] for row in aligned.pattern.tolist()]
-            result |= {"source": aligned.source, "target": aligned.target, "alignment": rows}
-        click.echo(json.dumps(result, ensure_ascii=False) if as_json else translation)
+            weights = [[round(weight, 4) for weight in row] for row in aligned.pattern.tolist()]
+            row |= {"source": aligned.source, "target": aligned.target, "alignment": weights}
+        click.echo(json.dumps(row, ensure_ascii=False) if as_json else row["translation"])
         if aligned and not as_json:
             show_steps(Console(highlight=False), aligned.steps())
 
     def to_columns(result: dict[str, Any]) -> dict[str, Any]:
-        return {"translation": result["translation"]}
+        first, *others = result["translations"]
+        return {"translation": first} | {f"translation_{i}": t for i, t in enumerate(others, 2)}
 
     trained = tuple(model.task.get("text", ("source",)))
     run_predictions(predict, show, to_columns, out, trained=trained, **values)
@@ -249,13 +275,19 @@ def fill_mask(run: str, top: int, as_json: bool, out: Path | None, **values: Any
     ".csv, .tsv, .jsonl or .parquet file, instead of printing one JSON object per line."
 )
 @options.overwrite(help="Overwrite the --out file if it exists.")
-def embed(run: str, out: Path | None, **values: Any) -> None:
+@click.option(
+    "--similarity",
+    is_flag=True,
+    help="Instead of vectors, print the cosine of the angle between each two of TEXTS as a table.",
+)
+def embed(run: str, out: Path | None, similarity: bool, **values: Any) -> None:
     """Compute an embedding vector for each of TEXTS with the model in RUN.
 
     Without TEXTS or --file, each line of standard input is a text.
 
     \b
     glass embed runs/fill-mask-1 "one text" "another"
+    glass embed runs/fill-mask-1 "one text" "another" --similarity
     glass embed runs/fill-mask-1 --file lines.txt --out vectors.npy
     glass embed runs/fill-mask-1 --file reviews.csv --out vectors.parquet
     """
@@ -263,6 +295,8 @@ def embed(run: str, out: Path | None, **values: Any) -> None:
 
     from glassformer.api import load
 
+    if similarity and out is not None:
+        raise click.UsageError("give --out or --similarity, not both")
     model = load(run)
     vectors = list[Any]()
     is_array = out is not None and out.suffix == ".npy"
@@ -282,6 +316,13 @@ def embed(run: str, out: Path | None, **values: Any) -> None:
     def to_columns(result: dict[str, Any]) -> dict[str, Any]:
         return {"vector": result["vector"].tolist()}
 
+    if similarity:
+        results = list[dict[str, Any]]()
+        run_predictions(
+            predict, lambda _, result: results.append(result), to_columns, None, **values
+        )
+        print_cosines(results)
+        return
     if out is None or not is_array:
         run_predictions(predict, show, to_columns, out, outputs=(".npy",), **values)
         return
@@ -291,6 +332,17 @@ def embed(run: str, out: Path | None, **values: Any) -> None:
     np.save(out, array)
     dim = array.shape[1]
     echo(f"wrote {len(array)} vectors of {dim} dimensions to {out}", err=True)
+
+
+def print_cosines(rows: list[dict[str, Any]]) -> None:
+    """Print a table of the cosines of the vectors of each two texts."""
+    import numpy as np
+
+    from glassformer.predict import cosines
+
+    vectors = np.stack([row["vector"] for row in rows])
+    for values, row in zip(cosines(vectors, vectors), rows, strict=True):
+        click.echo("\t".join((*(f"{value:.3f}" for value in values), row["text"])))
 
 
 def run_predictions(

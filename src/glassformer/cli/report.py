@@ -174,6 +174,8 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
 
     baseline = metrics.get("baseline", {})
     labels = {"model": "architecture", "loss": "loss", "bleu_signature": "BLEU signature"}
+    if "exact" in metrics:  # the reference as input, or the model's own output
+        labels |= {"loss": "teacher-forced loss", "exact": "free-running exact match"}
     shared = ("task", "tokens", "bytes", "examples", "bleu_signature")  # the same for the baseline
     rows = [("", "model", "baseline" if baseline else "")]
     for name, value in metrics.items():
@@ -186,7 +188,7 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
             rows.append((f"  95% {localize('interval')}", f"{low} to {high}", ""))
     width = max([14, *(len(value) for _, value, other in rows if other)])
     for label, value, other in rows:
-        click.echo(f"{label:<22} {value:<{width}} {other}".rstrip())
+        click.echo(f"{label:<24} {value:<{width}} {other}".rstrip())
     if difference := baseline.get("difference_interval"):
         low, high = difference
         verdict = "" if low > 0 or high < 0 else "; the two are not distinguishable"

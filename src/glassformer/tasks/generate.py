@@ -274,9 +274,14 @@ class GenerateObjective:
 
 def token_loss(network: Network, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
     """Return the summed cross-entropy of the targets (b t) that are not ignored."""
-    logits = network(**network.select_inputs(batch)).flatten(0, 1).float()
-    targets = batch["targets"].flatten()
+    logits, targets = target_logits(network, batch)
     return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
+
+
+def target_logits(network: Network, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the logits of all positions, b*t v, and their targets, b*t."""
+    logits = network(**network.select_inputs(batch)).flatten(0, 1).float()
+    return logits, batch["targets"].flatten()
 
 
 def token_nats(network: Network, batch: Batch) -> Tensor:

@@ -9,6 +9,7 @@ from zlib import crc32
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -29,10 +30,10 @@ from glassformer.data.request import DataRequest
 from glassformer.data.store import Store
 from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import generate_until
-from glassformer.generate.sampling import GREEDY
+from glassformer.generate.sampling import GREEDY, Sampling
 from glassformer.models.encoder_decoder import EncoderDecoder, LexicalPriorConfig
 from glassformer.models.network import Network
-from glassformer.tasks.generate import token_loss
+from glassformer.tasks.generate import target_logits, token_loss
 from glassformer.tasks.table_rows import (
     hold_out_some,
     open_writers,
@@ -253,8 +254,13 @@ class TranslateObjective:
         yield token_loss(network, batch, label_smoothing)
 
     def scores(self, network: Network, batch: Batch) -> Scores:
-        """Return the teacher-forced loss, and rows with the generated translations."""
-        (nats,) = self.losses(network, batch)
+        """Return the sums of both kinds of decoding, and rows with the generated translations.
+
+        The loss and the correct tokens are teacher-forced: each token is predicted from the
+        reference before it. The generated translations are free-running, from the network's own.
+        """
+        logits, token_targets = target_logits(network, batch)
+        nats = F.cross_entropy(logits, token_targets, reduction="sum")
         generated = self.codec.run(network, batch, beam=0)
         targets = [row[row >= 0][:-1].tolist() for row in batch["targets"]]
         texts = zip(self.codec.decode(generated), self.codec.decode(targets), strict=True)
@@ -262,6 +268,7 @@ class TranslateObjective:
             {
                 "nats": float(nats),
                 "tokens": self.count(batch),
+                "correct": int((logits.argmax(dim=-1) == token_targets).sum()),
                 "exact": sum(ids == target for ids, target in zip(generated, targets, strict=True)),
             },
             [{"prediction": prediction, "target": target} for prediction, target in texts],
@@ -272,6 +279,7 @@ class TranslateObjective:
         sums, examples = scores.sums, len(scores.rows)
         return {
             "loss": sums["nats"] / sums["tokens"],
+            "token_accuracy": sums["correct"] / sums["tokens"],
             "exact": sums["exact"] / examples,
             "examples": examples,
             "tokens": sums["tokens"],
@@ -315,13 +323,19 @@ class TranslateCodec:
         *,
         beam: int = BEAM_SIZE,
         length_penalty: float = LENGTH_PENALTY,
+        sampling: Sampling | None = None,
+        seed: int | None = None,
     ) -> list[list[int]]:
-        """Return the ids of the best translation of each text; `beam=0` decodes greedily."""
+        """Return the ids of the best translation of each text; `beam=0` decodes greedily.
+
+        With `sampling`, the tokens are sampled instead.
+        """
         inputs = {name: batch[name] for name in ("source", "source_keep")}
         start = torch.full_like(inputs["source"][:, :1], self.bos)
         limits = max_target_lengths(inputs["source_keep"])
-        if not beam:
-            return generate_until(network, start, limits, eos=self.eos, sampling=GREEDY, **inputs)
+        if sampling or not beam:
+            options: dict[str, Any] = {"sampling": sampling or GREEDY, "seed": seed, **inputs}
+            return generate_until(network, start, limits, eos=self.eos, **options)
         beams = beam_search(
             network,
             start,

@@ -1,0 +1,105 @@
+"""The texts nearest to a query: by the vectors of a model, and by the words that they share."""
+
+import json
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from glassformer import TOKENIZERS, load
+from glassformer.api import Model
+from glassformer.cli import glass
+from glassformer.predict import cosines
+from glassformer.registry import build_model
+from glassformer.text.tf_idf import compare_words
+
+LINES = ["the cat sat on the mat", "", "a dog lay on the log", "rain fell all day long", "the cat"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    tokenizer = TOKENIZERS["characters"].train(LINES)
+    sizes = {"vocab": tokenizer.vocab, "dim": 16, "depth": 1, "heads": 2, "context": 64}
+    Model(build_model("gpt2", sizes), tokenizer).save(folder / "model")
+    (folder / "lines.txt").write_text("\n".join(LINES))
+    return folder
+
+
+def command(*args, code=0, **options):
+    result = CliRunner().invoke(glass, [*map(str, args)], **options)
+    output = result.output + (str(result.exception) if result.exception else "")
+    assert (result.exit_code == 0) == (code == 0), output
+    return output
+
+
+def test_tf_idf_similarity_equals_its_definition():
+    texts, query = ["a b b", "b c", "d"], "b c x"
+    idf = {word: math.log(4 / (1 + n)) + 1 for word, n in {"a": 1, "b": 2, "c": 1, "d": 1}.items()}
+    for text, (found,) in zip(texts, compare_words(texts, [query]), strict=True):
+        first, second = Counter(text.split()), Counter(query.split())
+        product = sum(first[w] * second[w] * idf[w] ** 2 for w in idf)
+        norms = [math.hypot(*(counts[w] * idf[w] for w in idf)) for counts in (first, second)]
+        assert found == pytest.approx(product / math.prod(norms))
+
+
+def test_cosines_equal_their_definition_and_a_zero_vector_has_none():
+    a, b = np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[4.0, 3.0]])
+    assert cosines(a, b).tolist() == [[pytest.approx(24 / 25)], [0.0]]
+
+
+def test_a_line_is_nearest_to_itself_and_both_lists_are_ordered(folder):
+    output = command("search", folder / "model", folder / "lines.txt", "the cat", "rain", "--json")
+    for line, query in zip(output.splitlines(), ("the cat", "rain"), strict=True):
+        found = json.loads(line)
+        assert found["query"] == query
+        for rows in (found["vectors"], found["words"]):
+            values = [row["cosine"] for row in rows]
+            assert values == sorted(values, reverse=True) != []
+    found = json.loads(output.splitlines()[0])
+    location = f"{folder / 'lines.txt'}:5"
+    for rows in (found["vectors"], found["words"]):
+        assert rows[0] == {"cosine": 1.0, "location": location, "text": "the cat"}
+    assert len(found["vectors"]) == 4  # the blank line is left out
+    shared = [row["text"] for row in found["words"]]  # not "rain fell", which shares no word
+    assert shared == ["the cat", "the cat sat on the mat", "a dog lay on the log"]
+
+
+def test_vectors_are_those_of_embed(folder):
+    output = command("search", folder / "model", folder / "lines.txt", "dog", "-n", 1, "--json")
+    best = json.loads(output)["vectors"][0]
+    model, texts = load(folder / "model"), [line for line in LINES if line]
+    similarities = model.similarity(texts, ["dog"])[:, 0]
+    assert best["text"] == texts[int(similarities.argmax())]
+    assert best["cosine"] == pytest.approx(float(similarities.max()), abs=1e-4)
+
+
+def test_tables_and_standard_input_are_read(folder):
+    table = folder / "table.csv"
+    table.write_text("id,note\n1,the cat sat\n2,a dog lay down\n")
+    output = command("search", folder / "model", table, "--text", "note", input="dog\n")
+    assert output.startswith("dog\n  vectors of the model\n")
+    assert f"\t{table}:3\ta dog lay down" in output.partition("shared words")[2]
+    assert "none" in command("search", folder / "model", table, "--text", "note", "zebra")
+
+
+def test_errors_are_one_line(folder):
+    empty = folder / "empty.txt"
+    empty.write_text("\n\n")
+    assert "has no texts" in command("search", folder / "model", empty, "cat", code=1)
+    lines = folder / "lines.txt"
+    assert "a query is empty" in command("search", folder / "model", lines, " ", code=1)
+
+
+def test_embed_prints_the_similarity_of_each_two_texts(folder):
+    texts = ("the cat", "a dog", "the cat")
+    rows = command("embed", folder / "model", *texts, "--similarity").splitlines()
+    expected = load(folder / "model").similarity(texts)
+    for row, values, text in zip(rows, expected, texts, strict=True):
+        assert row.split("\t") == [*(f"{value:.3f}" for value in values), text]
+    assert expected[0, 2] == pytest.approx(1)
+    out = folder / "v.npy"
+    error = command("embed", folder / "model", "a", "--similarity", "--out", out, code=2)
+    assert "give --out or --similarity, not both" in error
