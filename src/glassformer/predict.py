@@ -23,6 +23,7 @@ from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.summarize import SummarizeCodec
 from glassformer.tasks.task import Artifacts, Codec, move_to_device
 from glassformer.tasks.translate import TranslateCodec
+from glassformer.text.bilingual import source_tokenizer
 from glassformer.text.tokenizer import Tokenizer
 
 # For a network saved without a task: the first trait in this list that it has determines the codec.
@@ -78,7 +79,7 @@ def inputs_for(
     summarizer, the same follows the text.
     """
     codec = codec_for(network, Artifacts(tokenizer=tokenizer))
-    if not tokenizer.encode(text) and "[CLS]" not in tokenizer.special_tokens:
+    if not source_tokenizer(tokenizer).encode(text) and "[CLS]" not in tokenizer.special_tokens:
         raise GlassError("the text is empty: expected at least one token")
     batch = move_to_device(codec.encode([text]), network)
     if isinstance(codec, SummarizeCodec):
@@ -97,6 +98,7 @@ def embed_texts(
     """Return one vector per text, the mean of its token features, as an array of texts x dim."""
     if not network.has(Trait.ENCODER):
         raise GlassError(f"cannot embed texts with {model_name(network)}: it has no token features")
+    tokenizer = source_tokenizer(tokenizer)
     codec, vectors = ClassifyCodec(Artifacts(tokenizer=tokenizer)), list[NDArray[np.float32]]()
     for start in range(0, len(texts), batch_size):
         batch = move_to_device(

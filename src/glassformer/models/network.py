@@ -263,9 +263,9 @@ class Network(nn.Module):
 
     @property
     def vocab(self) -> int:
-        """The size of the vocabulary; every id is smaller."""
+        """The size of the vocabulary, or of the smaller of two; ids below it are always valid."""
         size: int = self.config.vocab
-        return size
+        return min(size, getattr(self.config, "source_vocab", None) or size)
 
     @property
     def device(self) -> Any:
