@@ -38,6 +38,7 @@ from glassformer.nn.label_prior import LabelPrior
 from glassformer.predict import codec_for, cosines, embed_texts, inputs_for, predict, stream_text
 from glassformer.tasks import TASKS
 from glassformer.tasks.extract import Extract
+from glassformer.tasks.fill_mask import next_probs
 from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.ranking import RecommendationCodec
 from glassformer.tasks.summarize import SummarizeCodec
@@ -313,6 +314,21 @@ class Model:
             *predict(self.network, self.codec, [text], top=top)
         ]
         return predictions[0]
+
+    def follows(self, pairs: Sequence[tuple[str, ...]]) -> list[float]:
+        """Return the probability that the second text of each pair follows the first.
+
+        The model was trained to tell apart halves of one passage and halves of two: the metric
+        `next_accuracy` says how well it does that on held-out text.
+
+        >>> [0 < p < 1 for p in load("runs/fill-mask-1").follows([("the cat", "sat down")])]
+        [True]
+        """
+        self.require_masks()
+        rows = [check_texts(pair, ("first text", "second text")) for pair in pairs]
+        if not all(text.strip() for row in rows for text in row):
+            raise GlassError("a text is empty: expected a pair of texts, each with a word")
+        return next_probs(self.network, self.require_tokenizer(), rows)
 
     def paint(self, n: int = 16, *, label: str | None = None, seed: int = 0) -> NDArray[np.uint8]:
         """Paint `n` images of a class, or of all classes in turn: n x rows x columns x channels.

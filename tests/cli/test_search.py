@@ -1,4 +1,4 @@
-"""The texts nearest to a query: by the vectors of a model, and by the words that they share."""
+"""Questions about several texts: which is nearest to a query, and does one follow another."""
 
 import json
 import math
@@ -6,11 +6,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 
-from glassformer import TOKENIZERS, load
+from glassformer import TOKENIZERS, evaluate, load, train
 from glassformer.api import Model
 from glassformer.cli import glass
+from glassformer.core.config import to_dict
 from glassformer.predict import cosines
 from glassformer.registry import build_model
 from glassformer.text.tf_idf import compare_words
@@ -103,3 +105,64 @@ def test_embed_prints_the_similarity_of_each_two_texts(folder):
     out = folder / "v.npy"
     error = command("embed", folder / "model", "a", "--similarity", "--out", out, code=2)
     assert "give --out or --similarity, not both" in error
+
+
+# --- does B follow A? -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of fill-mask on a text that changes its topic every forty words."""
+    folder = tmp_path_factory.mktemp("follows")
+    topics = ["cat dog cow pig", "red blue pink gray", "one two six ten", "sun rain snow wind"]
+    (folder / "topics.txt").write_text(
+        " ".join(topics[i % 4] + " " + topics[i % 4] for i in range(200))
+    )
+    settings = ["model.dim=16", "model.depth=1", "model.heads=2", "model.context=16"]
+    train("fill-mask", folder / "topics.txt", run=folder / "run", vocab=60, steps=3, device="cpu",
+          settings=settings, baseline=False)  # fmt: skip
+    return folder / "run"
+
+
+@torch.no_grad()
+def test_pairs_are_asked_as_in_training(run):
+    model = load(run)
+    pairs = [("cat dog", "cow pig"), ("cat dog cow pig cat dog", "red"), ("one", "two")]
+    special = model.tokenizer.special_tokens
+    cls, sep = special["[CLS]"], special["[SEP]"]
+    for pair, prob in zip(pairs, model.follows(pairs), strict=True):
+        first, second = map(model.tokenizer.encode, pair)
+        ids = torch.tensor([[cls, *first, sep, *second, sep]])
+        segments = torch.tensor([[0] * (len(first) + 2) + [1] * (len(second) + 1)])
+        hidden = model.network.features(ids, None, segments)
+        logits = model.network.head(model.network.pooler(hidden))[0]
+        assert prob == pytest.approx(float(logits.softmax(dim=0)[0]), abs=1e-5)
+
+
+def test_follows_prints_probabilities_and_the_accuracy_on_held_out_pairs(run, tmp_path):
+    texts = ("cat dog", "cow pig", "one", "two")
+    output = command("fill-mask", run, "--follows", *texts)
+    metrics = evaluate(run)
+    accuracy = f"{metrics['next_accuracy']:.1%}"
+    assert f"on {metrics['pairs']} held-out pairs: {accuracy}" in output
+    expected = load(run).follows([texts[:2], texts[2:]])
+    assert f"{expected[0]:.3f}\tcat dog | cow pig\n{expected[1]:.3f}\tone | two\n" in output
+    output = command("fill-mask", run, "--follows", "--json", input="cat dog\tcow pig\n")
+    found = json.loads(output.splitlines()[-1])
+    assert found == {"texts": ["cat dog", "cow pig"], "probability": pytest.approx(expected[0])}
+    table, out = tmp_path / "pairs.csv", tmp_path / "out.csv"
+    table.write_text("a,b\ncat dog,cow pig\n")
+    command(
+        "fill-mask", run, "--follows", "--file", table, "--text", "a", "--text", "b", "--out", out
+    )
+    assert float(out.read_text().split(",")[-1]) == pytest.approx(expected[0], abs=1e-4)
+
+
+def test_errors_of_follows_say_what_is_expected(run, folder, tmp_path):
+    assert "expects 2 texts" in command("fill-mask", run, "--follows", "one text", code=1)
+    assert "a text is empty" in command("fill-mask", run, "--follows", "one", " ", code=1)
+    model = load(run)
+    settings = {**to_dict(model.config), "next_sentence": False}
+    Model(build_model("bert", settings), model.tokenizer).save(tmp_path / "plain")
+    error = command("fill-mask", tmp_path / "plain", "--follows", "one", "two", code=1)
+    assert "trained without next-sentence prediction" in error

@@ -16,6 +16,7 @@ from glassformer.cli import options
 from glassformer.cli.help import echo
 
 if TYPE_CHECKING:
+    from glassformer.api import Model
     from glassformer.data.files import BadRowPolicy
     from glassformer.data.inputs import Input
 
@@ -229,22 +230,36 @@ def translate(
     show_default=True,
     help="Number of tokens to print for each mask.",
 )
+@click.option(
+    "--follows",
+    is_flag=True,
+    help="Take TEXTS in pairs, and print the probability that the second follows the first.",
+)
 @results
 @options.json()
-def fill_mask(run: str, top: int, as_json: bool, out: Path | None, **values: Any) -> None:
+def fill_mask(
+    run: str, top: int, follows: bool, as_json: bool, out: Path | None, **values: Any
+) -> None:
     """Predict the token at each [MASK] in TEXTS with the model in RUN.
 
     Prints a line for each mask with the most likely tokens and their probabilities. Without TEXTS
-    or --file, each line of standard input is a text.
+    or --file, each line of standard input is a text. With --follows, TEXTS are pairs, or lines with
+    a tab between the two texts; how often the model is right on held-out text, where chance is 50%,
+    is printed to standard error.
 
     \b
     glass fill-mask runs/fill-mask-1 "The [MASK] of the function is a list."
+    glass fill-mask runs/fill-mask-1 --follows "An object has a type." "It never changes."
     glass fill-mask runs/fill-mask-1 --file gaps.csv --text sentence --out filled.csv
     """
     from glassformer.api import load
 
     model = load(run)
     model.require_masks()
+    if follows:
+        report_next_accuracy(Path(run))
+        predict_follows(model, out, as_json=as_json, **values)
+        return
 
     def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
         for item in inputs:
@@ -265,6 +280,34 @@ def fill_mask(run: str, top: int, as_json: bool, out: Path | None, **values: Any
         return {"tokens": best, "masks": result["masks"]}
 
     run_predictions(predict, show, to_columns, out, **values)
+
+
+def report_next_accuracy(path: Path) -> None:
+    """Print the next-sentence accuracy that a run ended with, if it has ended."""
+    from glassformer.training.run import Run
+
+    for row in Run(path).metrics():
+        if row["kind"] == "final" and (accuracy := row.get("next_accuracy")) is not None:
+            pairs = f"{row['pairs']:,}"
+            echo(f"next-sentence accuracy on {pairs} held-out pairs: {accuracy:.1%}", err=True)
+
+
+def predict_follows(model: "Model", out: Path | None, *, as_json: bool, **values: Any) -> None:
+    """Print for each pair of texts the probability that the second follows the first."""
+
+    def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
+        probs = model.follows([item.texts for item in inputs])
+        for item, prob in zip(inputs, probs, strict=True):
+            yield {"texts": item.texts, "probability": prob}
+
+    def show(_item: "Input", result: dict[str, Any]) -> None:
+        line = f"{result['probability']:.3f}\t{' | '.join(result['texts'])}"
+        click.echo(json.dumps(result, ensure_ascii=False) if as_json else line)
+
+    def to_columns(result: dict[str, Any]) -> dict[str, Any]:
+        return {"probability": result["probability"]}
+
+    run_predictions(predict, show, to_columns, out, trained=("first", "second"), **values)
 
 
 @click.command()

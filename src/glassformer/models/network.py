@@ -82,7 +82,8 @@ class MaskedLM(Protocol):
 @dataclass(frozen=True)
 class MaskedLogits:
     tokens: Tensor  # n v
-    is_next: Tensor | None = None  # b 2: logits of whether the second text follows the first
+    # b 2: logits of whether the second text follows the first; yes is first, as in published BERTs
+    is_next: Tensor | None = None
 
 
 @runtime_checkable
