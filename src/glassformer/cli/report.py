@@ -179,7 +179,7 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
     shared = ("task", "tokens", "bytes", "examples", "bleu_signature")  # the same for the baseline
     rows = [("", "model", "baseline" if baseline else "")]
     for name, value in metrics.items():
-        if isinstance(value, dict | list | tuple) or value is None:
+        if isinstance(value, dict | list | tuple) or value is None or name == "note":
             continue
         other = "" if name in shared else format_value(baseline.get(name, ""))
         rows.append((labels.get(name) or metric_label(name), format_value(value), other))
@@ -193,6 +193,8 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
         low, high = difference
         verdict = "" if low > 0 or high < 0 else "; the two are not distinguishable"
         echo(f"difference to the baseline: {low:+.2g} to {high:+.2g} (95% interval){verdict}")
+    if "note" in metrics:
+        echo(metrics["note"])
     print_classes(metrics.get("classes", []), metrics.get("confusion"))
     print_worst(metrics.get("worst", []))
 
