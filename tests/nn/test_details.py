@@ -44,8 +44,11 @@ DEFAULTS = {
                       "dropout": 0.0},
     "convolutional_classifier": {"vocab": 50_000, "classes": 2, "context": 512, "dim": 128,
                                  "depth": 4, "kernel_size": 3, "dropout": 0.0},
-    "decoder": {"vocab": 256, "context": 256, "dim": 256, "depth": 6, "heads": 8,
-                "score": "scaled", "position": "learned", "dropout": 0.0},
+    **{
+        name: {"vocab": 256, "context": 256, "dim": 256, "depth": 6, "heads": 8, "hidden": None,
+               "score": "scaled", "position": "learned", "dropout": 0.0}
+        for name in ("decoder", "post_norm_decoder", "unprojected_decoder")
+    },
     "generator": {"vocab": 256, "context": 256, "dim": 256, "depth": 12, "heads": 8,
                   "dropout": 0.0},
     "gpt2": {"vocab": 50_257, "context": 1024, "dim": 768, "depth": 12, "heads": 12,
@@ -331,6 +334,31 @@ def test_the_decoder_matches_its_formulas(name):
         x = x + feed(norm(x, block.feedforward_norm), block.feedforward, F.gelu)
         assert block.feedforward.up.out_features == 4 * config.dim, i
     close(network(text[None])[0], norm(x, network.norm) @ network.token.weight.T, **loosely)
+
+
+@torch.no_grad()
+def test_the_variants_of_the_decoder_match_their_formulas():
+    text = ids(1)[0]
+    mask = causal_mask(len(text))
+    network = CASES["post_norm_decoder"].network
+    x = network.token.weight[text] + network.position.weight[: len(text)]
+    for block in network.blocks:
+        assert block.feedforward.up.out_features == 40
+        x = post_norm_block(x, block, 4, F.gelu, mask)
+    close(network(text[None])[0], x @ network.token.weight.T, **loosely)
+
+    network = CASES["unprojected_decoder"].network
+    x = network.token.weight[text]
+    for block in network.blocks:
+        layer = copy.deepcopy(block.attention)  # no W_o is the same as the identity
+        layer.out = nn.Linear(32, 32)
+        layer.out.weight.copy_(torch.eye(32))
+        layer.out.bias.zero_()
+        x = x + attend(norm(x, block.attention_norm), layer, 4, mask=mask)
+        x = x + feed(norm(x, block.feedforward_norm), block.feedforward, F.gelu)
+    close(network(text[None])[0], norm(x, network.norm) @ network.token.weight.T, **loosely)
+    names = [name for name in network.state_dict() if ".out." in name]
+    assert not names
 
 
 @torch.no_grad()

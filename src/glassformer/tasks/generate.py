@@ -378,7 +378,8 @@ class GenerateCodec:
 GENERATE = TaskSpec(
     name="generate",
     models=(
-        *("speedrun", "gpt2", "generator", "llama", "decoder"),
+        *("speedrun", "gpt2", "generator", "llama"),
+        *("decoder", "post_norm_decoder", "unprojected_decoder"),
         *("transformer_xl", "sparse", "universal", "recurrent", "convolutional", "markov"),
     ),
     model_settings={"context": 128, "dim": 192, "depth": 4, "heads": 6, "dropout": 0.0},
