@@ -14,7 +14,7 @@ from glassformer import MODELS, GlassError
 from glassformer.baselines import markov
 from glassformer.models.network import Trait
 from glassformer.nn import ngram_classifier
-from glassformer.nn.attention import Attention
+from glassformer.nn.attention import Attention, UnprojectedAttention
 from glassformer.nn.cache import Cache, LayerCache, RecurrentState
 from glassformer.nn.convolution import convolutions
 from glassformer.nn.dropout import drop
@@ -350,6 +350,7 @@ def test_the_variants_of_the_decoder_match_their_formulas():
     network = CASES["unprojected_decoder"].network
     x = network.token.weight[text]
     for block in network.blocks:
+        assert isinstance(block.attention, UnprojectedAttention)
         layer = copy.deepcopy(block.attention)  # no W_o is the same as the identity
         layer.out = nn.Linear(32, 32)
         layer.out.weight.copy_(torch.eye(32))

@@ -287,9 +287,9 @@ def report_next_accuracy(path: Path) -> None:
     from glassformer.training.run import Run
 
     for row in Run(path).metrics():
-        if row["kind"] == "final" and (accuracy := row.get("next_accuracy")) is not None:
-            pairs = f"{row['pairs']:,}"
-            echo(f"next-sentence accuracy on {pairs} held-out pairs: {accuracy:.1%}", err=True)
+        if row["kind"] == "final" and "pairs" in row:
+            pairs, accuracy = f"{row['pairs']:,}", f"{row['next_accuracy']:.1%}"
+            echo(f"next-sentence accuracy on {pairs} held-out pairs: {accuracy}", err=True)
 
 
 def predict_follows(model: "Model", out: Path | None, *, as_json: bool, **values: Any) -> None:
@@ -360,11 +360,9 @@ def embed(run: str, out: Path | None, similarity: bool, **values: Any) -> None:
         return {"vector": result["vector"].tolist()}
 
     if similarity:
-        results = list[dict[str, Any]]()
-        run_predictions(
-            predict, lambda _, result: results.append(result), to_columns, None, **values
-        )
-        print_cosines(results)
+        rows = list[dict[str, Any]]()
+        run_predictions(predict, lambda _, row: rows.append(row), to_columns, None, **values)
+        print_cosines(rows)
         return
     if out is None or not is_array:
         run_predictions(predict, show, to_columns, out, outputs=(".npy",), **values)
@@ -383,8 +381,8 @@ def print_cosines(rows: list[dict[str, Any]]) -> None:
 
     from glassformer.predict import cosines
 
-    vectors = np.stack([row["vector"] for row in rows])
-    for values, row in zip(cosines(vectors, vectors), rows, strict=True):
+    vectors = np.array([row["vector"] for row in rows], dtype=np.float32)
+    for values, row in zip(cosines(vectors, vectors) if rows else [], rows, strict=True):
         click.echo("\t".join((*(f"{value:.3f}" for value in values), row["text"])))
 
 
