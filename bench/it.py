@@ -1,6 +1,7 @@
 """Coreference of “it”: a small encoder that resolves a pronoun, and the heads that do so.
 
     python bench/it.py [PLOT]
+    python bench/it.py --sentences FOLDER  # write the sentences as a task for glass train
 
 “The animal didn't cross the street because it was too tired”, or “too wide”: 20 beings, 20 places
 and 30 reasons, with the nouns in either order. The target, predicted at the position of “it”, is
@@ -8,6 +9,9 @@ which of the two nouns it refers to: the first or the second. Both orders have t
 bag-of-words model can only guess. A fifth of the noun pairs are held out. The encoder also predicts
 the noun itself, because the target alone is an exclusive or, which has no gradient at first. A
 penalty on the output weights of each head makes the encoder use few heads.
+
+With --sentences, the same sentences become a task without any of that: translate each into the same
+sentence with the noun in place of “it” (recipes/it.toml).
 
 Shapes: n examples, h heads, s positions.
 """
@@ -73,6 +77,17 @@ def make_examples() -> dict[str, list[Example]]:
     for split in splits.values():
         random.Random(0).shuffle(split)
     return splits
+
+
+def write_sentences(folder: Path) -> None:
+    """Write it-train.tsv and it-held-out.tsv: each sentence, and the same with “it” resolved."""
+    for name, split in make_examples().items():
+        lines = ["source\ttarget"]
+        for text, target in split:
+            noun = text[FIRST if target == 0 else SECOND]
+            resolved = [*text[:IT], "the", noun, *text[IT + 1 :]]
+            lines.append(f"{' '.join(text)}\t{' '.join(resolved)}")
+        (folder / f"it-{name.replace(' ', '-')}.tsv").write_text("\n".join(lines) + "\n")
 
 
 WORDS = sorted({word for text, _ in make_examples()["train"] for word in text})
@@ -234,4 +249,7 @@ def main(file: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if sys.argv[1:] else None)
+    if sys.argv[1:2] == ["--sentences"]:
+        write_sentences(Path(sys.argv[2]))
+    else:
+        main(Path(sys.argv[1]) if sys.argv[1:] else None)

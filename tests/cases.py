@@ -184,6 +184,8 @@ CASES = {
             *(("unscaled", "none"), ("scaled", "alibi"), ("scaled", "none"), ("plain", "learned")),
         )
     },
+    "post_norm_decoder": Case("post_norm_decoder", {**WITH_CONTEXT, "hidden": 40}),
+    "unprojected_decoder": Case("unprojected_decoder", {**WITH_CONTEXT, "position": "none"}),
     "text_cnn": Case("text_cnn", TEXT_CNN),
     "logistic": Case("logistic", IMAGES),
     "image_cnn": Case("image_cnn", {**IMAGES, "dim": 16, "dropout": 0.0, "max_shift": 0}),

@@ -36,6 +36,22 @@ def test_a_bag_of_words_does_not_determine_the_target(trained):
     assert all(sorted(targets) == [0, 1] for targets in targets_by_bag.values())
 
 
+def test_sentences_are_written_with_it_resolved(tmp_path):
+    import it
+
+    it.write_sentences(tmp_path)
+    lines = (tmp_path / "it-train.tsv").read_text().splitlines()
+    assert lines[0] == "source\ttarget"
+    assert len(lines) > 15_000
+    reasons = {**dict.fromkeys(it.FEELINGS, it.BEINGS), **dict.fromkeys(it.PROPERTIES, it.PLACES)}
+    for line in lines[1:200]:
+        source, target = line.split("\t")
+        before, _, reason = source.partition(" it was too ")
+        noun = target.removeprefix(before + " the ").removesuffix(" was too " + reason)
+        assert noun in reasons[reason]
+        assert noun in before
+
+
 def test_the_encoder_resolves_it_and_one_head_is_essential(trained):
     it, _, network, held_out = trained
     assert it.accuracy(network(held_out[0]), held_out[1]) >= 0.95
@@ -117,6 +133,22 @@ def test_sums_are_right_and_offsets_do_not_stay():
     assert layout.positions().tolist() == [0, 1, 2]
     source, targets = depth.make_pairs("reverse", 4, 3)
     assert source.flip(1).tolist() == targets[:, :-1].tolist()
+
+
+def test_every_variant_of_the_decoder_is_a_row_of_the_page():
+    import variants
+
+    from glassformer.registry import build_model
+
+    assert len(set(variants.VARIANTS.values())) == len(variants.VARIANTS)
+    for model, _ in variants.VARIANTS.values():
+        build_model(model, {**variants.SIZES, "vocab": 9})
+    row = {"loss": 2.5, "size": 1234, "seconds": 60.0, "machine": "m", "torch": "t", "date": "d"}
+    rows = [{**row, "variant": name} for name in variants.VARIANTS]
+    rows[1]["loss"] = 2.75
+    page = variants.format_page(rows)
+    assert "| 1 head | `decoder` `model.heads=1` | 1,234 | 2.750 | +0.250 | 60 |" in page
+    assert page.count("| +0.000 |") == len(rows) - 2
 
 
 def test_repetitions_repeat_and_exponents_are_fitted(tmp_path):

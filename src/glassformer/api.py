@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,10 @@ from glassformer.inspection.why import RecordedPass, Why
 from glassformer.inspection.worksheet import worksheet
 from glassformer.models.network import Network, PriorNetwork, Trait
 from glassformer.nn.label_prior import LabelPrior
-from glassformer.predict import codec_for, embed_texts, inputs_for, predict, stream_text
+from glassformer.predict import codec_for, cosines, embed_texts, inputs_for, predict, stream_text
 from glassformer.tasks import TASKS
 from glassformer.tasks.extract import Extract
+from glassformer.tasks.fill_mask import next_probs
 from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.ranking import RecommendationCodec
 from glassformer.tasks.summarize import SummarizeCodec
@@ -216,23 +218,31 @@ class Model:
         *,
         beam: int = BEAM_SIZE,
         length_penalty: float = LENGTH_PENALTY,
+        temperature: float | None = None,
+        seed: int | None = None,
     ) -> Any:
         """Return the best translation of each text, found by beam search.
 
         `beam` is the beam size; 1 means greedy decoding. A `length_penalty` above 0 favors longer
-        translations. A list of texts gives a list of strings, a single string gives a string. Blank
-        texts are translated to "".
+        translations. With a `temperature`, the tokens of a translation are sampled instead; `seed`
+        makes that reproducible, whatever the other texts are. A list of texts gives a list of
+        strings, a single string gives a string. Blank texts are translated to "".
 
         >>> model = load("runs/translate-1")
         >>> len(model.translate(["one two", "three"], beam=2))
         2
         """
         self.require_trait(Trait.SEQ2SEQ, "translate")
-        check_bounds({"beam": beam, "length_penalty": length_penalty})
+        options: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty}
+        check_bounds({**options, "temperature": temperature, "seed": seed})
         if isinstance(texts, str):
-            return self.translate([texts], beam=beam, length_penalty=length_penalty)[0]
-        options = {"beam": beam, "length_penalty": length_penalty}
-        translations = predict(self.network, self.codec, texts, **options)
+            return self.translate([texts], **options, temperature=temperature, seed=seed)[0]
+        if temperature is None:
+            translations = predict(self.network, self.codec, texts, **options)
+        else:
+            options = {"sampling": Sampling(temperature), "seed": seed}
+            each = (predict(self.network, self.codec, [text], **options) for text in texts)
+            translations = chain.from_iterable(each)
         return [out if text.strip() else "" for text, out in zip(texts, translations, strict=True)]
 
     def align(self, text: str, translation: str) -> Alignment:
@@ -305,6 +315,21 @@ class Model:
         ]
         return predictions[0]
 
+    def follows(self, pairs: Sequence[tuple[str, ...]]) -> list[float]:
+        """Return the probability that the second text of each pair follows the first.
+
+        The model was trained to tell apart halves of one passage and halves of two: the metric
+        `next_accuracy` says how well it does that on held-out text.
+
+        >>> [0 < p < 1 for p in load("runs/fill-mask-1").follows([("the cat", "sat down")])]
+        [True]
+        """
+        self.require_masks()
+        rows = [check_texts(pair, ("first text", "second text")) for pair in pairs]
+        if not all(text.strip() for row in rows for text in row):
+            raise GlassError("a text is empty: expected a pair of texts, each with a word")
+        return next_probs(self.network, self.require_tokenizer(), rows)
+
     def paint(self, n: int = 16, *, label: str | None = None, seed: int = 0) -> NDArray[np.uint8]:
         """Paint `n` images of a class, or of all classes in turn: n x rows x columns x channels.
 
@@ -330,6 +355,19 @@ class Model:
         if isinstance(texts, str):
             return self.embed([texts])[0]  # type: ignore[no-any-return]
         return embed_texts(self.network, self.require_tokenizer(), texts)
+
+    def similarity(
+        self, texts: Sequence[str], others: Sequence[str] | None = None
+    ) -> NDArray[np.float32]:
+        """Return the cosine of the vectors (see `embed`) of each two texts: texts x others.
+
+        Without `others`, the texts are compared with each other.
+
+        >>> load("runs/fill-mask-1").similarity(["the cat", "the dog"]).shape
+        (2, 2)
+        """
+        vectors = self.embed(list(texts))
+        return cosines(vectors, vectors if others is None else self.embed(list(others)))
 
     def recommend(self, user: object, n: int = 10) -> list[dict[str, Any]]:
         """Return the `n` best items for a user that the user has not rated, the best first.

@@ -29,6 +29,7 @@ from glassformer.core.folder import (
 from glassformer.formats import huggingface, llama2c, onnx
 from glassformer.models.network import Network, PriorNetwork, Trait
 from glassformer.nn.lora import add_lora, merge_lora
+from glassformer.text.bilingual import Bilingual
 from glassformer.text.tokenizer import Tokenizer
 
 CONFIG, TOKENIZER, ADAPTER = "config.toml", "tokenizer.json", "adapter.safetensors"
@@ -161,14 +162,13 @@ def check_consistency(
     """
     if tokenizer is not None and "ids" not in network.forward_inputs:
         raise GlassError(f"{path} has a tokenizer, but its model does not read text")
-    if tokenizer is not None and tokenizer.vocab > (rows := network.vocab):
-        extra = {id for id in tokenizer.special_tokens.values() if id >= rows}
-        if len(extra) < tokenizer.vocab - rows or extra.intersection(tokenizer.prefix):
-            raise GlassError(
-                f"{path}: the tokenizer has {tokenizer.vocab:,} tokens, the network only {rows:,}"
-            )
-        for name in [name for name, id in tokenizer.special_tokens.items() if id >= rows]:
-            del tokenizer.special_tokens[name]
+    if isinstance(tokenizer, Bilingual):
+        if (source_rows := getattr(network.config, "source_vocab", None)) is None:
+            raise GlassError(f"{path} has two tokenizers, but its network has one vocabulary")
+        check_vocabulary(path, tokenizer.source, source_rows)
+        check_vocabulary(path, tokenizer.target, network.config.vocab)
+    elif tokenizer is not None:
+        check_vocabulary(path, tokenizer, network.vocab)
     if not isinstance(name := task.get("name", ""), str):
         raise GlassError(f"{path}: expected the name of a task, got {name!r}")
     eos = task.get("eos", [])
@@ -189,6 +189,22 @@ def check_consistency(
     if len(labels) != (classes := network.config.classes):
         raise GlassError(f"{path} has {len(labels)} labels, but its network has {classes} classes")
     return network, tokenizer, task
+
+
+def check_vocabulary(path: Path, tokenizer: Tokenizer, rows: int) -> None:
+    """Raise GlassError if a token other than a special token has no row in an embedding.
+
+    Such special tokens are removed from the tokenizer.
+    """
+    if tokenizer.vocab <= rows:
+        return
+    extra = {id for id in tokenizer.special_tokens.values() if id >= rows}
+    if len(extra) < tokenizer.vocab - rows or extra.intersection(tokenizer.prefix):
+        raise GlassError(
+            f"{path}: the tokenizer has {tokenizer.vocab:,} tokens, the network only {rows:,}"
+        )
+    for name in [name for name, id in tokenizer.special_tokens.items() if id >= rows]:
+        del tokenizer.special_tokens[name]
 
 
 def average(paths: Sequence[Path], out: Path, *, overwrite: bool = False) -> None:

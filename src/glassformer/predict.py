@@ -23,6 +23,7 @@ from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.summarize import SummarizeCodec
 from glassformer.tasks.task import Artifacts, Codec, move_to_device
 from glassformer.tasks.translate import TranslateCodec
+from glassformer.text.bilingual import source_tokenizer
 from glassformer.text.tokenizer import Tokenizer
 
 # For a network saved without a task: the first trait in this list that it has determines the codec.
@@ -78,7 +79,7 @@ def inputs_for(
     summarizer, the same follows the text.
     """
     codec = codec_for(network, Artifacts(tokenizer=tokenizer))
-    if not tokenizer.encode(text) and "[CLS]" not in tokenizer.special_tokens:
+    if not source_tokenizer(tokenizer).encode(text) and "[CLS]" not in tokenizer.special_tokens:
         raise GlassError("the text is empty: expected at least one token")
     batch = move_to_device(codec.encode([text]), network)
     if isinstance(codec, SummarizeCodec):
@@ -97,6 +98,7 @@ def embed_texts(
     """Return one vector per text, the mean of its token features, as an array of texts x dim."""
     if not network.has(Trait.ENCODER):
         raise GlassError(f"cannot embed texts with {model_name(network)}: it has no token features")
+    tokenizer = source_tokenizer(tokenizer)
     codec, vectors = ClassifyCodec(Artifacts(tokenizer=tokenizer)), list[NDArray[np.float32]]()
     for start in range(0, len(texts), batch_size):
         batch = move_to_device(
@@ -105,3 +107,13 @@ def embed_texts(
         features: Tensor = network.features(batch["ids"], batch["keep"])  # type: ignore[operator]
         vectors.append(mean_pool(features, batch["keep"]).float().cpu().numpy())
     return np.concatenate(vectors) if vectors else np.empty((0, network.config.dim), np.float32)
+
+
+def cosines(first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine of the angle between each two vectors, 0 for a zero vector: n d, m d -> n m."""
+    unit = [
+        vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        for vectors in (first, second)
+    ]
+    products: NDArray[np.float32] = unit[0] @ unit[1].T
+    return products

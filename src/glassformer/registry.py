@@ -27,6 +27,7 @@ from glassformer.models.gpt2_classifier import GPT2Classifier
 from glassformer.models.image_cnn import ImageCNN
 from glassformer.models.llama import Llama
 from glassformer.models.network import Network
+from glassformer.models.post_norm_decoder import PostNormDecoder
 from glassformer.models.recurrent import Recurrent
 from glassformer.models.recurrent_classifier import RecurrentClassifier
 from glassformer.models.recurrent_translator import RecurrentTranslator
@@ -42,6 +43,7 @@ from glassformer.models.translator import Translator
 from glassformer.models.universal import Universal
 from glassformer.models.universal_classifier import UniversalClassifier
 from glassformer.models.universal_translator import UniversalTranslator
+from glassformer.models.unprojected_decoder import UnprojectedDecoder
 from glassformer.models.vision import Vision
 
 MODELS: dict[str, type[Network]] = {
@@ -68,6 +70,8 @@ MODELS: dict[str, type[Network]] = {
     "gpt2_classifier": GPT2Classifier,
     "llama": Llama,
     "decoder": Decoder,
+    "post_norm_decoder": PostNormDecoder,
+    "unprojected_decoder": UnprojectedDecoder,
     "transformer_xl": TransformerXL,
     "sparse": Sparse,
     "summarizer": Summarizer,

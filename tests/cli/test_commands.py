@@ -209,7 +209,7 @@ def write_users_files(folder):
 
 def test_commands_and_code_in_the_documentation_run(tmp_path):
     """Run every `glass` line and Python block of the documentation for users in one folder."""
-    pages = ("README.md", "docs/looking.md", "docs/data.md", "docs/images.md")
+    pages = ("README.md", "docs/looking.md", "docs/data.md", "docs/images.md", "docs/masks.md")
     text = "".join((ROOT / name).read_text() for name in pages)
     write_users_files(tmp_path)
     lines = re.findall(r"^glass .*$", text, re.MULTILINE)

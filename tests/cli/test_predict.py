@@ -154,6 +154,47 @@ def test_translate_keeps_all_columns(home, tmp_path):
     assert rows[5]["translation"] == expected
 
 
+def test_translations_are_sampled_with_a_seed_for_each_sample(home, tmp_path):
+    def sample(*args):
+        rows = command("translate", home / "pairs", *args, "--temperature", 3, "--json")
+        return [(row["text"], row["translation"]) for row in map(json.loads, rows.splitlines())]
+
+    texts = ("one two 3", "one two 4")
+    samples = sample(*texts, "--samples", 3, "--seed", 5)
+    assert [text for text, _ in samples] == [text for text in texts for _ in range(3)]
+    assert len(set(samples)) > 4
+    assert samples[2::3] == sample(*texts, "--seed", 7)
+    assert samples[3:4] == sample(texts[1], "--seed", 5)  # whatever the other texts are
+    model, codec = load(home / "pairs"), load(home / "pairs").codec
+    greedy = codec.run(model.network, codec.encode([texts[0]]), beam=0)
+    assert model.translate(texts[0], temperature=0) == codec.decode(greedy)[0]
+    out = tmp_path / "out.jsonl"
+    command("translate", home / "pairs", *texts, "--temperature", 3, "--samples", 3, "--seed", 5,
+            "--out", out)  # fmt: skip
+    columns = ("translation", "translation_2", "translation_3")
+    written = [row[name] for row in read_table(out) for name in columns]
+    assert written == [translation for _, translation in samples]
+
+
+def test_options_of_sampling_and_of_beam_search_exclude_each_other(home):
+    args = ("translate", home / "pairs", "one two 3")
+    for extra in (["--samples", 2], ["--seed", 0]):
+        assert "--samples and --seed need --temperature" in command(*args, *extra, code=2)
+    error = command(*args, "--temperature", 1, "--beam", 4, code=2)
+    assert "give --temperature, or --beam and --length-penalty, not both" in error
+
+
+def test_evaluate_says_what_is_teacher_forced_and_what_is_free_running(home):
+    output = command("evaluate", home / "pairs")
+    metrics = glassformer.evaluate(home / "pairs")
+    for label, name in (
+        ("teacher-forced loss", "loss"),
+        ("teacher-forced accuracy", "token_accuracy"),
+        ("free-running exact match", "exact"),
+    ):
+        assert f"\n{label:<24} {metrics[name]:.4g}" in output
+
+
 def test_embed_writes_tables_and_arrays_with_the_same_vectors(home, tmp_path):
     file = tmp_path / "a.csv"
     write_csv(file, [{"id": 7, "text": "a lovely film"}, {"id": 8, "text": "awful"}])

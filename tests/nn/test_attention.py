@@ -18,7 +18,7 @@ from glassformer.nn.attention import (
 )
 from glassformer.nn.cache import LayerCache
 from glassformer.nn.layout import SequenceLayout
-from glassformer.nn.masks import causal, fixed, full, strided, window
+from glassformer.nn.masks import causal, edges, fixed, full, strided, window
 from glassformer.nn.positions import Alibi, Position, Relative, Rotary
 from glassformer.trace import Trace
 
@@ -30,6 +30,7 @@ MASKS = [
     causal & window(3),
     causal & (window(2) | strided(3)),
     causal & fixed(4),
+    edges([(0, 1), (4, 2), (8, 8), (8, 3)]) | window(1),
 ]
 RELATIVE = Relative(heads=4, head_dim=8)
 for parameter in (RELATIVE.content, RELATIVE.distance):

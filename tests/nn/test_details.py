@@ -14,7 +14,7 @@ from glassformer import MODELS, GlassError
 from glassformer.baselines import markov
 from glassformer.models.network import Trait
 from glassformer.nn import ngram_classifier
-from glassformer.nn.attention import Attention
+from glassformer.nn.attention import Attention, UnprojectedAttention
 from glassformer.nn.cache import Cache, LayerCache, RecurrentState
 from glassformer.nn.convolution import convolutions
 from glassformer.nn.dropout import drop
@@ -44,8 +44,11 @@ DEFAULTS = {
                       "dropout": 0.0},
     "convolutional_classifier": {"vocab": 50_000, "classes": 2, "context": 512, "dim": 128,
                                  "depth": 4, "kernel_size": 3, "dropout": 0.0},
-    "decoder": {"vocab": 256, "context": 256, "dim": 256, "depth": 6, "heads": 8,
-                "score": "scaled", "position": "learned", "dropout": 0.0},
+    **{
+        name: {"vocab": 256, "context": 256, "dim": 256, "depth": 6, "heads": 8, "hidden": None,
+               "score": "scaled", "position": "learned", "dropout": 0.0}
+        for name in ("decoder", "post_norm_decoder", "unprojected_decoder")
+    },
     "generator": {"vocab": 256, "context": 256, "dim": 256, "depth": 12, "heads": 8,
                   "dropout": 0.0},
     "gpt2": {"vocab": 50_257, "context": 1024, "dim": 768, "depth": 12, "heads": 12,
@@ -77,13 +80,14 @@ DEFAULTS = {
                             "heads": 4, "hidden": None, "dropout": 0.1},
     "nb_svm": {"vocab": 50_000, "classes": 2, "order": 3, "min_count": 2, "svm_c": 0.1},
     "neighbors": {"vocab": 30_522},
-    "phrase_table": {"vocab": 37_000, "eos": 0, "max_source_words": 4, "max_target_words": 7},
+    "phrase_table": {"vocab": 37_000, "source_vocab": None, "eos": 0, "max_source_words": 4,
+                     "max_target_words": 7},
     "recurrent": {"vocab": 256, "context": 256, "dim": 512, "depth": 2, "cell": "lstm",
                   "dropout": 0.0},
     "recurrent_classifier": {"vocab": 50_000, "classes": 2, "context": 512, "dim": 128,
                              "depth": 1, "cell": "lstm", "dropout": 0.0},
-    "recurrent_translator": {"vocab": 37_000, "dim": 512, "depth": 2, "cell": "lstm",
-                             "attention": "dot", "dropout": 0.1},
+    "recurrent_translator": {"vocab": 37_000, "source_vocab": None, "dim": 512, "depth": 2,
+                             "cell": "lstm", "attention": "dot", "dropout": 0.1},
     "speedrun": {"vocab": 256, "context": 256, "dim": 160, "depth": 3, "heads": 4, "hidden": None,
                  "rope_theta": 10_000.0, "dropout": 0.0},
     "transformer_xl": {"vocab": 256, "context": 128, "memory": 128, "dim": 256, "depth": 6,
@@ -330,6 +334,32 @@ def test_the_decoder_matches_its_formulas(name):
         x = x + feed(norm(x, block.feedforward_norm), block.feedforward, F.gelu)
         assert block.feedforward.up.out_features == 4 * config.dim, i
     close(network(text[None])[0], norm(x, network.norm) @ network.token.weight.T, **loosely)
+
+
+@torch.no_grad()
+def test_the_variants_of_the_decoder_match_their_formulas():
+    text = ids(1)[0]
+    mask = causal_mask(len(text))
+    network = CASES["post_norm_decoder"].network
+    x = network.token.weight[text] + network.position.weight[: len(text)]
+    for block in network.blocks:
+        assert block.feedforward.up.out_features == 40
+        x = post_norm_block(x, block, 4, F.gelu, mask)
+    close(network(text[None])[0], x @ network.token.weight.T, **loosely)
+
+    network = CASES["unprojected_decoder"].network
+    x = network.token.weight[text]
+    for block in network.blocks:
+        assert isinstance(block.attention, UnprojectedAttention)
+        layer = copy.deepcopy(block.attention)  # no W_o is the same as the identity
+        layer.out = nn.Linear(32, 32)
+        layer.out.weight.copy_(torch.eye(32))
+        layer.out.bias.zero_()
+        x = x + attend(norm(x, block.attention_norm), layer, 4, mask=mask)
+        x = x + feed(norm(x, block.feedforward_norm), block.feedforward, F.gelu)
+    close(network(text[None])[0], norm(x, network.norm) @ network.token.weight.T, **loosely)
+    names = [name for name in network.state_dict() if ".out." in name]
+    assert not names
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ from glassformer.nn.feedforward import (
 )
 from glassformer.nn.heads import MaskedHead, Pooler, mean_pool
 from glassformer.nn.layout import SequenceLayout
-from glassformer.nn.masks import Mask, causal, fixed, full, strided, window
+from glassformer.nn.masks import Mask, causal, edges, fixed, full, per_head, strided, window
 from glassformer.nn.norms import LayerNorm, RMSNorm
 from glassformer.trace import Trace
 
@@ -29,6 +29,7 @@ close = torch.testing.assert_close
 
 # --- masks ----------------------------------------------------------------------------------------
 
+EDGES = [(1, 0), (6, 1), (1, 3), (3, 1), (3, 5), (0, 8)]
 RULES = {
     full: lambda i, j: True,
     causal: lambda i, j: j <= i,
@@ -38,6 +39,10 @@ RULES = {
     fixed(4, 2): lambda i, j: i // 4 == j // 4 or j % 4 in (2, 3),
     causal & window(2): lambda i, j: j <= i and abs(i - j) < 2,
     causal & (window(2) | strided(3)): lambda i, j: j <= i and (i - j < 2 or (i - j) % 3 == 0),
+    edges(EDGES): lambda i, j: (i, j) in EDGES,
+    causal & edges(EDGES): lambda i, j: j <= i and (i, j) in EDGES,
+    edges(EDGES) | window(1): lambda i, j: i == j or (i, j) in EDGES,
+    edges([]): lambda i, j: False,
 }
 
 
@@ -53,6 +58,38 @@ def test_masks_are_equal_if_their_rules_are():
     assert window(3) != window(4)
     assert repr(causal & (window(2) | strided(3))) == "causal & (window(2) | strided(3))"
     assert len({causal, causal & window(3), causal & window(3)}) == 2
+
+
+def test_edges_are_equal_in_any_order_and_positions_start_at_zero():
+    assert edges(EDGES) == edges([*reversed(EDGES), EDGES[0]])
+    assert edges(EDGES) != edges(EDGES[1:])
+    assert per_head([edges(EDGES), full], 2).matrix(9, 9)[0].equal(edges(EDGES).matrix(9, 9))
+    with pytest.raises(ValueError, match=r"pairs of positions from 0, got \(-1, 2\)"):
+        edges([(3, 4), (-1, 2)])
+
+
+def test_padding_on_the_left_does_not_move_the_edges():
+    keep = torch.tensor([[False, False, True, True, True, True]])
+    matrix = SequenceLayout(6, 6, keep=keep).mask_matrix(edges([(0, 3), (3, 1)]))[0, 0]
+    assert matrix.nonzero().tolist() == [[2, 5], [5, 3]]
+
+
+def test_layers_with_a_graph_as_a_mask_reach_as_far_as_its_paths():
+    """After n layers, a token depends on exactly the tokens that are at most n edges away."""
+    mask = edges(EDGES) | window(1)
+    distance = {(i, i): 0 for i in range(9)}
+    for n in range(1, 9):
+        for i, j in [(i, j) for i, k in [*distance] for m, j in EDGES if m == k]:
+            distance.setdefault((i, j), n)
+    layers, layout = [Attention(8, 2, mask=mask) for _ in range(3)], SequenceLayout(9, 9)
+    x = torch.randn(1, 9, 8, requires_grad=True)
+    y = x
+    for n, layer in enumerate(layers, start=1):
+        y = layer(y, layout)
+        for i in range(9):
+            (grad,) = torch.autograd.grad(y[0, i].sum(), x, retain_graph=True)
+            reached = {j for j in range(9) if grad[0, j].any()}
+            assert reached == {j for j in range(9) if distance.get((i, j), 99) <= n}
 
 
 def test_a_mask_can_have_a_custom_rule():

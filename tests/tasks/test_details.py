@@ -680,7 +680,7 @@ def test_next_sentence_prediction_weighs_as_much_as_the_masked_tokens():
         (loss,) = objective.losses(network, batch)
         found = network.masked_logits(ids, targets >= 0, segments)
         tokens = F.cross_entropy(found.tokens, torch.tensor([7, 8]), reduction="sum")
-        is_next = F.cross_entropy(found.is_next, batch["is_next"], reduction="sum")
+        is_next = F.cross_entropy(found.is_next, 1 - batch["is_next"], reduction="sum")
     assert float(loss) == pytest.approx(float(tokens + 0.15 * 10 * is_next), rel=1e-5)
     assert objective.count(batch) == 2
 
@@ -689,7 +689,7 @@ def test_fill_mask_metrics_are_means():
     objective = FillMaskObjective(Artifacts())
     sums = {"nats": 6.0, "tokens": 4, "correct": 3, "is_next": 1, "pairs": 2}
     assert objective.metrics(Scores(sums)) == {
-        "loss": 1.5, "tokens": 4, "accuracy": 0.75, "next_accuracy": 0.5
+        "loss": 1.5, "tokens": 4, "accuracy": 0.75, "next_accuracy": 0.5, "pairs": 2
     }  # fmt: skip
     assert objective.metrics(Scores({"nats": 6.0, "tokens": 4})) == {"loss": 1.5, "tokens": 4}
 

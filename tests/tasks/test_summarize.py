@@ -16,12 +16,13 @@ from glassformer.data.sample import reports
 from glassformer.registry import MODELS
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
-from glassformer.tasks.extract import dot, extract, rank_sentences, shorten, weigh
+from glassformer.tasks.extract import extract, rank_sentences, shorten
 from glassformer.tasks.rouge import longest_common_subsequence, mean_rouge, rouge
 from glassformer.tasks.summarize import SummarizeCodec, pad_documents
 from glassformer.tasks.task import Artifacts
 from glassformer.text.plain import Words
 from glassformer.text.sentences import split_sentences, split_words
+from glassformer.text.tf_idf import dot, weigh
 
 WORDS = "the cat sat on a mat . dog lay log".split()
 PAIRS = [

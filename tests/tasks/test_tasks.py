@@ -124,7 +124,7 @@ def test_fill_mask_loss_matches_the_formula(home, smoothing):
     logits = network(batch["ids"], segments=batch["segments"])
     tokens = smoothed_loss(logits[masked_positions], batch["targets"][masked_positions], smoothing)
     is_next = network.head(network.pooler(network.features(batch["ids"], None, batch["segments"])))
-    pairs = smoothed_loss(is_next, batch["is_next"], 0.0) * MASK_FRACTION * 29
+    pairs = smoothed_loss(is_next, 1 - batch["is_next"], 0.0) * MASK_FRACTION * 29
     assert compute_loss(task, network, batch, smoothing) == pytest.approx(tokens + pairs, rel=1e-4)
     assert task.objective.count(batch) == int(masked_positions.sum())
 
@@ -371,6 +371,14 @@ def test_translation_scores_match_sacrebleu(home):
     assert "case:mixed" in metrics["bleu_signature"]
     exact = sum(a == b for a, b in zip(ours, texts, strict=True)) / len(texts)
     assert metrics["exact"] == pytest.approx(exact)
+    correct = total = 0  # teacher-forced: position by position, whatever was generated before
+    for i in range(len(source)):
+        wanted, got = [*target[i].tolist(), eos], [*translations[tuple(source[i])], eos]
+        got += [eos] * len(wanted)
+        correct += sum(a == b for a, b in zip(wanted, got, strict=False))
+        total += len(wanted)
+    assert metrics["token_accuracy"] == pytest.approx(correct / total)
+    assert exact < metrics["token_accuracy"] < 1
     lower = {row: encode(decode(ids).lower()) for row, ids in translations.items()}
     better = task.evaluate(LookupTranslator(lower, vocab, eos))[0]
     assert better["bleu"] > metrics["bleu"] + 5  # BLEU is case-sensitive
@@ -460,7 +468,7 @@ def test_fill_mask_metrics_match_a_direct_computation(home):
         logits = network(batch["ids"], segments=batch["segments"])
         all_positions = torch.ones_like(batch["ids"], dtype=torch.bool)
         is_next = network.masked_logits(batch["ids"], all_positions, batch["segments"]).is_next
-        correct_pairs += int((is_next.argmax(-1) == batch["is_next"]).sum())
+        correct_pairs += int((is_next.argmax(-1) == 1 - batch["is_next"]).sum())
         for row, column in (batch["targets"] >= 0).nonzero().tolist():
             target = int(batch["targets"][row, column])
             total -= float(logits[row, column].log_softmax(-1)[target])

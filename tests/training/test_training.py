@@ -699,8 +699,8 @@ def test_requests_that_cannot_be_trained_are_rejected(tmp_path):
     message = r"'bert' is a model for .*, not for generate; models for generate: speedrun, gpt2"
     with pytest.raises(GlassError, match=message):
         train("generate", file, run=tmp_path / "b", model="bert")
-    with pytest.raises(GlassError, match="does not preserve spaces"):
-        train("generate", file, run=tmp_path / "w", tokenizer="words")
+    with pytest.raises(GlassError, match="preserves neither spaces nor capitals"):
+        train("generate", file, run=tmp_path / "w", tokenizer="wordpiece")
     for settings, message in (
         (["dim=3"], "must start with model. or train."),
         (["model.dims=3"], "unknown setting 'model.dims'"),

@@ -3,7 +3,7 @@
 Words are aligned by IBM Model 1 in both directions, with a prior that favors the diagonal. Phrase
 pairs are spans whose words are aligned only with each other. To translate, a text is split greedily
 into the longest known phrases, which keep their order. A word without a translation is copied if it
-also occurs in the target language.
+also occurs in the target language; if the languages have a vocabulary each, it is left out.
 
 Shapes: b batch, t target tokens, s source tokens, w max target words, n phrases, v vocabulary.
 """
@@ -31,6 +31,7 @@ Phrase = tuple[int, ...]
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 37_000
+    source_vocab: int | None = None  # by default source and target share one vocabulary
     eos: int = 0  # the id that ends a translation
     max_source_words: int = 4  # in a phrase
     max_target_words: int = 7  # in the translation of a phrase
@@ -46,7 +47,7 @@ class PhraseTable(Network):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.phrases = NGramIndex(c.vocab, c.max_source_words)
+        self.phrases = NGramIndex(c.source_vocab or c.vocab, c.max_source_words)
         # for each phrase length: n w, padded with -1; a prefix without a translation is all -1
         self.translations = IntTables(c.max_source_words)
 
@@ -70,8 +71,9 @@ class PhraseTable(Network):
         # shortest
         for (s, t), _ in sorted(counts.items(), key=lambda item: (item[1], -len(item[0][1]))):
             best[s] = t
-        for word in torch.unique(target[target >= 0]).tolist():  # copy names and numbers
-            best.setdefault((word,), (word,))
+        if self.config.source_vocab is None:  # copy names and numbers
+            for word in torch.unique(target[target >= 0]).tolist():
+                best.setdefault((word,), (word,))
         sources = torch.full((len(best), self.config.max_source_words), -1)
         targets = torch.full((len(best), self.config.max_target_words), -1)
         for i, (s, t) in enumerate(best.items()):

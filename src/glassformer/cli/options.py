@@ -125,6 +125,18 @@ tokenizer = combine(
         help="Vocabulary size of the tokenizer, in tokens.  [default: depends on the size of DATA]",
     ),
 )
+source_tokenizer = combine(
+    click.option(
+        "--source-tokenizer",
+        help="Tokenizer to train for the source language alone, with a vocabulary of its own; "
+        "--tokenizer and --vocab are then for the target language.  [default: one for both]",
+    ),
+    click.option(
+        "--source-vocab",
+        type=int,
+        help="Vocabulary size of the source language alone, in tokens.  [default: one for both]",
+    ),
+)
 machine = combine(
     click.option(
         "--seed",

@@ -16,6 +16,7 @@ from glassformer.cli import options
 from glassformer.cli.help import echo
 
 if TYPE_CHECKING:
+    from glassformer.api import Model
     from glassformer.data.files import BadRowPolicy
     from glassformer.data.inputs import Input
 
@@ -136,6 +137,20 @@ def list_image_files(names: tuple[str, ...]) -> tuple[str, ...]:
     help="Exponent of the length penalty; higher values favor longer translations.",
 )
 @click.option(
+    "--temperature",
+    type=click.FloatRange(0),
+    metavar="T",
+    help="Sample translations at this temperature instead of searching for the best one.",
+)
+@click.option(
+    "--samples",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of translations of each text to sample with --temperature.",
+)
+@click.option("--seed", type=int, help="Random seed for sampling.  [default: random]")
+@click.option(
     "--alignment",
     is_flag=True,
     help="Also print the cross-attention from each target token to the source tokens.",
@@ -144,20 +159,21 @@ def list_image_files(names: tuple[str, ...]) -> tuple[str, ...]:
 @options.json()
 def translate(
     run: str,
-    beam: int,
-    length_penalty: float,
     alignment: bool,
+    samples: int,
     as_json: bool,
     out: Path | None,
     **values: Any,
 ) -> None:
     """Translate TEXTS with the model in RUN.
 
-    Without TEXTS or --file, each line of standard input is translated.
+    Without TEXTS or --file, each line of standard input is translated. With --temperature, sample
+    number i uses the seed + i - 1, and does not depend on the other texts.
 
     \b
     glass translate runs/translate-1 "三百二十一"
     glass translate runs/translate-1 "三百二十一" --alignment
+    glass translate runs/translate-1 "三百二十一" --temperature 1 --samples 5 --seed 0
     glass translate runs/translate-1 --beam 1 --file lines.txt
     glass translate runs/translate-1 --file products.csv --text name --out translated.csv
     """
@@ -167,27 +183,38 @@ def translate(
     from glassformer.inspection.terminal import show as show_steps
     from glassformer.models.network import Trait
 
+    search = {name: values.pop(name) for name in ("beam", "length_penalty")}
+    temperature, seed = values.pop("temperature"), values.pop("seed")
+    if temperature is None and (samples > 1 or seed is not None):
+        raise click.UsageError("--samples and --seed need --temperature")
+    if temperature is not None and options.drop_unset(search):
+        raise click.UsageError("give --temperature, or --beam and --length-penalty, not both")
     model = load(run)
     model.require_trait(Trait.SEQ2SEQ, "translate")
 
     def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
         texts = [str(item.value) for item in inputs]
-        translations = model.translate(texts, beam=beam, length_penalty=length_penalty)
-        for text, translation in zip(texts, translations, strict=True):
-            yield {"text": text, "translation": translation}
+        seeds = [None if seed is None else seed + i for i in range(samples)]
+        runs = [model.translate(texts, **search, temperature=temperature, seed=s) for s in seeds]
+        for text, *translations in zip(texts, *runs, strict=True):
+            yield {"text": text, "translations": translations}
 
     def show(_item: "Input", result: dict[str, Any]) -> None:
-        text, translation = result["text"], result["translation"]
-        aligned = model.align(text, translation) if alignment else None
+        for translation in result["translations"]:
+            show_translation({"text": result["text"], "translation": translation})
+
+    def show_translation(row: dict[str, Any]) -> None:
+        aligned = model.align(row["text"], row["translation"]) if alignment else None
         if aligned and as_json:
-            rows = [[round(weight, 4) for weight in row] for row in aligned.pattern.tolist()]
-            result |= {"source": aligned.source, "target": aligned.target, "alignment": rows}
-        click.echo(json.dumps(result, ensure_ascii=False) if as_json else translation)
+            weights = [[round(weight, 4) for weight in row] for row in aligned.pattern.tolist()]
+            row |= {"source": aligned.source, "target": aligned.target, "alignment": weights}
+        click.echo(json.dumps(row, ensure_ascii=False) if as_json else row["translation"])
         if aligned and not as_json:
             show_steps(Console(highlight=False), aligned.steps())
 
     def to_columns(result: dict[str, Any]) -> dict[str, Any]:
-        return {"translation": result["translation"]}
+        first, *others = result["translations"]
+        return {"translation": first} | {f"translation_{i}": t for i, t in enumerate(others, 2)}
 
     trained = tuple(model.task.get("text", ("source",)))
     run_predictions(predict, show, to_columns, out, trained=trained, **values)
@@ -203,22 +230,36 @@ def translate(
     show_default=True,
     help="Number of tokens to print for each mask.",
 )
+@click.option(
+    "--follows",
+    is_flag=True,
+    help="Take TEXTS in pairs, and print the probability that the second follows the first.",
+)
 @results
 @options.json()
-def fill_mask(run: str, top: int, as_json: bool, out: Path | None, **values: Any) -> None:
+def fill_mask(
+    run: str, top: int, follows: bool, as_json: bool, out: Path | None, **values: Any
+) -> None:
     """Predict the token at each [MASK] in TEXTS with the model in RUN.
 
     Prints a line for each mask with the most likely tokens and their probabilities. Without TEXTS
-    or --file, each line of standard input is a text.
+    or --file, each line of standard input is a text. With --follows, TEXTS are pairs, or lines with
+    a tab between the two texts; how often the model is right on held-out text, where chance is 50%,
+    is printed to standard error.
 
     \b
     glass fill-mask runs/fill-mask-1 "The [MASK] of the function is a list."
+    glass fill-mask runs/fill-mask-1 --follows "An object has a type." "It never changes."
     glass fill-mask runs/fill-mask-1 --file gaps.csv --text sentence --out filled.csv
     """
     from glassformer.api import load
 
     model = load(run)
     model.require_masks()
+    if follows:
+        report_next_accuracy(Path(run))
+        predict_follows(model, out, as_json=as_json, **values)
+        return
 
     def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
         for item in inputs:
@@ -241,6 +282,34 @@ def fill_mask(run: str, top: int, as_json: bool, out: Path | None, **values: Any
     run_predictions(predict, show, to_columns, out, **values)
 
 
+def report_next_accuracy(path: Path) -> None:
+    """Print the next-sentence accuracy that a run ended with, if it has ended."""
+    from glassformer.training.run import Run
+
+    for row in Run(path).metrics():
+        if row["kind"] == "final" and "pairs" in row:
+            pairs, accuracy = f"{row['pairs']:,}", f"{row['next_accuracy']:.1%}"
+            echo(f"next-sentence accuracy on {pairs} held-out pairs: {accuracy}", err=True)
+
+
+def predict_follows(model: "Model", out: Path | None, *, as_json: bool, **values: Any) -> None:
+    """Print for each pair of texts the probability that the second follows the first."""
+
+    def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
+        probs = model.follows([item.texts for item in inputs])
+        for item, prob in zip(inputs, probs, strict=True):
+            yield {"texts": item.texts, "probability": prob}
+
+    def show(_item: "Input", result: dict[str, Any]) -> None:
+        line = f"{result['probability']:.3f}\t{' | '.join(result['texts'])}"
+        click.echo(json.dumps(result, ensure_ascii=False) if as_json else line)
+
+    def to_columns(result: dict[str, Any]) -> dict[str, Any]:
+        return {"probability": result["probability"]}
+
+    run_predictions(predict, show, to_columns, out, trained=("first", "second"), **values)
+
+
 @click.command()
 @options.trained_run
 @options.texts
@@ -249,13 +318,19 @@ def fill_mask(run: str, top: int, as_json: bool, out: Path | None, **values: Any
     ".csv, .tsv, .jsonl or .parquet file, instead of printing one JSON object per line."
 )
 @options.overwrite(help="Overwrite the --out file if it exists.")
-def embed(run: str, out: Path | None, **values: Any) -> None:
+@click.option(
+    "--similarity",
+    is_flag=True,
+    help="Instead of vectors, print the cosine of the angle between each two of TEXTS as a table.",
+)
+def embed(run: str, out: Path | None, similarity: bool, **values: Any) -> None:
     """Compute an embedding vector for each of TEXTS with the model in RUN.
 
     Without TEXTS or --file, each line of standard input is a text.
 
     \b
     glass embed runs/fill-mask-1 "one text" "another"
+    glass embed runs/fill-mask-1 "one text" "another" --similarity
     glass embed runs/fill-mask-1 --file lines.txt --out vectors.npy
     glass embed runs/fill-mask-1 --file reviews.csv --out vectors.parquet
     """
@@ -263,6 +338,8 @@ def embed(run: str, out: Path | None, **values: Any) -> None:
 
     from glassformer.api import load
 
+    if similarity and out is not None:
+        raise click.UsageError("give --out or --similarity, not both")
     model = load(run)
     vectors = list[Any]()
     is_array = out is not None and out.suffix == ".npy"
@@ -282,6 +359,11 @@ def embed(run: str, out: Path | None, **values: Any) -> None:
     def to_columns(result: dict[str, Any]) -> dict[str, Any]:
         return {"vector": result["vector"].tolist()}
 
+    if similarity:
+        rows = list[dict[str, Any]]()
+        run_predictions(predict, lambda _, row: rows.append(row), to_columns, None, **values)
+        print_cosines(rows)
+        return
     if out is None or not is_array:
         run_predictions(predict, show, to_columns, out, outputs=(".npy",), **values)
         return
@@ -291,6 +373,17 @@ def embed(run: str, out: Path | None, **values: Any) -> None:
     np.save(out, array)
     dim = array.shape[1]
     echo(f"wrote {len(array)} vectors of {dim} dimensions to {out}", err=True)
+
+
+def print_cosines(rows: list[dict[str, Any]]) -> None:
+    """Print a table of the cosines of the vectors of each two texts."""
+    import numpy as np
+
+    from glassformer.predict import cosines
+
+    vectors = np.array([row["vector"] for row in rows], dtype=np.float32)
+    for values, row in zip(cosines(vectors, vectors) if rows else [], rows, strict=True):
+        click.echo("\t".join((*(f"{value:.3f}" for value in values), row["text"])))
 
 
 def run_predictions(

@@ -52,6 +52,8 @@ COMMANDS = {
         "Recommend items to a user with the model in RUN, or list similar items."),
     "embed": Entry("predict", "Use a model",
         "Compute an embedding vector for each of TEXTS with the model in RUN."),
+    "search": Entry("search", "Use a model",
+        "Find the texts of FILE that are nearest to each of QUERIES, for the model in RUN."),
     "look": Entry("explorer", "Look inside",
         "Open a local web page that looks inside the model in RUN."),
     "demo": Entry("walk", "Look inside",

@@ -177,10 +177,12 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
 
     baseline = metrics.get("baseline", {})
     labels = {"model": tr("architecture"), "loss": tr("loss")}
+    if "exact" in metrics:  # the reference as input, or the model's own output
+        labels |= {"loss": tr("teacher-forced loss"), "exact": tr("free-running exact match")}
     shared = ("task", "tokens", "bytes", "examples", "bleu_signature")  # the same for the baseline
     rows = [("", tr("model"), tr("baseline") if baseline else "")]
     for name, value in metrics.items():
-        if isinstance(value, dict | list | tuple) or value is None:
+        if isinstance(value, dict | list | tuple) or value is None or name == "note":
             continue
         other = "" if name in shared else format_value(baseline.get(name, ""))
         rows.append((labels.get(name) or metric_label(name), format_value(value), other))
@@ -189,11 +191,13 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
             rows.append((tr("  95% interval"), tr("{low} to {high}", low=low, high=high), ""))
     width = max([14, *(len(value) for _, value, other in rows if other)])
     for label, value, other in rows:
-        click.echo(f"{pad(label, 22)} {pad(value, width)} {other}".rstrip())
+        click.echo(f"{pad(label, 24)} {pad(value, width)} {other}".rstrip())
     if difference := baseline.get("difference_interval"):
         low, high = difference
         verdict = "" if low > 0 or high < 0 else "; the two are not distinguishable"
         echo(f"difference to the baseline: {low:+.2g} to {high:+.2g} (95% interval){verdict}")
+    if "note" in metrics:
+        echo(metrics["note"])
     print_classes(metrics.get("classes", []), metrics.get("confusion"))
     print_worst(metrics.get("worst", []))
 

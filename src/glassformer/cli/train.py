@@ -75,6 +75,7 @@ from glassformer.cli.help import echo, pad
 )
 @options.source_and_target
 @options.tokenizer
+@options.source_tokenizer
 @options.machine
 @click.option(
     "--save-every",
@@ -116,6 +117,7 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
     glass train generate book.txt --minutes 10
     glass train classify reviews.csv --text review --label sentiment
     glass train translate --source a.de --target a.en
+    glass train translate pairs.tsv --source-tokenizer characters --tokenizer words
     glass train fill-mask corpus.txt --set model.depth=6
     glass train classify photos/ --image-size 64
     glass train paint drawings/ --minutes 30
@@ -204,6 +206,7 @@ def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) ->
 @options.valid(help="Validation data; can be repeated.  [default: a tenth of DATA]")
 @options.skip_bad(help="Skip rows that cannot be read instead of stopping.")
 @options.tokenizer
+@options.source_tokenizer
 @options.machine
 @options.settings(help="Set any model.* or train.* setting for all models; can be repeated.")
 @options.json()

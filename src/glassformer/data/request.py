@@ -29,6 +29,8 @@ class DataOptions:
     image_size: int | None = None  # pixels; images are cropped and scaled to squares of this size
     tokenizer: str | None = None  # a name in TOKENIZERS
     vocab: int | None = None
+    source_tokenizer: str | None = None  # of a translator with a vocabulary for each language
+    source_vocab: int | None = None
     valid_fraction: float = 0.1  # held out for validation, unless validation files are given
     scale: tuple[float, ...] | None = None  # the lowest and highest rating; default: as they occur
 
@@ -37,6 +39,7 @@ class DataOptions:
             {
                 "valid_fraction": self.valid_fraction,
                 "vocab": self.vocab,
+                "source_vocab": self.source_vocab,
                 "image_size": self.image_size,
             }
         )
@@ -50,6 +53,11 @@ class DataOptions:
     def format(self) -> FileFormat:
         columns = (*self.text, *(name for name in (self.label, self.group) if name))
         return FileFormat(self.encoding, self.separator, self.header, columns)
+
+    @property
+    def has_source_vocab(self) -> bool:
+        """Whether sources get a vocabulary of their own."""
+        return bool(self.source_tokenizer or self.source_vocab)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def align(network: Network, tokenizer: Tokenizer, text: str, translation: str) -
     names = list(trace)  # one per block; some models have only one cross-attention layer
     pattern = trace[names[max(len(names) - 2, 0)]][0].mean(dim=0).float().cpu()  # t s
     return Alignment(
-        [*map(tokenizer.token, batch["source"][0].tolist())],
+        [*map(codec.source_tokenizer.token, batch["source"][0].tolist())],
         [*map(tokenizer.token, target)],
         pattern,
     )

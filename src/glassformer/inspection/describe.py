@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from glassformer.core.i18n import tr
-from glassformer.nn.attention import Attention, PlainAttention, bias_term, dot, scaled_dot
+from glassformer.nn.attention import (
+    Attention,
+    PlainAttention,
+    UnprojectedAttention,
+    bias_term,
+    dot,
+    scaled_dot,
+)
 from glassformer.nn.feedforward import FeedForward, GatedFeedForward, activation_name
 from glassformer.nn.heads import MaskedHead, Pooler
 from glassformer.nn.norms import LayerNorm, RMSNorm
@@ -103,6 +110,9 @@ def describe_module(module: nn.Module, leaf: str) -> Description:
     """Describe the output of a module."""
     if isinstance(module, LayerNorm | RMSNorm):
         return describe_norm(module, "norm")
+    if isinstance(module, UnprojectedAttention):
+        text = tr("The outputs of all heads, concatenated.")
+        return Description(tr("Attention output"), "concat(heads)", text)
     if isinstance(module, Attention):
         text = tr("The outputs of all heads, concatenated and projected to the model's features.")
         formula = "concat(heads) W_o" + bias_term(module.out)

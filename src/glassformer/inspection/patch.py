@@ -21,6 +21,7 @@ from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.traced_text import prediction_position
 from glassformer.models.network import Network, Trait
 from glassformer.predict import inputs_for
+from glassformer.text.bilingual import source_tokenizer
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
@@ -178,7 +179,8 @@ def patch(
     reporter.clear()
     name_outcome = tokenizer.token if len(clean_log_probs) == tokenizer.vocab else str
     first, second = (labels[i] if labels else name_outcome(i) for i in contrast.outcomes)
-    tokens = [[tokenizer.token(int(i)) for i in ids[0]] for ids in texts]
+    language = source_tokenizer(tokenizer) if predictor.name == "source" else tokenizer
+    tokens = [[language.token(int(i)) for i in ids[0]] for ids in texts]
     return PatchResult(
         clean=tokens[0],
         corrupt=tokens[1],

@@ -14,6 +14,7 @@ from glassformer.core.config import did_you_mean
 from glassformer.core.errors import GlassError
 from glassformer.models.network import Network
 from glassformer.predict import inputs_for
+from glassformer.text.bilingual import source_tokenizer
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
@@ -101,9 +102,10 @@ def trace_inputs(
             leaves = sorted({name.rpartition(".")[2] for name in trace.names})
             hint = did_you_mean(pattern.rpartition(".")[2], leaves)
             raise GlassError(f"no value matches {pattern!r}{hint}")
+    languages = {"ids": tokenizer, "source": source_tokenizer(tokenizer)}
     tokens, source = (
-        [tokenizer.token(int(i)) for i in inputs[name][0]] if name in inputs else []
-        for name in ("ids", "source")
+        [language.token(int(i)) for i in inputs[name][0]] if name in inputs else []
+        for name, language in languages.items()
     )
     return TracedText(tokens, source, inputs, trace, output[0].float())
 

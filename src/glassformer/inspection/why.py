@@ -26,6 +26,7 @@ from glassformer.inspection.displayable import Displayable
 from glassformer.inspection.record import MOVES, OpResult, Recorder
 from glassformer.inspection.sheet import Step, Table
 from glassformer.inspection.traced_text import is_source_value
+from glassformer.text.bilingual import source_tokenizer
 from glassformer.text.tokenizer import Tokenizer
 from glassformer.trace import Trace
 
@@ -185,16 +186,20 @@ class RecordedPass:
             return ""
         shape, at = self.trace[name.split("#")[0]].shape, [int(i) for i in index.split(",")]
         leaf, source = name.rsplit(".", 1)[-1], self.inputs.get("source", self.inputs["ids"])
-        ids = source if is_source_value(name) else self.inputs["ids"]
+        is_source = "source" in self.inputs and is_source_value(name)
+        ids = source if is_source else self.inputs["ids"]
         if len(shape) < 3 or shape[-2] != ids.shape[1]:
             return ""
-        row = repr(self.tokenizer.token(int(ids[at[0], at[-2]])))
+        source_language = source_tokenizer(self.tokenizer)
+        language = source_language if is_source else self.tokenizer
+        row = repr(language.token(int(ids[at[0], at[-2]])))
         if leaf == "output" and shape[-1] == self.tokenizer.vocab:
             token = repr(self.tokenizer.token(at[-1]))
             return tr("The logit of {token} at token {row}. ", row=row, token=token)
         if leaf in ("scores", "pattern"):
-            keys = source if "cross" in name else ids
-            column = repr(self.tokenizer.token(int(keys[at[0], at[-1]])))
+            if "cross" in name:
+                ids, language = source, source_language
+            column = repr(language.token(int(ids[at[0], at[-1]])))
             return tr("Query {row}, key {column}. ", row=row, column=column)
         return tr("Token {row}. ", row=row)
 

@@ -22,7 +22,8 @@ from glassformer.models.network import Network, Trait
 from glassformer.nn.labels import label_probs
 from glassformer.predict import inputs_for
 from glassformer.registry import model_name
-from glassformer.text.tokenizer import Tokenizer
+from glassformer.text.bilingual import source_tokenizer
+from glassformer.text.tokenizer import Tokenizer, unknown_ids
 
 REDUNDANT = set(  # shown elsewhere
     "query key value out up down dropout gate dense score gate_in gate_out evidence prior "
@@ -171,8 +172,11 @@ def tokens_step(
     text += tr(" The model is a {name}.", name=model_name(network))
     if layer is not None:
         text += tr(" Every step of block {layer} is shown.", layer=layer)
-    unknown_ids = {tokenizer.special_tokens.get(token) for token in ("<unk>", "[UNK]")}
-    n_unknown = sum(int(i) in unknown_ids for ids in traced.inputs.values() for i in ids.flatten())
+    n_unknown = sum(
+        int(i) in unknown_ids(source_tokenizer(tokenizer) if name == "source" else tokenizer)
+        for name, ids in traced.inputs.items()
+        for i in ids.flatten()
+    )
     if n_unknown == 1:
         text += tr(" 1 of the tokens is not in the vocabulary.")
     elif n_unknown:

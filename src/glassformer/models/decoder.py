@@ -15,7 +15,7 @@ from glassformer.core.errors import GlassError
 from glassformer.models.network import DECODER, LanguageModel, ModelConfig, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import AdditiveScore, Attention, PlainAttention, dot, scaled_dot
-from glassformer.nn.block import Block
+from glassformer.nn.block import Block, pre_norm
 from glassformer.nn.cache import Cache
 from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.layout import SequenceLayout
@@ -34,6 +34,7 @@ class Config(ModelConfig):
     dim: int = 256
     depth: int = 6
     heads: int = 8
+    hidden: int | None = None  # features of the feed-forward layers; by default 4 × dim
     score: Literal["scaled", "unscaled", "additive", "plain"] = "scaled"  # plain: no parameters
     position: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned"
     dropout: float = 0.0
@@ -52,6 +53,8 @@ class Decoder(LanguageModel):
     traits = DECODER | {Trait.CAUSAL_LM}
     embeddings = ("token", "position")
     stacks = ("blocks",)
+    residual = staticmethod(pre_norm)
+    attention = Attention
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
@@ -59,14 +62,7 @@ class Decoder(LanguageModel):
         self.token = nn.Embedding(c.vocab, c.dim)
         self.position = self.build_position()
         self.position_scale = SINUSOID_SCALE if c.position == "sinusoidal" else 1.0
-        self.blocks = nn.ModuleList(
-            Block(
-                c.dim,
-                self.build_attention(),
-                FeedForward(c.dim, 4 * c.dim, activation=F.gelu, dropout=c.dropout),
-            )
-            for _ in range(c.depth)
-        )
+        self.blocks = nn.ModuleList(self.build_block() for _ in range(c.depth))
         self.norm = LayerNorm(c.dim)
         init.normal(self)
 
@@ -84,6 +80,11 @@ class Decoder(LanguageModel):
             return Learned(c.context, c.dim)
         return Sinusoidal(c.dim) if c.position == "sinusoidal" else None
 
+    def build_block(self) -> Block:
+        c, hidden = self.config, self.config.hidden or 4 * self.config.dim
+        feedforward = FeedForward(c.dim, hidden, activation=F.gelu, dropout=c.dropout)
+        return Block(c.dim, self.build_attention(), feedforward, residual=self.residual)
+
     def build_attention(self) -> nn.Module:
         c, head_dim = self.config, self.config.dim // self.config.heads
         if c.score == "plain":
@@ -94,7 +95,7 @@ class Decoder(LanguageModel):
         position: Position | None = None
         if c.position in ("rotary", "alibi"):
             position = Rotary(head_dim) if c.position == "rotary" else Alibi(c.heads)
-        return Attention(
+        return self.attention(
             c.dim,
             c.heads,
             mask=causal,

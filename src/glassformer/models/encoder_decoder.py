@@ -41,11 +41,6 @@ class EncoderDecoder(PriorNetwork[LexicalPrior]):
     encoder: nn.ModuleList  # of Block
     decoder: nn.ModuleList  # of CrossBlock
 
-    @property
-    def vocab(self) -> int:
-        size: int = min(self.config.vocab, self.config.source_vocab or self.config.vocab)
-        return size
-
     def forward(
         self,
         ids: Tensor,

@@ -82,7 +82,8 @@ class MaskedLM(Protocol):
 @dataclass(frozen=True)
 class MaskedLogits:
     tokens: Tensor  # n v
-    is_next: Tensor | None = None  # b 2: logits of whether the second text follows the first
+    # b 2: logits of whether the second text follows the first; yes is first, as in published BERTs
+    is_next: Tensor | None = None
 
 
 @runtime_checkable
@@ -263,9 +264,9 @@ class Network(nn.Module):
 
     @property
     def vocab(self) -> int:
-        """The size of the vocabulary; every id is smaller."""
+        """The size of the vocabulary, or of the smaller of two; ids below it are always valid."""
         size: int = self.config.vocab
-        return size
+        return min(size, getattr(self.config, "source_vocab", None) or size)
 
     @property
     def device(self) -> Any:

@@ -25,6 +25,7 @@ from glassformer.nn.recurrence import Recurrence
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 37_000
+    source_vocab: int | None = None  # by default source and target share one vocabulary
     dim: int = 512
     depth: int = 2
     cell: Literal["lstm", "gru"] = "lstm"
@@ -35,7 +36,7 @@ class Config(ModelConfig):
 class RecurrentTranslator(Network):
     Config: TypeAlias = Config
     traits = AUTOREGRESSIVE | {Trait.SEQ2SEQ}
-    embeddings = ("token",)
+    embeddings = ("token", "source_token")
     stacks = ("encoder", "decoder")
     forward_inputs = ("ids", "source", "source_keep")
 
@@ -43,6 +44,7 @@ class RecurrentTranslator(Network):
         super().__init__(config)
         c = config
         self.token, self.dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.dropout)
+        self.source_token = nn.Embedding(c.source_vocab, c.dim) if c.source_vocab else None
         self.encoder = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
         self.decoder = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
         score = AdditiveScore(1, c.dim) if c.attention == "additive" else dot
@@ -108,7 +110,7 @@ class RecurrentTranslator(Network):
         The cache, if any, stores the padding of the source.
         """
         layout, states = SequenceLayout.from_ids(source, keep, cache), []
-        x = self.dropout(self.token(source))
+        x = self.dropout((self.source_token or self.token)(source))
         for layer in self.encoder:
             state = RecurrentState(None)
             x = self.dropout(layer(x, layout, state))

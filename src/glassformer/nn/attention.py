@@ -9,6 +9,7 @@ Shapes: b batch, t queries, s keys, d features, h heads, g key/value heads, e fe
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -186,6 +187,14 @@ class Attention(nn.Module):
             "pattern": Tap("b h t s", tr("softmax(scores)")),
             "head_outputs": Tap("b h t e", tr("pattern V")),
         }
+
+
+class UnprojectedAttention(Attention):
+    """Attention without W_o: its output is the concatenated outputs of the heads."""
+
+    def __init__(self, dim: int, heads: int, **options: Any) -> None:
+        super().__init__(dim, heads, **options)
+        self.out = nn.Identity()  # type: ignore[assignment]
 
 
 def bias_term(layer: nn.Linear, subscript: str = "") -> str:

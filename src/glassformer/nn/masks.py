@@ -5,7 +5,7 @@ Shapes: t queries, s keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -80,6 +80,27 @@ def fixed(stride: int, summary: int = 1) -> Mask:
     """
     rule = chunk(stride) | summaries(stride, summary)
     return Mask(f"fixed({stride}, {summary})", rule.allow)
+
+
+def edges(pairs: Iterable[tuple[int, int]]) -> Mask:
+    """The pairs of a query and a key in a list, such as the edges of a graph of the tokens.
+
+    A query that is in no pair attends to nothing, so its output is 0. For edges in both directions,
+    and for each token itself: `edges(pairs) | edges(reversed pairs) | window(1)`.
+    """
+    known = sorted(set(pairs))
+    if any(position < 0 for pair in known for position in pair):
+        raise ValueError(f"edges must be pairs of positions from 0, got {known[0]}")
+    size = 1 + max((position for pair in known for position in pair), default=-1)
+    table = torch.zeros(size + 1, size + 1, dtype=torch.bool)  # the last row and column: all others
+    for i, j in known:
+        table[i, j] = True
+
+    def allow(i: Tensor, j: Tensor) -> Tensor:
+        i, j = (torch.where((k >= 0) & (k < size), k, size) for k in (i, j))
+        return table.to(i.device)[i, j]
+
+    return Mask(f"edges({', '.join(map(str, known))})", allow)
 
 
 def per_head(masks: Sequence[Mask], heads: int) -> Mask:

@@ -17,6 +17,7 @@ from glassformer.data.request import DataRequest
 from glassformer.data.split import LeakCounter, hash_text
 from glassformer.tasks import find_task
 from glassformer.tasks.task import TaskSpec
+from glassformer.text.bilingual import source_tokenizer
 
 MAX_SAMPLES = 3  # examples that are shown
 MAX_SHOWN_TOKENS = 24  # of each text
@@ -121,8 +122,12 @@ def try_training(
         tokenizer = artifacts.tokenizer
     if tokenizer is not None:
         for sample in samples:
-            ids = [tokenizer.encode(text)[:MAX_SHOWN_TOKENS] for text in sample["texts"]]
-            sample["tokens"] = [[tokenizer.token(i) for i in row] for row in ids]
+            first, *rest = sample["texts"]
+            pairs = [(source_tokenizer(tokenizer), first), *((tokenizer, text) for text in rest)]
+            sample["tokens"] = [
+                [language.token(i) for i in language.encode(text)[:MAX_SHOWN_TOKENS]]
+                for language, text in pairs
+            ]
     return {"error": None}
 
 

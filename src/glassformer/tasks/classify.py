@@ -83,7 +83,7 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
     written = write_stores(
         read(IgnoreBadRows()),
         lambda example: [encode_pair(tokenizer, example.texts)],
-        open_writers(folder, ("",), tokenizer.vocab),
+        open_writers(folder, {"": tokenizer.vocab}),
         folder,
         bar=ProgressBar(reporter, "encoding", summary.count),
     )

@@ -4,7 +4,6 @@ Sentences are compared as tf-idf vectors, with each sentence as a document. With
 similar to it come first; without one, those closest to the mean of all sentences.
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ from numpy.typing import NDArray
 
 from glassformer.data.corpus import encode_batch
 from glassformer.text.sentences import split_sentences, split_words
+from glassformer.text.tf_idf import Vector, count_idf, dot, weigh
 from glassformer.text.tokenizer import Tokenizer
 
 MAX_RANK = 2**16 - 1  # sentences after it share a rank
 
 Ids = NDArray[np.int64]
-Vector = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ class Extract:
 def rank_sentences(sentences: Sequence[str], title: str | None = None) -> list[int]:
     """The rank of each sentence, 0 for the best."""
     words = [Counter(split_words(sentence)) for sentence in sentences]
-    frequency = Counter(word for counts in words for word in counts)
-    idf = {word: math.log((1 + len(words)) / (1 + df)) + 1 for word, df in frequency.items()}
+    idf = count_idf(words)
     vectors = [weigh(counts, idf) for counts in words]
     center = Vector()
     for word, value in chain.from_iterable(vector.items() for vector in vectors):
@@ -52,17 +50,6 @@ def rank_sentences(sentences: Sequence[str], title: str | None = None) -> list[i
     for rank, (_, _, i) in enumerate(sorted(keys)):
         ranks[i] = rank
     return ranks
-
-
-def weigh(counts: Counter[str], idf: Vector) -> Vector:
-    """The tf-idf vector of a text, with length 1; words that are in no sentence are left out."""
-    vector = {word: count * idf[word] for word, count in counts.items() if word in idf}
-    norm = math.sqrt(sum(value * value for value in vector.values())) or 1.0
-    return {word: value / norm for word, value in vector.items()}
-
-
-def dot(first: Vector, second: Vector) -> float:
-    return sum(value * second.get(word, 0.0) for word, value in first.items())
 
 
 def encode_sentences(

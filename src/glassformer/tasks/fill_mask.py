@@ -23,8 +23,8 @@ from glassformer.tasks.running_text import (
     prepare_corpus,
     read_examples,
 )  # fmt: skip
-from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
-from glassformer.tasks.text_pairs import encode_pair
+from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec, move_to_device
+from glassformer.tasks.text_pairs import collate, encode_pair
 from glassformer.text.tokenizer import Tokenizer
 
 OTHER_STEPS = 1 << 40  # added to a step to draw the windows that replace second halves
@@ -185,11 +185,9 @@ class FillMaskObjective:
             label_smoothing=label_smoothing,
         )
         if logits.is_next is not None:
-            weight, is_next = (
-                MASK_FRACTION * (masked_positions.shape[1] - 3),
-                logits.is_next.float(),
-            )
-            loss = loss + weight * F.cross_entropy(is_next, batch["is_next"], reduction="sum")
+            weight = MASK_FRACTION * (masked_positions.shape[1] - 3)
+            is_next, classes = logits.is_next.float(), 1 - batch["is_next"]
+            loss = loss + weight * F.cross_entropy(is_next, classes, reduction="sum")
         yield loss
 
     def scores(self, network: Network, batch: Batch) -> Scores:
@@ -204,7 +202,7 @@ class FillMaskObjective:
         sums = scores.sums
         sums["correct"] = int((tokens.argmax(-1) == targets).sum())
         if logits.is_next is not None:
-            sums["is_next"] = int((logits.is_next.argmax(-1) == batch["is_next"]).sum())
+            sums["is_next"] = int((logits.is_next.argmax(-1) == 1 - batch["is_next"]).sum())
             sums["pairs"] = len(masked_positions)
         return scores
 
@@ -215,6 +213,7 @@ class FillMaskObjective:
             metrics["accuracy"] = sums["correct"] / sums["tokens"]
         if "is_next" in sums:
             metrics["next_accuracy"] = sums["is_next"] / sums["pairs"]
+            metrics["pairs"] = sums["pairs"]
         return metrics
 
 
@@ -276,6 +275,21 @@ class FillMaskCodec:
         predicted = network(**network.select_inputs(batch)).argmax(dim=-1)
         filled = torch.where(batch["targets"] >= 0, predicted, batch["ids"])
         return self.tokenizer.decode(filled[0, 1:-1].tolist())
+
+
+@torch.inference_mode()
+def next_probs(
+    network: Network, tokenizer: Tokenizer, pairs: Sequence[tuple[str, ...]]
+) -> list[float]:
+    """Return the probability that the second text of each pair follows the first."""
+    rows = [np.array(encode_pair(tokenizer, pair)) for pair in pairs]
+    batch = move_to_device(collate(tokenizer, rows, network.context), network)
+    nothing = torch.zeros_like(batch["ids"], dtype=torch.bool)
+    logits = network.masked_logits(batch["ids"], nothing, batch["segments"], batch["keep"])  # type: ignore[operator]
+    if logits.is_next is None:
+        raise GlassError("this model was trained without next-sentence prediction")
+    probs: list[float] = logits.is_next.float().softmax(dim=-1)[:, 0].tolist()
+    return probs
 
 
 FILL_MASK = TaskSpec(

@@ -54,10 +54,10 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         alphabet = len(set().union(*map(set, summary.sample)))
         return "characters" if alphabet <= MAX_ALPHABET else "bytes"
 
-    if request.tokenizer in ("words", "wordpiece"):
+    if request.tokenizer == "wordpiece":
         raise GlassError(
-            f"the tokenizer {request.tokenizer!r} does not preserve spaces, so it cannot generate "
-            "text: use bpe"
+            "the tokenizer 'wordpiece' preserves neither spaces nor capitals, so it cannot "
+            "generate text: use bpe, or words"
         )
     return prepare_corpus(request, folder, reporter, choose_tokenizer)
 
@@ -261,22 +261,31 @@ class GenerateObjective:
             targets = batch["targets"][batch["targets"] != IGNORE_INDEX]
             nats = token_nats(network, batch)
         unknown = self.artifacts.text_tokenizer.special_tokens.get(UNKNOWN, -1)
-        nats = nats.cpu().double() + (targets == unknown).cpu() * math.log(0x110000)
-        return Scores(
-            {"nats": float(nats.sum()), "tokens": len(targets)}, arrays={"nats": [nats.numpy()]}
-        )
+        is_unknown = (targets == unknown).cpu()
+        nats = nats.cpu().double() + is_unknown * math.log(0x110000)
+        sums = {"nats": float(nats.sum()), "tokens": len(targets), "unknown": int(is_unknown.sum())}
+        return Scores(sums, arrays={"nats": [nats.numpy()]})
 
     def metrics(self, scores: Scores) -> dict[str, Any]:
-        metadata, tokens = self.artifacts.metadata, scores.sums["tokens"]
-        size = metadata["valid_bytes"] * tokens / max(metadata["valid_tokens"], 1)
-        return text_metrics(scores.sums["nats"], tokens, size)
+        """Return the loss in several units, and the fraction of unknown tokens if it matters."""
+        metadata, sums = self.artifacts.metadata, scores.sums
+        size = metadata["valid_bytes"] * sums["tokens"] / max(metadata["valid_tokens"], 1)
+        metrics = text_metrics(sums["nats"], sums["tokens"], size)
+        if sums["unknown"] or self.artifacts.text_tokenizer.kind == "words":
+            metrics["unknown_tokens"] = sums["unknown"] / sums["tokens"]
+        return metrics
 
 
 def token_loss(network: Network, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
     """Return the summed cross-entropy of the targets (b t) that are not ignored."""
-    logits = network(**network.select_inputs(batch)).flatten(0, 1).float()
-    targets = batch["targets"].flatten()
+    logits, targets = target_logits(network, batch)
     return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
+
+
+def target_logits(network: Network, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the logits of all positions, b*t v, and their targets, b*t."""
+    logits = network(**network.select_inputs(batch)).flatten(0, 1).float()
+    return logits, batch["targets"].flatten()
 
 
 def token_nats(network: Network, batch: Batch) -> Tensor:
@@ -310,6 +319,17 @@ def text_metrics(nats: float, tokens: int, size: float) -> dict[str, float]:
         "tokens": tokens,
         "bytes": round(size),
     }
+
+
+def explain_unknown(scores: Scores, artifacts: Artifacts) -> dict[str, Any]:
+    """What `evaluate` says about a text that the tokenizer does not represent completely."""
+    share = f"{scores.sums['unknown'] / scores.sums['tokens']:.1%}"
+    reasons = f"{share} of the tokens are unknown, and each counts as one random character"
+    if artifacts.text_tokenizer.kind == "words":
+        reasons = f"spaces and line breaks are not predicted; {reasons}"
+    elif not scores.sums["unknown"]:
+        return {}
+    return {"note": f"bits per byte cannot be compared with other tokenizers: {reasons}"}
 
 
 class GenerateCodec:
@@ -358,7 +378,8 @@ class GenerateCodec:
 GENERATE = TaskSpec(
     name="generate",
     models=(
-        *("speedrun", "gpt2", "generator", "llama", "decoder"),
+        *("speedrun", "gpt2", "generator", "llama"),
+        *("decoder", "post_norm_decoder", "unprojected_decoder"),
         *("transformer_xl", "sparse", "universal", "recurrent", "convolutional", "markov"),
     ),
     model_settings={"context": 128, "dim": 192, "depth": 4, "heads": 6, "dropout": 0.0},
@@ -379,4 +400,5 @@ GENERATE = TaskSpec(
     baseline_name="n-gram counts",
     fit_prior=GenerateDataset.fit_prior,
     sampled_metric=BITS_PER_BYTE,
+    details=explain_unknown,
 )

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -121,11 +121,12 @@ def read_valid_examples(folder: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in file]
 
 
-def open_writers(
-    folder: Path, suffixes: tuple[str, ...], vocab: int
-) -> dict[str, list[StoreWriter]]:
-    """Return a writer for each split and suffix: train.source.ids, ..."""
+def open_writers(folder: Path, vocabs: Mapping[str, int]) -> dict[str, list[StoreWriter]]:
+    """Return a writer for each split and suffix: train.source.ids, ...
+
+    `vocabs` are the numbers of ids by suffix.
+    """
     return {
-        split: [StoreWriter(folder / f"{split}{suffix}.ids", vocab) for suffix in suffixes]
+        split: [StoreWriter(folder / f"{split}{suffix}.ids", vocabs[suffix]) for suffix in vocabs]
         for split in SPLITS
     }

@@ -52,7 +52,7 @@ METRICS = {
         *(Metric(name, higher_is_better=True) for name in ("accuracy", "f1", "exact")),
         *(
             Metric(name, higher_is_better=True)
-            for name in ("bleu", "chrf", "next_accuracy", "recognized")
+            for name in ("bleu", "chrf", "token_accuracy", "next_accuracy", "recognized")
         ),
         *(Metric(name, higher_is_better=True) for name in ("rouge_1", "rouge_2", "rouge_l")),
         *(Metric(name, higher_is_better=True) for name in ("hit_rate_10", "ndcg_10")),

@@ -9,6 +9,7 @@ from zlib import crc32
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -29,10 +30,10 @@ from glassformer.data.request import DataRequest
 from glassformer.data.store import Store
 from glassformer.generate.beam import beam_search
 from glassformer.generate.decode import generate_until
-from glassformer.generate.sampling import GREEDY
+from glassformer.generate.sampling import GREEDY, Sampling
 from glassformer.models.encoder_decoder import EncoderDecoder, LexicalPriorConfig
 from glassformer.models.network import Network
-from glassformer.tasks.generate import token_loss
+from glassformer.tasks.generate import target_logits, token_loss
 from glassformer.tasks.table_rows import (
     hold_out_some,
     open_writers,
@@ -47,6 +48,7 @@ from glassformer.tasks.translation_metrics import (
     list_translations,
     translation_details,
 )
+from glassformer.text.bilingual import Bilingual, source_tokenizer
 from glassformer.text.tokenizer import Tokenizer
 
 BOS, EOS = "<start>", "<end>"
@@ -72,15 +74,17 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
     elif (new_request := hold_out_some(request, summary)) is not request:
         read, _ = make_pair_reader(new_request, NullReporter())
     tokenizer = make_tokenizer(request, summary.sample, reporter)
+    languages = source_tokenizer(tokenizer), tokenizer
 
     def encode(example: Example) -> list[list[int]] | None:
-        ids = [tokenizer.encode(text) for text in example.texts]
+        pairs = zip(languages, example.texts, strict=True)
+        ids = [language.encode(text) for language, text in pairs]
         return ids if max(map(len, ids)) <= MAX_TOKENS else None
 
     written = write_stores(
         read(IgnoreBadRows()),
         encode,
-        open_writers(folder, (".source", ".target"), tokenizer.vocab),
+        open_writers(folder, {".source": languages[0].vocab, ".target": languages[1].vocab}),
         folder,
         bar=ProgressBar(reporter, "encoding", summary.count),
     )
@@ -97,15 +101,30 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
 
 
 def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) -> Tokenizer:
-    """Reuse or train a tokenizer for both languages: BPE, or characters for the built-in sample."""
+    """Reuse or train a tokenizer for both languages, or one for each of them.
+
+    The default is BPE, or characters for the built-in sample. `sample` has sources and targets in
+    turn.
+    """
     if request.base_tokenizer:
         return reuse_tokenizer(
             request.base_tokenizer, sample, extend=request.extend, reporter=reporter
         )
     kind = request.tokenizer or ("bpe" if request.files else "characters")
+    if not request.has_source_vocab:
+        return train_on_pairs(kind, sample, request.vocab)
+    source_kind = request.source_tokenizer or kind
+    source = train_on_pairs(source_kind, sample[0::2], request.source_vocab)
+    target = train_on_pairs(kind, sample[1::2], request.vocab)
+    reporter(f"vocabularies of {source.vocab:,} source tokens and {target.vocab:,} target tokens")
+    return Bilingual(source, target)
+
+
+def train_on_pairs(kind: str, sample: list[str], vocab: int | None) -> Tokenizer:
+    """Train a tokenizer on texts from pairs, by default with a vocabulary that suits their size."""
     size = sum(len(text.encode("utf-8", "replace")) for text in sample)
     # smaller than for running text: the head takes much of the time, and words repeat in both texts
-    vocab = None if kind == "characters" else request.vocab or default_vocab(kind, size // 3)
+    vocab = None if kind == "characters" else vocab or default_vocab(kind, size // 3)
     return train_tokenizer(kind, sample, vocab=vocab, special_tokens=(BOS, EOS))
 
 
@@ -139,10 +158,12 @@ class PairBatches:
 class TranslateDataset:
     def __init__(self, artifacts: Artifacts, folder: Path) -> None:
         self.artifacts, tokenizer = artifacts, artifacts.text_tokenizer
+        source_language = source_tokenizer(tokenizer)
         self.bos, self.eos = find_bos_eos(tokenizer)
+        _, self.source_eos = find_bos_eos(source_language)
         self.pairs = {
             split: (
-                Store(folder / f"{split}.source.ids", tokenizer.vocab),
+                Store(folder / f"{split}.source.ids", source_language.vocab),
                 Store(folder / f"{split}.target.ids", tokenizer.vocab),
             )
             for split in ("train", "valid")
@@ -153,7 +174,11 @@ class TranslateDataset:
         self.n_targets = target.size + len(target)  # including the end token of each target
 
     def sizes(self) -> dict[str, int]:
-        return {"vocab": self.artifacts.text_tokenizer.vocab, "eos": self.eos}
+        tokenizer = self.artifacts.text_tokenizer
+        sizes = {"vocab": tokenizer.vocab, "eos": self.eos}
+        if isinstance(tokenizer, Bilingual):
+            sizes["source_vocab"] = tokenizer.source.vocab
+        return sizes
 
     def lengths(self, split: str) -> Ids:
         """Return the token count of each pair, including two special tokens in the target."""
@@ -166,7 +191,7 @@ class TranslateDataset:
     def gather(self, split: str, rows: Ids) -> Batch:
         """Return sources, inputs that start with <start>, and targets that end with <end>."""
         source, target = self.pairs[split]
-        empty = np.array([self.eos])
+        empty = np.array([self.source_eos])
         source_ids, keep = pad_rows([source[i] if len(source[i]) else empty for i in rows])
         ids, _ = pad_rows([np.append(self.bos, target[i]) for i in rows])
         targets, _ = pad_rows([np.append(target[i], self.eos) for i in rows], fill=-100)
@@ -253,8 +278,13 @@ class TranslateObjective:
         yield token_loss(network, batch, label_smoothing)
 
     def scores(self, network: Network, batch: Batch) -> Scores:
-        """Return the teacher-forced loss, and rows with the generated translations."""
-        (nats,) = self.losses(network, batch)
+        """Return the sums of both kinds of decoding, and rows with the generated translations.
+
+        The loss and the correct tokens are teacher-forced: each token is predicted from the
+        reference before it. The generated translations are free-running, from the network's own.
+        """
+        logits, token_targets = target_logits(network, batch)
+        nats = F.cross_entropy(logits, token_targets, reduction="sum")
         generated = self.codec.run(network, batch, beam=0)
         targets = [row[row >= 0][:-1].tolist() for row in batch["targets"]]
         texts = zip(self.codec.decode(generated), self.codec.decode(targets), strict=True)
@@ -262,6 +292,7 @@ class TranslateObjective:
             {
                 "nats": float(nats),
                 "tokens": self.count(batch),
+                "correct": int((logits.argmax(dim=-1) == token_targets).sum()),
                 "exact": sum(ids == target for ids, target in zip(generated, targets, strict=True)),
             },
             [{"prediction": prediction, "target": target} for prediction, target in texts],
@@ -272,6 +303,7 @@ class TranslateObjective:
         sums, examples = scores.sums, len(scores.rows)
         return {
             "loss": sums["nats"] / sums["tokens"],
+            "token_accuracy": sums["correct"] / sums["tokens"],
             "exact": sums["exact"] / examples,
             "examples": examples,
             "tokens": sums["tokens"],
@@ -291,11 +323,13 @@ class TranslateCodec:
 
     def __init__(self, artifacts: Artifacts) -> None:
         self.tokenizer = artifacts.text_tokenizer
+        self.source_tokenizer = source_tokenizer(self.tokenizer)
         self.bos, self.eos = find_bos_eos(self.tokenizer)
+        _, self.source_eos = find_bos_eos(self.source_tokenizer)
 
     def encode_source(self, text: str) -> list[int]:
         """Return the ids of a source text; a text longer than any in training is an error."""
-        ids = self.tokenizer.encode(text)
+        ids = self.source_tokenizer.encode(text)
         if len(ids) > MAX_TOKENS:
             raise GlassError(
                 f"a source text may have at most {MAX_TOKENS} tokens, but {text[:40]!r} ... has "
@@ -304,7 +338,7 @@ class TranslateCodec:
         return ids
 
     def encode(self, examples: Sequence[str], context: int | None = None) -> Batch:
-        rows = [np.array(self.encode_source(text) or [self.eos]) for text in examples]
+        rows = [np.array(self.encode_source(text) or [self.source_eos]) for text in examples]
         source, keep = pad_rows(rows)
         return {"source": source, "source_keep": keep}
 
@@ -315,13 +349,19 @@ class TranslateCodec:
         *,
         beam: int = BEAM_SIZE,
         length_penalty: float = LENGTH_PENALTY,
+        sampling: Sampling | None = None,
+        seed: int | None = None,
     ) -> list[list[int]]:
-        """Return the ids of the best translation of each text; `beam=0` decodes greedily."""
+        """Return the ids of the best translation of each text; `beam=0` decodes greedily.
+
+        With `sampling`, the tokens are sampled instead.
+        """
         inputs = {name: batch[name] for name in ("source", "source_keep")}
         start = torch.full_like(inputs["source"][:, :1], self.bos)
         limits = max_target_lengths(inputs["source_keep"])
-        if not beam:
-            return generate_until(network, start, limits, eos=self.eos, sampling=GREEDY, **inputs)
+        if sampling or not beam:
+            options: dict[str, Any] = {"sampling": sampling or GREEDY, "seed": seed, **inputs}
+            return generate_until(network, start, limits, eos=self.eos, **options)
         beams = beam_search(
             network,
             start,
@@ -338,7 +378,7 @@ class TranslateCodec:
 
     def preview(self, network: Network, batch: Batch) -> str:
         rows = zip(batch["source"], batch["source_keep"], strict=True)
-        sources = self.decode([row[keep].tolist() for row, keep in rows])
+        sources = [self.source_tokenizer.decode(row[keep].tolist()) for row, keep in rows]
         translations = self.decode(self.run(network, batch, beam=0))
         return "\n".join(f"{a}  ->  {b}" for a, b in zip(sources, translations, strict=True))
 

@@ -18,6 +18,7 @@ METRIC_LABELS = {
     "loss": "valid loss",
     "f1": "F1",
     "exact": "exact match",
+    "token_accuracy": "teacher-forced accuracy",
     "bleu": "BLEU",
     "chrf": "chrF",
     "rouge_1": "ROUGE-1",

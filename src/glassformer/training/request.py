@@ -92,7 +92,9 @@ class Request:
             raise GlassError("--extend adds tokens to a trained model's tokenizer: add --from")
         if data.extend and self.training.lora:
             raise GlassError("--extend needs trainable token embeddings: leave out --lora")
-        if not from_scratch and (data.tokenizer or data.vocab):
+        if data.has_source_vocab and name != "translate":
+            raise GlassError(f"--source-tokenizer and --source-vocab are not for {name}")
+        if not from_scratch and (data.tokenizer or data.vocab or data.has_source_vocab):
             raise GlassError(
                 "the base model (--from) has a tokenizer: leave out --tokenizer and --vocab"
             )

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { bars, button, card, failure, field, format, h, note, percent, select, svg } from "./dom.js";
 import { heatMap } from "./heatmap.js";
-import { pixels, tokenList } from "./prediction.js";
+import { pixels, tokenList, visible } from "./prediction.js";
 import { read, readInput, write } from "./state.js";
 import { part, row } from "./tensors.js";
 import { label, t } from "./text.js";
@@ -87,7 +87,7 @@ function tokenNames(pass, layer) {
   const fromSource = layer.name.startsWith("encoder") || layer.name.includes(".encoder.");
   const queries = fromSource && pass.names.source.length ? pass.names.source : pass.names.tokens;
   const keys = layer.is_cross && pass.names.source.length ? pass.names.source : queries;
-  return [queries, keys].map((names, i) => (names.length === [layer.queries, layer.keys][i] ? names : null));
+  return [queries, keys].map((names, i) => (names.length === [layer.queries, layer.keys][i] ? names.map(visible) : null));
 }
 
 function textAttention(pass, layer, pattern, scores, title) {

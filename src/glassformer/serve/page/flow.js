@@ -3,7 +3,7 @@
 import { ask, isExported } from "./api.js";
 import { button, card, failure, field, format, h, integer, math, note, select } from "./dom.js";
 import { heatMap } from "./heatmap.js";
-import { predictionCard, tokenList } from "./prediction.js";
+import { predictionCard, tokenList, visible } from "./prediction.js";
 import { read, readInput, write } from "./state.js";
 import { asMatrix, isSigned } from "./tensors.js";
 import { t } from "./text.js";
@@ -132,8 +132,8 @@ async function showNumbers(model, pass, input, stage, body, why, open) {
   const answer = await ask("values", { input, name: stage.name, index });
   const matrix = asMatrix(answer.values);
   const [rows, columns] = matrix.shape;
-  const rowNames = stage.rows && pass.names[stage.rows].length === rows ? pass.names[stage.rows] : null;
-  const columnNames = await findColumns(stage, pass);
+  const rowNames = stage.rows && pass.names[stage.rows].length === rows ? pass.names[stage.rows].map(visible) : null;
+  const columnNames = (await findColumns(stage, pass))?.map(visible);
   const cell = (state.cell ?? "").split(",").map(Number);
   const start = cell.length === 2 && cell[0] < rows && cell[1] < columns ? cell : null;
 
