@@ -8,6 +8,7 @@ demo: .venv/core
 	$(BIN)/glass train --config recipes/demo.toml --minutes 1 --run runs/demo --overwrite
 	$(BIN)/glass translate runs/demo 三百二十一 二零一九年三月五日 --alignment
 	$(BIN)/glass evaluate runs/demo
+	@echo "to see inside this model, open the explorer: $(BIN)/glass look runs/demo"
 
 quick: check
 	$(BIN)/pytest -n 2 -m "not slow"

@@ -49,6 +49,7 @@ from glassformer.training import compare as comparison
 from glassformer.training import evaluate as evaluation
 from glassformer.training import train as training
 
+SHIPPED_MODEL = Path(__file__).parent / "shipped_model"  # a small GPT-2 (recipes/explorer.toml)
 OTHER_USES = {  # ends of an error message, by the trait that each use needs
     Trait.SEQ2SEQ: "; it translates: glass translate RUN",
     Trait.SUMMARIZER: "; it summarizes: glass summarize RUN",

@@ -57,7 +57,7 @@ COMMANDS = {
     "look": Entry("explorer", "Look inside",
         "Open a local web page that looks inside the model in RUN."),
     "demo": Entry("walk", "Look inside",
-        "Run TEXT through a small untrained model and print every step."),
+        "Run TEXT through a small trained model and print every step."),
     "walk": Entry("walk", "Look inside",
         "Print a worksheet: a lesson, or TEXT traced through the model in RUN, step by step."),
     "lessons": Entry("lessons", "Look inside",

@@ -26,6 +26,7 @@ STDOUT = Path("-")
 MAX_OWN_TEXT = 20_000  # characters of a text for a lesson
 DEFAULT_TEXT = "The value of the list is the sum of its items"
 NEXT_STEPS = """
+In a web page: glass look
 For a model that you trained: glass walk runs/generate-1 "Any sentence"
 For any network, in Python:
 
@@ -41,18 +42,11 @@ For any network, in Python:
 @click.argument("text", default=DEFAULT_TEXT)
 @click.option("--layer", default=0, show_default=True, help="Index of the block to show.")
 @click.option("--head", default=0, show_default=True, help="Index of the head to show.")
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32),
-    default=0,
-    show_default=True,
-    help="Random seed for the weights.",
-)
-def demo(text: str, layer: int, head: int, seed: int) -> None:
-    """Run TEXT through a small untrained model and print every step.
+def demo(text: str, layer: int, head: int) -> None:
+    """Run TEXT through a small trained model and print every step.
 
-    The tokenizer is trained on the documentation that comes with Python. The weights are random, so
-    the predictions are too: the demo shows how a model computes, not what it has learned.
+    The model comes with Glassformer: a GPT-2 with 558,144 parameters, trained on the documentation
+    that comes with Python (`recipes/explorer.toml`). `glass look` opens it in a web page.
 
     \b
     glass demo
@@ -60,33 +54,23 @@ def demo(text: str, layer: int, head: int, seed: int) -> None:
     """
     from rich.console import Console
 
-    print_demo(Console(highlight=False), text, layer=layer, head=head, seed=seed)
+    print_demo(Console(highlight=False), text, layer=layer, head=head)
 
 
-def print_demo(
-    console: Console, text: str, *, layer: int = 0, head: int = 0, seed: int = 0
-) -> None:
-    """Build a model and print the steps from a text to the next token."""
-    import pydoc_data.topics
-
-    import torch
-
+def print_demo(console: Console, text: str, *, layer: int = 0, head: int = 0) -> None:
+    """Print the steps from a text to the next token."""
+    from glassformer.api import SHIPPED_MODEL, load
     from glassformer.inspection.traced_text import find_head, trace_text
     from glassformer.inspection.worksheet import top_tokens
-    from glassformer.models.generator import Config, Generator
-    from glassformer.text.subword import BPE
 
-    torch.manual_seed(seed)
-    tokenizer = BPE.train(pydoc_data.topics.topics.values(), vocab=2048)
-    config = Config(vocab=tokenizer.vocab, context=64, dim=64, depth=2, heads=4)
-    network = Generator(config).eval()
+    model = load(SHIPPED_MODEL)
+    network, tokenizer, config = model.network, model.require_tokenizer(), model.config
     traced = trace_text(network, tokenizer, text)
     pattern = find_head(traced, layer, head).pattern
     console.print(
-        f"[bold]Model[/]: generator with {config.depth} blocks, {config.heads} heads and "
-        f"dim {config.dim}: {network.size:,} parameters, untrained.\n"
-        f"[bold]Tokenizer[/]: BPE with {tokenizer.vocab:,} tokens, trained on Python's "
-        "documentation."
+        f"[bold]Model[/]: {model.name} with {config.depth} blocks, {config.heads} heads and "
+        f"dim {config.dim}: {network.size:,} parameters, trained on Python's documentation.\n"
+        f"[bold]Tokenizer[/]: BPE with {tokenizer.vocab:,} tokens."
     )
     print_forward_pass(console, traced, layer, head, pattern)
     console.print("\n[bold cyan]4. The most likely next tokens[/]")

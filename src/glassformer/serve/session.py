@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer import checkpoint
-from glassformer.api import Model, load
+from glassformer.api import SHIPPED_MODEL, Model, load
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import read_text
 from glassformer.models.network import Network
@@ -21,7 +21,6 @@ from glassformer.training.runs import read_tables
 
 Request = Mapping[str, Any]  # from the page: JSON
 Answer = dict[str, Any]  # may contain tensors (see envelope.py)
-SHIPPED_MODEL = Path(__file__).parents[1] / "shipped_model"
 MAX_RUNS = 50
 
 

@@ -38,8 +38,7 @@ export async function attention(model) {
     "div",
     { class: "stack" },
     card(null, tokenList(pass), note(t("Each small picture is one head: rows are queries, columns are keys, dark cells are large weights. Attention shows where information can flow, not why the model decides: use What if to test that."))),
-    card(t("All heads"), grid),
-    large,
+    h("div", { class: "split" }, card(t("All heads"), grid), large),
     await reachCards(model, pass, input),
   );
 }
