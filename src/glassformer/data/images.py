@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from glassformer.core.errors import GlassError
 from glassformer.data.compression import open_bytes
@@ -23,7 +23,7 @@ from glassformer.data.request import DataRequest
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
-GRAY_MODES = ("1", "L", "LA", "I", "I;16", "F")
+GRAY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "F")
 MAX_PIXELS = 50_000_000  # of a file, before it is scaled
 MAX_VALUES = 3 * 512 * 512  # of an image that a network reads
 IDX_IMAGES, IDX_LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
@@ -187,7 +187,7 @@ def read_picture(path: Path, size: Size | None = None, scale_to: int | None = No
                 is_gray = image.mode in GRAY_MODES
                 if size is not None and scale_to:
                     is_gray = size.channels == 1
-                pixels = image.convert("L" if is_gray else "RGB")
+                pixels = to_eight_bits(image).convert("L" if is_gray else "RGB")
     except GlassError:
         raise
     except Exception as error:  # Pillow raises many types
@@ -199,6 +199,18 @@ def read_picture(path: Path, size: Size | None = None, scale_to: int | None = No
         pixels = square.resize((scale_to, scale_to), Image.Resampling.LANCZOS)
     array = np.asarray(pixels, dtype=np.uint8)
     return check_size(array[None] if array.ndim == 2 else array.transpose(2, 0, 1), size)
+
+
+def to_eight_bits(image: Image.Image) -> Image.Image:
+    """The image as it is shown: upright, on white where it is transparent, with 8-bit values."""
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith("I"):  # 16-bit values, which `convert` would cut off at 255
+        values = np.asarray(upright, dtype=np.float64) / 257
+        return Image.fromarray(values.round().clip(0, 255).astype(np.uint8))
+    if upright.has_transparency_data:
+        white = Image.new("RGBA", upright.size, "white")
+        return Image.alpha_composite(white, upright.convert("RGBA"))
+    return upright
 
 
 def check_size(pixels: Pixels, size: Size | None) -> Pixels:

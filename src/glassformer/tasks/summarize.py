@@ -1,5 +1,6 @@
 """Summarize: continue a document with its summary. Shapes: b batch, t tokens."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from glassformer.tasks.table_rows import (
     write_stores,
 )
 from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
+from glassformer.text.sentences import IDEOGRAPHS
 from glassformer.text.tokenizer import SEPARATOR, Tokenizer
 
 EOS = "<end>"
@@ -61,7 +63,7 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
 
     def encode(example: Example) -> list[list[int]] | None:
         document, target = example.texts
-        ids = tokenizer.encode(target)
+        ids = tokenizer.encode(to_continuation(target))
         if len(ids) > MAX_SUMMARY:
             return None
         return [*encode_sentences(tokenizer, document), ids]
@@ -103,6 +105,11 @@ def read_examples(
     """Yield the pairs of the data for `check-data`."""
     read, _ = make_pair_reader(request, reporter, SUMMARY)
     yield from read(on_bad_row)
+
+
+def to_continuation(summary: str) -> str:
+    """The summary as if words came before it, so that its first token may be one of a document."""
+    return summary if re.match(f"[{IDEOGRAPHS}]", summary) else f" {summary}"
 
 
 def find_special_tokens(tokenizer: Tokenizer) -> tuple[int, int]:
@@ -316,7 +323,10 @@ class SummarizeCodec:
 
     def with_summary(self, network: Network, batch: Batch, summary: str | None = None) -> Tensor:
         """Return a document with a summary, by default the network's own: 1 t."""
-        ids = self.run(network, batch)[0] if summary is None else self.tokenizer.encode(summary)
+        if summary is None:
+            ids = self.run(network, batch)[0]
+        else:
+            ids = self.tokenizer.encode(to_continuation(summary))
         return torch.cat((batch["ids"], batch["ids"].new_tensor([ids])), dim=1)
 
     def preview(self, network: Network, batch: Batch) -> str:
