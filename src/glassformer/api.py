@@ -39,6 +39,7 @@ from glassformer.tasks import TASKS
 from glassformer.tasks.extract import Extract
 from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.ranking import RecommendationCodec
+from glassformer.tasks.summarize import BEAM_SIZE as SUMMARY_BEAM_SIZE
 from glassformer.tasks.summarize import SummarizeCodec
 from glassformer.tasks.task import Artifacts, Codec
 from glassformer.tasks.translate import BEAM_SIZE, LENGTH_PENALTY
@@ -252,7 +253,7 @@ class Model:
         texts: str | Sequence[str | Extract],
         *,
         title: str | None = None,
-        beam: int = BEAM_SIZE,
+        beam: int = SUMMARY_BEAM_SIZE,
         length_penalty: float = LENGTH_PENALTY,
     ) -> Any:
         """Return a summary of each text, or, with a title, one summary of all texts.

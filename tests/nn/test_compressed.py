@@ -152,7 +152,12 @@ def copy_scores(head, ids, t, query, keys):
 
 
 @pytest.mark.parametrize(
-    "ids", [[1, 2, 1, 6, 2, 1, SEP, 2, 1], [3, 3, 3, 4, 4, SEP, 0, 3, 7], [5, 1, 2, 5, 1, 2, 5, 1, 8]]
+    "ids",
+    [
+        [1, 2, 1, 6, 2, 1, SEP, 2, 1],
+        [3, 3, 3, 4, 4, SEP, 0, 3, 7],
+        [5, 1, 2, 5, 1, 2, 5, 1, 8],
+    ],
 )
 def test_the_copy_head_equals_its_definition(ids):
     head = CopyHead(6, SEP)

@@ -40,7 +40,9 @@ from glassformer.text.tokenizer import SEPARATOR, Tokenizer
 EOS = "<end>"
 MAX_SUMMARY = 256  # tokens; pairs with a longer summary are left out
 EVAL_BATCH_TOKENS = 8192
-BEAM_SIZE, LENGTH_PENALTY = 4, 0.6  # a penalty above 0 favors longer summaries
+NO_REPEAT = 3  # no sequence of so many tokens occurs twice in a summary
+BEAM_SIZE = 1  # greedy: larger beams prefer summaries of one word
+LENGTH_PENALTY = 0.6  # above 0, it favors longer summaries
 UNLIMITED = 10**9  # tokens; stands for a context of None
 PARTS = (".document", ".rank", ".summary")  # rank: of the sentence that a token is in
 
@@ -305,21 +307,17 @@ class SummarizeCodec:
         lengths = inputs.get("keep", torch.ones_like(ids)).sum(dim=1).tolist()
         limits = [min(MAX_SUMMARY, length // 4 + 16) for length in lengths]
         inputs["positions"] = torch.full_like(ids[:, :1], ids.shape[1] - 1)  # only the last logits
+        options: dict[str, Any] = {"eos": self.eos, "no_repeat": NO_REPEAT, **inputs}
         if not beam:
-            return generate_until(network, ids, limits, eos=self.eos, sampling=GREEDY, **inputs)
+            return generate_until(network, ids, limits, sampling=GREEDY, **options)
         beams = beam_search(
-            network,
-            ids,
-            limits,
-            eos=self.eos,
-            beam_size=beam,
-            length_penalty=length_penalty,
-            **inputs,
+            network, ids, limits, beam_size=beam, length_penalty=length_penalty, **options
         )
         return [candidates[0][1] for candidates in beams]
 
     def decode(self, output: list[list[int]]) -> list[str]:
-        return [self.tokenizer.decode(ids).strip() for ids in output]
+        """Return each summary as one line."""
+        return [" ".join(self.tokenizer.decode(ids).split()) for ids in output]
 
     def with_summary(self, network: Network, batch: Batch, summary: str | None = None) -> Tensor:
         """Return a document with a summary, by default the network's own: 1 t."""
