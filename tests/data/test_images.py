@@ -179,6 +179,14 @@ def test_damaged_mnist_files_are_rejected(tmp_path):
             read(tmp_path)
 
 
+def test_a_compressed_file_that_is_cut_off_is_rejected(tmp_path):
+    file = tmp_path / "train-images-idx3-ubyte.gz"
+    write_idx(file, np.random.default_rng(0).integers(0, 256, (5, 9, 9)))
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(GlassError, match=r"train-images-idx3-ubyte.gz is corrupted"):
+        read(file)
+
+
 def test_cifar_files_are_read_with_the_names_of_classes(tmp_path):
     record = np.concatenate(([1], np.arange(3072) % 256)).astype(np.uint8)
     (tmp_path / "data_batch_1.bin").write_bytes(record.tobytes() * 2)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from glassformer.core.errors import GlassError
+from glassformer.core.folder import wrap_read_errors
 from glassformer.data.compression import open_bytes
 from glassformer.data.files import BadRowPolicy
 from glassformer.data.request import DataRequest
@@ -235,9 +236,14 @@ def find_in_idx(path: Path) -> Iterator[ImageItem]:
         yield ImageItem(f"{path}[{i}]", label, partial(fit_pixels, image[None]))
 
 
+def read_packed(path: Path) -> bytes:
+    """The content of a file with many images, decompressed."""
+    with wrap_read_errors(path), open_bytes(path) as file:
+        return file.read()
+
+
 def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
-    with open_bytes(path) as file:
-        data = file.read()
+    data = read_packed(path)
     header = np.frombuffer(data[: 4 + 4 * axes], dtype=">u4")
     shape = tuple(int(n) for n in header[1:])
     is_valid = len(header) == axes + 1 and header[0] == IDX_MAGIC[axes]
@@ -248,8 +254,7 @@ def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
 
 def find_in_cifar(path: Path) -> Iterator[ImageItem]:
     """The images of CIFAR-10's binary version: one byte for the label, then the pixels."""
-    with open_bytes(path) as file:
-        data = np.frombuffer(file.read(), dtype=np.uint8)
+    data = np.frombuffer(read_packed(path), dtype=np.uint8)
     record = 1 + int(np.prod(CIFAR_SHAPE))
     if not len(data) or len(data) % record:
         raise GlassError(f"{path} is not a binary file of CIFAR-10, or it is damaged")

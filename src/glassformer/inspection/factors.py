@@ -16,7 +16,7 @@ from glassformer.data.catalog import Catalog
 from glassformer.models.network import ItemVectors, Network
 
 MAX_ITEMS = 40  # with names
-MAX_NAME = 28  # characters
+MAX_NAME = 34  # characters
 SIZE = 7.5  # of the font
 GAP = 4.0  # between a point and its name
 
@@ -47,7 +47,7 @@ def factors(network: Network, task: Mapping[str, Any]) -> Any:
     axes.axhline(0, color="lightgray", linewidth=0.8)
     axes.axvline(0, color="lightgray", linewidth=0.8)
     axes.scatter(*points.T, s=14, color="tab:blue")
-    axes.margins(x=0.26)
+    axes.margins(x=0.3)
     names = [shorten(catalog.name(item)) for item in chosen.tolist()]
     pixels = axes.transData.transform(points.numpy()) * 72 / figure.dpi
     for point, name, offset in zip(points, names, place_names(pixels, names), strict=True):
@@ -65,20 +65,23 @@ def shorten(name: str) -> str:
     return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 
 
-def place_names(pixels: Any, names: list[str]) -> list[tuple[float, float]]:
-    """The offset of each name from its point (n 2, in units of 1/72 inch), so that none overlap.
+def place_names(points: Any, names: list[str]) -> list[tuple[float, float]]:
+    """The offset of each name from its point (n 2, in units of 1/72 inch).
 
-    A name is on the side of its point that is farther from the middle, lowered where another is.
+    A name is on the side of its point that is farther from the middle, lowered where another name
+    or the mark of another point is.
     """
-    middle = (pixels[:, 0].min() + pixels[:, 0].max()) / 2
+    middle = (points[:, 0].min() + points[:, 0].max()) / 2
+    marks = [(x - GAP / 2, x + GAP / 2, y) for x, y in points.tolist()]
     placed: list[tuple[float, float, float]] = []  # left, right, height
     offsets = [(0.0, 0.0)] * len(names)
-    for i in sorted(range(len(names)), key=lambda i: -pixels[i, 1]):
-        x, y = pixels[i].tolist()
+    for i in sorted(range(len(names)), key=lambda i: -points[i, 1]):
+        x, y = points[i].tolist()
         width = 0.56 * SIZE * len(names[i])
         left = x + GAP if x > middle else x - GAP - width
-        while any(left < b and a < left + width and abs(y - h) < SIZE for a, b, h in placed):
+        taken = [*placed, *marks[:i], *marks[i + 1 :]]
+        while any(left < b and a < left + width and abs(y - h) < SIZE for a, b, h in taken):
             y -= 1
         placed.append((left, left + width, y))
-        offsets[i] = (GAP if x > middle else -GAP, y - float(pixels[i, 1]))
+        offsets[i] = (GAP if x > middle else -GAP, y - float(points[i, 1]))
     return offsets

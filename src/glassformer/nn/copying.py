@@ -80,7 +80,8 @@ class CopyHead(nn.Module):
         counts = torch.zeros(*index.shape, vocab, device=ids.device)  # of tokens in the summary
         counts = counts.scatter_add(2, columns, (past & ~in_document).float())  # b t v
         used = counts.gather(2, columns) > 0
-        return torch.stack(torch.broadcast_tensors(follows, follows_2, starts, used), dim=3)
+        features = (follows, follows_2, starts.expand_as(used), used)
+        return torch.stack(features, dim=3)
 
     def is_document(self, ids: Tensor) -> Tensor:
         """Whether a token is before the separator: b s."""

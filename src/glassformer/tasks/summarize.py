@@ -90,14 +90,17 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
 
 
 def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) -> Tokenizer:
-    """Reuse or train a tokenizer for documents and summaries."""
+    """Reuse or train a tokenizer for documents and summaries.
+
+    WordPiece reads lower case, so that a word of a title can be copied from a sentence.
+    """
     if request.base_tokenizer:
         return reuse_tokenizer(
             request.base_tokenizer, sample, extend=request.extend, reporter=reporter
         )
-    kind = request.tokenizer or "bpe"
+    kind = request.tokenizer or "wordpiece"
     size = sum(len(text.encode("utf-8", "replace")) for text in sample)
-    vocab = None if kind == "characters" else request.vocab or default_vocab(kind, size)
+    vocab = None if kind == "characters" else request.vocab or default_vocab(kind, size // 3)
     return train_tokenizer(kind, sample, vocab=vocab, special_tokens=(SEPARATOR, EOS))
 
 
@@ -337,11 +340,11 @@ class SummarizeCodec:
 SUMMARIZE = TaskSpec(
     name="summarize",
     models=("summarizer", "lead"),
-    model_settings={"context": 512, "dim": 192, "depth": 4, "heads": 3, "dropout": 0.1},
+    model_settings={"context": 512, "dim": 128, "depth": 2, "heads": 2, "dropout": 0.1},
     train_settings={"batch_tokens": 4096, "lr": 1e-3, "weight_decay": 0.01},
     metric=METRICS["rouge_l"],
     unit="tokens",
-    eval_limit=64,  # generating is slow, especially early in training
+    eval_limit=256,
     prepare=prepare,
     examples=read_examples,
     dataset=SummarizeDataset,

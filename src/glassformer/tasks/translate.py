@@ -317,7 +317,7 @@ class TranslateCodec:
         length_penalty: float = LENGTH_PENALTY,
     ) -> list[list[int]]:
         """Return the ids of the best translation of each text; `beam=0` decodes greedily."""
-        inputs = {name: batch[name] for name in ("source", "source_keep")}
+        inputs: dict[str, Any] = {name: batch[name] for name in ("source", "source_keep")}
         start = torch.full_like(inputs["source"][:, :1], self.bos)
         limits = max_target_lengths(inputs["source_keep"])
         if not beam:
