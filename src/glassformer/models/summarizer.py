@@ -4,7 +4,8 @@ After "Generating Wikipedia by Summarizing Long Sequences": document, separator 
 sequence, and layers with two kinds of attention alternate. In local attention, a token attends to
 its own block; in memory-compressed attention, to all earlier tokens, compressed in windows
 (nn/compressed.py). Differs from the paper in rotary positions, normalized queries and keys, and a
-copy head (nn/copying.py), because most words of a summary are in the document.
+copy head (nn/copying.py), because most words of a summary are in the document: it starts as a rule
+that copies the document from its beginning.
 
 Shapes: b batch, t tokens, s tokens so far, n chosen positions, d features, v vocabulary.
 """
