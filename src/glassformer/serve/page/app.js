@@ -132,7 +132,7 @@ async function show() {
   nav.firstChild.scrollLeft = tab.offsetLeft - nav.clientWidth / 2 + tab.offsetWidth / 2;
   document.getElementById("skip").textContent = t("Skip to content");
   document.title = `${t(VIEWS[view][0])} – ${model.name} – Glassformer`;
-  const waiting = setTimeout(() => { status.textContent = t("Loading …"); }, 300);
+  const waiting = setTimeout(() => { if (number === shown) status.textContent = t("Loading …"); }, 300);
   let content;
   try {
     content = await VIEWS[view][1](model);
