@@ -1,6 +1,7 @@
 """Write docs/systems.md: comparisons of all models, with plots and metrics from real runs.
 
     python bench/systems.py RUNS DATA
+    python bench/systems.py RUNS DATA "GPT-2"   # only these sections; the others stay as they are
 
 RUNS is a folder for the runs; runs that are already in it are not repeated, so the script can be
 stopped and started again. DATA holds tinyshakespeare/input.txt, cmn-eng/train.tsv.gz,
@@ -88,6 +89,13 @@ def write_generators(runs: Path, data: Path) -> str:
     models = ["markov", "convolutional", "recurrent", "generator", "gpt2", "llama"]
     return compare_models(
         runs, "generators", "generate", shakespeare(data), models=models, minutes=3, prior=False
+    )
+
+
+def write_reach(runs: Path, data: Path) -> str:
+    models = ["gpt2", "transformer_xl", "sparse", "universal"]
+    return compare_models(
+        runs, "reach", "generate", shakespeare(data), models=models, minutes=2, prior=False
     )
 
 
@@ -297,6 +305,15 @@ SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {
         no Transformer does. With a prior, which is the default, training starts from the loss of
         the counts (see [measurements.md](measurements.md)).""",
     ),
+    "Further, sparser, deeper: Transformer-XL, Sparse, Universal": (
+        write_reach,
+        """The same comparison for three architectures that change how far attention reaches, with
+        the same settings: `transformer_xl` reads segments with a memory of those before,
+        `sparse` attends to a part of the earlier tokens, and `universal` applies one block as often
+        as a token needs. On windows of 128 characters, none of these has an advantage; see
+        [long_context.md](long_context.md) for texts whose answer lies far back and for the cost of
+        long contexts, and [depth.md](depth.md) for recurrence in depth.""",
+    ),
     "Memory over distance, and parallelism": (
         write_recall,
         """Each text begins with one of ten letters, continues with noise and ends with a query
@@ -366,15 +383,20 @@ SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {
 }
 
 
-def main(runs: Path, data: Path) -> None:
+def main(runs: Path, data: Path, *titles: str) -> None:
+    """Write the page; with titles, only the sections with these titles."""
     runs.mkdir(parents=True, exist_ok=True)
     PLOTS.mkdir(exist_ok=True)
-    machine = f"{torch.get_num_threads()} cores of {processor()}, torch {torch.__version__}"
-    sections = [HEADER.format(machine=machine)]
-    for title, (write_section, text) in SECTIONS.items():
+    page = DOCS / "systems.md"
+    header, *old = (page.read_text(encoding="utf-8") if titles else "").split("\n## ")
+    sections = {section.partition("\n")[0]: f"## {section.strip()}" for section in old}
+    for title in titles or SECTIONS:
+        write_section, text = SECTIONS[title]
         paragraph = textwrap.fill(" ".join(text.split()), 120, break_on_hyphens=False)
-        sections.append(f"## {title}\n\n{paragraph}\n\n{write_section(runs, data).strip()}\n\n")
-    write_page(DOCS / "systems.md", "".join(sections).rstrip() + "\n")
+        sections[title] = f"## {title}\n\n{paragraph}\n\n{write_section(runs, data).strip()}"
+    machine = f"{torch.get_num_threads()} cores of {processor()}, torch {torch.__version__}"
+    first = header.strip() if titles else HEADER.format(machine=machine).strip()
+    write_page(page, "\n\n".join([first, *(sections[title] for title in SECTIONS)]) + "\n")
 
 
 def processor() -> str:
@@ -385,4 +407,4 @@ def processor() -> str:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
