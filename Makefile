@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo quick test soak bench check format clean
+.PHONY: demo quick test browser soak bench check format clean
 
 demo: .venv/core
 	$(BIN)/glass demo
@@ -13,8 +13,15 @@ demo: .venv/core
 quick: check
 	$(BIN)/pytest -n 2 -m "not slow"
 
-test: check
+test: check browser
 	$(BIN)/pytest -n 2
+
+# for the tests of the explorer's page, which are skipped without it
+browser:
+	@command -v chromium > /dev/null || \
+	if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
+	then apt-get -qq update && apt-get -qq install --yes chromium > /dev/null; \
+	else echo "no chromium: the tests of the explorer's page will be skipped"; fi
 
 soak: .venv/dev
 	$(BIN)/python bench/soak.py

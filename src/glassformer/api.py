@@ -41,6 +41,7 @@ from glassformer.tasks.extract import Extract
 from glassformer.tasks.fill_mask import next_probs
 from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.ranking import RecommendationCodec
+from glassformer.tasks.summarize import BEAM_SIZE as SUMMARY_BEAM_SIZE
 from glassformer.tasks.summarize import SummarizeCodec
 from glassformer.tasks.task import Artifacts, Codec
 from glassformer.tasks.translate import BEAM_SIZE, LENGTH_PENALTY
@@ -263,7 +264,7 @@ class Model:
         texts: str | Sequence[str | Extract],
         *,
         title: str | None = None,
-        beam: int = BEAM_SIZE,
+        beam: int = SUMMARY_BEAM_SIZE,
         length_penalty: float = LENGTH_PENALTY,
     ) -> Any:
         """Return a summary of each text, or, with a title, one summary of all texts.

@@ -110,6 +110,32 @@ def test_a_damaged_image_is_reported_and_loses_no_other(tmp_path, content):
     assert bad[0].startswith("cannot be read as an image: ")
 
 
+def test_values_of_sixteen_bits_are_scaled(tmp_path):
+    values = np.arange(0, 65_536, 257, dtype=np.uint16).reshape(16, 16)
+    Image.fromarray(values).save(tmp_path / "deep.png")
+    assert np.array_equal(read_picture(tmp_path / "deep.png").ravel(), np.arange(256))
+
+
+def test_what_is_transparent_becomes_white(tmp_path):
+    black = np.zeros((4, 4, 4), np.uint8)
+    black[:2, :, 3] = 255  # opaque in the upper half
+    Image.fromarray(black).save(tmp_path / "rgb.png")
+    Image.fromarray(black).convert("LA").save(tmp_path / "gray.png")
+    for name, channels in (("rgb.png", 3), ("gray.png", 1)):
+        pixels = read_picture(tmp_path / name)
+        assert len(pixels) == channels
+        assert not pixels[:, :2].any()
+        assert (pixels[:, 2:] == 255).all()
+
+
+def test_a_photo_is_turned_upright(tmp_path):
+    image = Image.new("RGB", (16, 8), "red")
+    orientation = image.getexif()
+    orientation[274] = 6  # to be shown turned by 90 degrees
+    image.save(tmp_path / "photo.jpg", exif=orientation)
+    assert read_picture(tmp_path / "photo.jpg").shape == (3, 16, 8)
+
+
 def test_a_huge_image_is_rejected_before_its_pixels_are_decoded(tmp_path):
     image = Image.new("1", (10_000, 6_000))  # 60 million pixels in a small file
     image.save(tmp_path / "bomb.png")
@@ -151,6 +177,14 @@ def test_damaged_mnist_files_are_rejected(tmp_path):
         images.write_bytes(content)
         with pytest.raises(GlassError, match="not an IDX file of 3 axes, or it is damaged"):
             read(tmp_path)
+
+
+def test_a_compressed_file_that_is_cut_off_is_rejected(tmp_path):
+    file = tmp_path / "train-images-idx3-ubyte.gz"
+    write_idx(file, np.random.default_rng(0).integers(0, 256, (5, 9, 9)))
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(GlassError, match=r"train-images-idx3-ubyte.gz is corrupted"):
+        read(file)
 
 
 def test_cifar_files_are_read_with_the_names_of_classes(tmp_path):

@@ -13,6 +13,7 @@ from glassformer.generate.sampling import (
     GREEDY,
     Sampling,
     apply_repetition_penalty,
+    block_repeats,
     filter_probs,
     sample_token,
 )
@@ -201,6 +202,37 @@ def test_generation_stops_when_all_texts_are_finished():
     network = FakeNetwork(counting, 10)
     assert generate_until(network, start([1]), [2], eos=9, sampling=GREEDY) == [[2, 3]]
     assert len(network.read) == 2
+
+
+def circle(text):
+    """After 1 comes 2, after 2 comes 3, after 3 comes 1; less likely, the end, 0."""
+    probs = [0.2, 0.0, 0.0, 0.0]
+    probs[text[-1] % 3 + 1] = 0.8
+    return probs
+
+
+def test_no_sequence_of_generated_tokens_is_repeated():
+    generated = torch.tensor([[5, 6, 7, 5, 6], [5, 6, 7, 6, 5], [1, 1, 1, 1, 1]])
+    blocked = [
+        [(row == -math.inf).nonzero().flatten().tolist() for row in found]
+        for found in (block_repeats(torch.zeros(3, 9), generated, n) for n in (0, 1, 2, 3, 6))
+    ]
+    assert blocked[0] == blocked[4] == [[], [], []]
+    assert blocked[1] == [[5, 6, 7], [5, 6, 7], [1]]
+    assert blocked[2] == [[7], [6], [1]]
+    assert blocked[3] == [[7], [], [1]]
+
+
+def test_greedy_decoding_and_beam_search_break_a_circle():
+    prompt, limits = start([2, 3, 1]), [9]
+    options = {"eos": 0, "no_repeat": 2}
+    greedy = generate_until(FakeNetwork(circle, 4), prompt, limits, sampling=GREEDY, **options)
+    assert greedy == [[2, 3, 1, 2]]  # the prompt may be repeated
+    (found,) = beam_search(FakeNetwork(circle, 4), prompt, limits, beam_size=1, **options)
+    assert found[0][1] == [2, 3, 1, 2]
+    assert generate_until(FakeNetwork(circle, 4), prompt, limits, sampling=GREEDY, eos=0) == [
+        [2, 3, 1] * 3
+    ]
 
 
 def test_a_seed_creates_a_separate_generator():

@@ -130,30 +130,71 @@ def test_a_summarizer_reads_ten_thousand_tokens_at_once():
     assert not torch.equal(before, after)
 
 
-def test_the_copy_head_equals_its_definition():
-    head = CopyHead(6)
-    logits, features, keys = torch.randn(2, 3, 7), torch.randn(2, 3, 6), torch.randn(2, 5, 6)
-    ids = torch.tensor([[1, 2, 1, 6, 0], [3, 3, 3, 4, 4]])
-    allowed = torch.ones(3, 5, dtype=torch.bool).tril(2)
-    actual = head(logits, features, keys, ids, allowed)
-    for b in range(2):
-        for t in range(3):
-            n = t + 3  # tokens that may be copied
-            scores = keys[b, :n] @ head.query(features[b, t]) / math.sqrt(6)
-            gate = torch.sigmoid(head.gate(features[b, t])).item()
-            probs = (1 - gate) * logits[b, t].softmax(0)
-            for token, weight in zip(ids[b, :n], scores.softmax(0), strict=True):
-                probs[token] += gate * weight
-            close(actual[b, t], probs.log())
-    close(actual.exp().sum(-1), torch.ones(2, 3))
+SEP = 9
+
+
+@torch.no_grad()
+def copy_scores(head, ids, t, query, keys):
+    """The scores of the tokens of the document that may follow ids[: t + 1], by position."""
+    document = ids[: ids.index(SEP)] if SEP in ids else ids
+    follows = [j for j in range(1, len(document)) if j <= t and ids[j - 1] == ids[t]]
+    scores = {}
+    for j in range(min(len(document), t + 1)):
+        features = (
+            j in follows,
+            j in follows and t > 0 and j > 1 and ids[j - 2] == ids[t - 1],
+            j == 0 and not follows,
+            ids[j] in ids[len(document) : t + 1],
+        )
+        weights = zip(features, head.feature_weights.tolist(), strict=True)
+        scores[j] = float(keys[j] @ query) / math.sqrt(6) + sum(x * w for x, w in weights)
+    return scores
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [1, 2, 1, 6, 2, 1, SEP, 2, 1],
+        [3, 3, 3, 4, 4, SEP, 0, 3, 7],
+        [5, 1, 2, 5, 1, 2, 5, 1, 8],
+    ],
+)
+def test_the_copy_head_equals_its_definition(ids):
+    head = CopyHead(6, SEP)
+    for parameter in head.parameters():
+        torch.nn.init.normal_(parameter)
+    logits, features, keys = torch.randn(1, 9, 10), torch.randn(1, 9, 6), torch.randn(1, 9, 6)
+    actual = head(logits, features, keys, torch.tensor([ids]), torch.arange(9)[None])
+    for t in range(9):
+        scores = copy_scores(head, ids, t, head.query(features[0, t]), keys[0])
+        pattern = torch.tensor([*scores.values()]).softmax(0)
+        gate = torch.sigmoid(head.gate(features[0, t])).item()
+        probs = (1 - gate) * logits[0, t].softmax(0)
+        for j, weight in zip(scores, pattern, strict=True):
+            probs[ids[j]] += gate * weight
+        close(actual[0, t], probs.log())
+    close(actual.exp().sum(-1), torch.ones(1, 9))
+    last = head(
+        logits[:, 7:], features[:, 7:], keys, torch.tensor([ids]), torch.tensor([[7, 8]])
+    )  # as in decoding
+    close(last, actual[:, 7:])
+
+
+def test_an_untrained_copy_head_copies_the_document_from_its_start():
+    head, ids = CopyHead(4, SEP), [5, 1, 2, 1, 3, 4, SEP]
+    for expected in (5, 1, 2, 1, 3, 4):
+        n = len(ids)
+        index = torch.tensor([[n - 1]])
+        inputs = torch.zeros(1, 1, 10), torch.randn(1, 1, 4), torch.randn(1, n, 4)
+        log_probs = head(*inputs, torch.tensor([ids]), index)
+        assert log_probs.argmax() == expected
+        ids.append(expected)
 
 
 def test_a_row_without_tokens_to_copy_stays_finite():
-    head, nothing = CopyHead(4), torch.zeros(1, 2, 3, dtype=torch.bool)
-    result = head(
-        torch.randn(1, 2, 5), torch.randn(1, 2, 4), torch.randn(1, 3, 4),
-        torch.full((1, 3), -1), nothing,
-    )  # fmt: skip
+    head, ids = CopyHead(4, SEP), torch.tensor([[-1, -1, -1], [SEP, 1, 2]])
+    inputs = torch.randn(2, 2, 10), torch.randn(2, 2, 4), torch.randn(2, 3, 4)
+    result = head(*inputs, ids, torch.tensor([[1, 2], [1, 2]]))
     assert result.isfinite().all()
     assert (result >= math.log(MIN_PROB)).all()
 

@@ -161,6 +161,10 @@ def test_attention_shows_every_head_and_the_mask(session, addresses, open_page):
     )
 
 
+COUNT_ADDED = """count => new URLSearchParams(location.hash.split("?")[1])
+    .get("added")?.split(",").length === count"""
+
+
 def test_the_next_token_can_be_stepped_and_taken_back(session, addresses, open_page):
     opened = session("generate")
     page = open_page(f"{addresses('generate')}#next?text={TEXT}&temperature=0")
@@ -168,13 +172,13 @@ def test_the_next_token_can_be_stepped_and_taken_back(session, addresses, open_p
     with torch.no_grad():
         logits = opened.model.network(ids)[0, -1]
     best = opened.vocabulary[int(logits.argmax())]
-    for _ in range(2):
+    for count in (1, 2):
         page.get_by_role("button", name="Step").click()
-        page.wait_for_load_state("networkidle")
-    assert page.locator("mark").inner_text().startswith(best.strip() or best)
-    made = page.locator("mark").inner_text()
+        wait_for(page, COUNT_ADDED, count)
+    assert page.locator("mark").text_content().startswith(best)
     page.get_by_role("button", name="Back").click()
-    wait_for(page, "made => document.querySelector('mark').innerText !== made", made)
+    wait_for(page, COUNT_ADDED, 1)
+    assert page.locator("mark").text_content() == best
     slider = page.get_by_label("temperature")
     slider.fill("1")
     probs = page.locator("ol.bars >> nth=0").locator(".number").all_inner_texts()

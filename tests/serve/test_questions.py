@@ -8,6 +8,7 @@ import torch
 
 from glassformer import GlassError, Trace
 from glassformer.generate.beam import beam_search
+from glassformer.inspection.heads import measure_heads
 from glassformer.models.network import Trait
 from glassformer.serve import passes
 from glassformer.serve.envelope import pack, unpack
@@ -153,6 +154,22 @@ def test_values_that_are_not_kept_are_computed_again(session, monkeypatch):
         assert torch.equal(ask(opened, "values", name=stage["name"], **request)["values"], value)
 
 
+def test_roles_and_the_effect_of_a_head_equal_those_of_the_report(session):
+    opened = session("generate")
+    inputs = read_subject(opened.model, TEXT).inputs
+    rows = ask(opened, "heads", input=TEXT)["heads"]
+    report = measure_heads(opened.model.network, inputs)
+    assert len(rows) == len(report) == 4
+    for row, head in zip(rows, report, strict=True):
+        expected = head.row()
+        cost = expected.pop("cost")
+        assert row == pytest.approx(expected)
+        place = {"layer": head.name, "head": head.head}
+        assert ask(opened, "ablation", input=TEXT, **place)["cost"][0] == pytest.approx(
+            cost, abs=1e-5
+        )
+
+
 def test_small_pictures_show_the_largest_weight_of_each_cell(session):
     opened = session("generate")
     request = {"input": TEXT, "name": "blocks.0.attention.pattern", "index": [0]}
@@ -288,6 +305,8 @@ ENTRY = "output[0,0,0]"
         ("why", {"input": TEXT, "entry": "output[9]"}, "is not an index into it"),
         ("why", {"input": TEXT, "entry": ENTRY, "path": [[99, 0]]}, "not a term"),
         ("why", {"input": TEXT, "entry": "x", "edits": [{}]}, "passes without edits only"),
+        ("ablation", {"input": TEXT, "layer": "x", "head": 0}, "there is no head 0 in 'x'"),
+        ("ablation", {"input": TEXT, "layer": "blocks.0.attention"}, "there is no head None"),
         ("patch", {"clean": "a"}, "patching needs two texts"),
         ("beam", {"input": TEXT}, "beam search is shown for translators only"),
         ("beam", {"input": TEXT, "beam": 99}, "the beam size must be from 1 to 16"),

@@ -1,5 +1,6 @@
 """Images: classification and painting, from files to answers."""
 
+import copy
 import json
 
 import numpy as np
@@ -34,6 +35,8 @@ from glassformer.tasks.paint import (
 )
 from glassformer.tasks.task import Artifacts
 from glassformer.text.plain import Characters
+from glassformer.training.settings import TrainingSettings
+from glassformer.training.step import Step
 from glassformer.training.train import resume
 from glassformer.training.trainer import Trainer
 
@@ -181,6 +184,8 @@ def test_evaluation_of_a_painter_reports_its_distance(home, folder):
     assert metrics["frechet"] > 0
     assert metrics["examples"] == 240
     assert "recognized" not in metrics  # the fixed classifier does not know these classes
+    report = (home / "paint" / "README.md").read_text()
+    assert "undertrained" not in report  # the distance of a GAN does not fall steadily
 
 
 def test_paint_errors_name_the_classes_and_the_right_command(home, folder, tmp_path):
@@ -237,6 +242,20 @@ def test_the_losses_are_the_hinge_losses_of_critic_and_generator():
     network.zero_grad()
     assert not any(found for name, found in gradients.items() if name.startswith("critic"))
     assert all(found for name, found in gradients.items() if name.startswith("generator"))
+
+
+@pytest.mark.parametrize(("name", "updated"), [("pixels", set()), ("other_noise", {"critic"})])
+def test_a_player_whose_loss_is_not_finite_is_not_updated(name, updated):
+    network, labels = copy.deepcopy(CASES["sagan"].network).train(), torch.arange(4) % 3
+    batch = {"pixels": torch.rand(4, 1, 8, 8), "targets": labels, "labels": labels}
+    batch |= {"noise": torch.randn(4, 8), "other_noise": torch.randn(4, 8)}
+    batch[name] = torch.full_like(batch[name], float("nan"))
+    before = copy.deepcopy(dict(network.named_parameters()))
+    settings = TrainingSettings(precision="float32", device="cpu")
+    step = Step(network, PaintObjective(Artifacts({"labels": ["a", "b", "c"]})), settings)
+    assert step(batch, 0.01, 0).non_finite
+    changed = {n for n, p in network.named_parameters() if not torch.equal(p, before[n])}
+    assert {n.partition(".")[0] for n in changed} == updated
 
 
 def test_constant_parameters_are_trainable_again_afterwards():

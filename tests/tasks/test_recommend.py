@@ -15,7 +15,7 @@ from glassformer import MODELS, GlassError, load
 from glassformer.cli import glass
 from glassformer.core.reporter import NullReporter
 from glassformer.data.sample import film_features
-from glassformer.inspection.pictures.factors import principal_components
+from glassformer.inspection.pictures.factors import GAP, SIZE, place_names, principal_components
 from glassformer.tasks.ranking import gains, hits, rank_targets
 from glassformer.tasks.recommend_next import sampled_logits
 from glassformer.training.evaluate import evaluate
@@ -313,6 +313,20 @@ def test_features_are_drawn_with_titles(home):
     figure = load(home / "ratings").draw("factors")
     names = {text.get_text() for text in figure.axes[0].texts}
     assert names == {f"Film {i}" for i in range(ITEMS)}
+
+
+def test_no_name_covers_another_or_another_point():
+    points = np.random.default_rng(0).uniform(0, 100, (12, 2))
+    names = ["x" * 8] * 12
+    width, boxes = 0.56 * SIZE * 8, []
+    for (x, y), (dx, dy) in zip(points, place_names(points, names), strict=True):
+        left = x + dx if dx > 0 else x + dx - width
+        boxes.append((left, left + width, y + dy))
+    for i, (a, b, height) in enumerate(boxes):
+        others = [*boxes[:i], *boxes[i + 1 :]]
+        marks = [(x - GAP / 2, x + GAP / 2, y) for x, y in np.delete(points, i, axis=0)]
+        for left, right, other in (*others, *marks):
+            assert right <= a or b <= left or abs(height - other) >= SIZE
 
 
 def test_the_last_item_of_each_user_is_held_out(home):

@@ -18,7 +18,7 @@ from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.extract import extract, rank_sentences, shorten
 from glassformer.tasks.rouge import longest_common_subsequence, mean_rouge, rouge
-from glassformer.tasks.summarize import SummarizeCodec, pad_documents
+from glassformer.tasks.summarize import SummarizeCodec, pad_documents, to_continuation
 from glassformer.tasks.task import Artifacts
 from glassformer.text.plain import Words
 from glassformer.text.sentences import split_sentences, split_words
@@ -240,6 +240,26 @@ def test_training_evaluating_and_summarizing(pairs, tmp_path):
     assert model.extract("The cat sat. " * 1000).tokens > 1000
     with pytest.raises(GlassError, match="the document is empty"):
         model.summarize(" ")
+
+
+def test_the_facts_of_the_sample_are_found(tmp_path):
+    settings = ["model.dim=64", "model.heads=1", "train.batch_tokens=2048", "train.eval_limit=32"]
+    options = {"settings": settings, "device": "cpu", "precision": "float32", "baseline": False}
+    rows = [{"document": document, "summary": headline} for document, headline in reports(1500)]
+    model = train(
+        "summarize", rows[60:], valid=rows[:60], run=tmp_path / "run", steps=40, **options
+    )
+    assert model.metrics["rouge_l"] > 0.35  # the lead sentence has 0.01
+
+
+def test_a_summary_is_one_line(pairs, tmp_path):
+    codec = SummarizeCodec(open_task(pairs, tmp_path, tokenizer="bytes").artifacts)
+    assert codec.decode([[*b" two\nlines "]]) == ["two lines"]
+
+
+@pytest.mark.parametrize(("summary", "expected"), [("Ship 7", " Ship 7"), ("北京", "北京")])
+def test_the_first_word_of_a_summary_is_encoded_as_inside_a_document(summary, expected):
+    assert to_continuation(summary) == expected
 
 
 def test_a_tokenizer_without_a_separator_is_rejected():

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--beam",
     type=click.IntRange(1, 64),
-    default=4,
+    default=1,
     show_default=True,
     help="Beam size, the number of hypotheses; 1 means greedy decoding.",
 )

@@ -14,16 +14,17 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from glassformer.core.errors import GlassError
+from glassformer.core.folder import wrap_read_errors
 from glassformer.data.compression import open_bytes
 from glassformer.data.files import BadRowPolicy
 from glassformer.data.request import DataRequest
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
-GRAY_MODES = ("1", "L", "LA", "I", "I;16", "F")
+GRAY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "F")
 MAX_PIXELS = 50_000_000  # of a file, before it is scaled
 MAX_VALUES = 3 * 512 * 512  # of an image that a network reads
 IDX_IMAGES, IDX_LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
@@ -189,7 +190,7 @@ def read_picture(
                 is_gray = image.mode in GRAY_MODES
                 if size is not None and scale_to:
                     is_gray = size.channels == 1
-                pixels = image.convert("L" if is_gray else "RGB")
+                pixels = to_eight_bits(image).convert("L" if is_gray else "RGB")
     except GlassError:
         raise
     except Exception as error:  # Pillow raises many types
@@ -201,6 +202,18 @@ def read_picture(
         pixels = square.resize((scale_to, scale_to), Image.Resampling.LANCZOS)
     array = np.asarray(pixels, dtype=np.uint8)
     return check_size(array[None] if array.ndim == 2 else array.transpose(2, 0, 1), size)
+
+
+def to_eight_bits(image: Image.Image) -> Image.Image:
+    """The image as it is shown: upright, on white where it is transparent, with 8-bit values."""
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith("I"):  # 16-bit values, which `convert` would cut off at 255
+        values = np.asarray(upright, dtype=np.float64) / 257
+        return Image.fromarray(values.round().clip(0, 255).astype(np.uint8))
+    if upright.has_transparency_data:
+        white = Image.new("RGBA", upright.size, "white")
+        return Image.alpha_composite(white, upright.convert("RGBA"))
+    return upright
 
 
 def check_size(pixels: Pixels, size: Size | None) -> Pixels:
@@ -225,9 +238,14 @@ def find_in_idx(path: Path) -> Iterator[ImageItem]:
         yield ImageItem(f"{path}[{i}]", label, partial(fit_pixels, image[None]))
 
 
+def read_packed(path: Path) -> bytes:
+    """The content of a file with many images, decompressed."""
+    with wrap_read_errors(path), open_bytes(path) as file:
+        return file.read()
+
+
 def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
-    with open_bytes(path) as file:
-        data = file.read()
+    data = read_packed(path)
     header = np.frombuffer(data[: 4 + 4 * axes], dtype=">u4")
     shape = tuple(int(n) for n in header[1:])
     is_valid = len(header) == axes + 1 and header[0] == IDX_MAGIC[axes]
@@ -238,8 +256,7 @@ def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
 
 def find_in_cifar(path: Path) -> Iterator[ImageItem]:
     """The images of CIFAR-10's binary version: one byte for the label, then the pixels."""
-    with open_bytes(path) as file:
-        data = np.frombuffer(file.read(), dtype=np.uint8)
+    data = np.frombuffer(read_packed(path), dtype=np.uint8)
     record = 1 + int(np.prod(CIFAR_SHAPE))
     if not len(data) or len(data) % record:
         raise GlassError(f"{path} is not a binary file of CIFAR-10, or it is damaged")

@@ -3,12 +3,14 @@
 Shapes: b batch, t tokens, w beam size, v vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from glassformer.generate.sampling import block_repeats
 
 Hypothesis = tuple[float, list[int]]  # its score, and its ids without eos
 
@@ -32,7 +34,8 @@ def beam_search(
     eos: int,
     beam_size: int = 4,
     length_penalty: float = 0.6,
-    observe: Any = None,
+    no_repeat: int = 0,
+    observe: Callable[[BeamStep], None] | None = None,
     **first_inputs: Tensor,
 ) -> list[list[Hypothesis]]:
     """For each sequence, up to `beam_size` hypotheses, best first.
@@ -40,6 +43,7 @@ def beam_search(
     Args:
         ids: the first tokens of each hypothesis (b t); the result does not include them.
         limits: the max number of new tokens for each sequence.
+        no_repeat: no sequence of so many tokens occurs twice; 0 means no limit.
         observe: a function that is called with the `BeamStep` of each step.
         first_inputs: further arguments for the first forward pass, such as a source.
 
@@ -70,7 +74,8 @@ def beam_search(
     generated = ids.new_empty(batch, beam_size, 0)
     hypotheses: list[list[Hypothesis]] = [[] if limit else [(0.0, [])] for limit in limits]
     for length in range(1, max_limit + 1):
-        log_probs = totals[..., None] + logits.log_softmax(dim=-1).reshape(batch, beam_size, -1)
+        allowed = block_repeats(logits.log_softmax(dim=-1), generated.flatten(0, 1), no_repeat)
+        log_probs = totals[..., None] + allowed.reshape(batch, beam_size, -1)
         vocab = log_probs.shape[-1]
         n_candidates = min(2 * beam_size, beam_size * vocab)
         best, index = log_probs.flatten(1).topk(n_candidates)  # b 2w, best first

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from glassformer.generate.sampling import Sampling, sample_token
+from glassformer.generate.sampling import Sampling, block_repeats, sample_token
 from glassformer.nn.layout import mark_padding
 
 
@@ -21,12 +21,14 @@ def generate_tokens(
     keep: Tensor | None = None,
     sampling: Sampling | None = None,
     seed: int | None = None,
+    no_repeat: int = 0,
     **first_inputs: Tensor,
 ) -> Iterator[Tensor]:
     """Yield the next id of each sequence (b), up to `max_new_tokens` times.
 
     Args:
         ids: the prompts (b t); `keep` (b t) is false at their padding, which is on the left.
+        no_repeat: no sequence of so many new tokens occurs twice; 0 means no limit.
         first_inputs: further arguments for the first forward pass, such as a source.
 
     When the context is full, generation continues from its second half, which is processed
@@ -49,7 +51,8 @@ def generate_tokens(
                 logits = read_prompt(network, new_ids, window_keep, cache, **first_inputs)
             else:
                 logits = network(new_ids, cache=cache)
-            token = sample_token(logits[:, -1], generated, sampling, generator)
+            allowed = block_repeats(logits[:, -1], generated[:, ids.shape[1] :], no_repeat)
+            token = sample_token(allowed, generated, sampling, generator)
             new_ids, generated = token[:, None], torch.cat((generated, token[:, None]), dim=1)
             if keep is not None:
                 keep = torch.cat((keep, torch.ones_like(keep[:, :1])), dim=1)

@@ -62,3 +62,14 @@ def apply_repetition_penalty(logits: Tensor, generated: Tensor, penalty: float) 
     """Divide positive logits of generated tokens by the penalty; multiply negative ones by it."""
     old = logits.gather(-1, generated)
     return logits.scatter(-1, generated, torch.where(old > 0, old / penalty, old * penalty))
+
+
+def block_repeats(log_probs: Tensor, generated: Tensor, length: int) -> Tensor:
+    """Exclude tokens that would repeat a sequence of `length` generated tokens: b v, b s -> b v."""
+    if not length or generated.shape[1] < length:
+        return log_probs
+    sequences = generated.unfold(1, length, 1)  # b n length
+    last = generated[:, generated.shape[1] - length + 1 :]
+    is_repeat = (sequences[..., :-1] == last[:, None]).all(dim=2)  # b n
+    counts = torch.zeros_like(log_probs).scatter_add(1, sequences[..., -1], is_repeat.to(log_probs))
+    return log_probs.masked_fill(counts > 0, -float("inf"))

@@ -4,7 +4,8 @@ After "Generating Wikipedia by Summarizing Long Sequences": document, separator 
 sequence, and layers with two kinds of attention alternate. In local attention, a token attends to
 its own block; in memory-compressed attention, to all earlier tokens, compressed in windows
 (nn/compressed.py). Differs from the paper in rotary positions, normalized queries and keys, and a
-copy head (nn/copying.py), because most words of a summary are in the document.
+copy head (nn/copying.py), because most words of a summary are in the document: it starts as a rule
+that copies the document from its beginning.
 
 Shapes: b batch, t tokens, s tokens so far, n chosen positions, d features, v vocabulary.
 """
@@ -36,6 +37,7 @@ from glassformer.nn.sparse import local_chunk
 @dataclass(frozen=True)
 class Config(ModelConfig):
     vocab: int = 8192
+    sep: int = 0  # the id between a document and its summary
     context: int = 1024  # tokens of a document that are read; longer documents are shortened
     dim: int = 256
     depth: int = 4
@@ -81,7 +83,7 @@ class Summarizer(Network):
             )
             for layer in range(c.depth)
         )
-        self.norm, self.copy = LayerNorm(c.dim), CopyHead(c.dim)
+        self.norm, self.copy = LayerNorm(c.dim), CopyHead(c.dim, c.sep)
         nn.init.normal_(self.token.weight, std=0.02)  # small, because it is also the output layer
         zero_output_layers(self)
 
@@ -120,9 +122,8 @@ class Summarizer(Network):
             all_ids = all_ids if past_ids is None else torch.cat((past_ids, all_ids), dim=1)
         if positions is not None:
             features = features.gather(1, positions[..., None].expand(-1, -1, features.shape[2]))
-        log_probs: Tensor = self.copy(
-            self.unembed(features), features, keys, all_ids, find_visible(layout, positions)
-        )
+        index = find_index(layout, positions).expand(len(ids), -1)
+        log_probs: Tensor = self.copy(self.unembed(features), features, keys, all_ids, index)
         return log_probs
 
     def features(
@@ -151,9 +152,9 @@ class Summarizer(Network):
         return cache
 
 
-def find_visible(layout: SequenceLayout, positions: Tensor | None) -> Tensor:
-    """Which tokens each query, or each query at `positions` (b n), may copy: t s or b n s."""
+def find_index(layout: SequenceLayout, positions: Tensor | None) -> Tensor:
+    """The place of the queries, or of those at `positions` (b n), among all tokens: 1 t or b n."""
     past = layout.keys - layout.queries
-    queries = torch.arange(layout.queries, device=layout.device) if positions is None else positions
-    visible = torch.arange(layout.keys, device=layout.device) <= queries[..., None] + past
-    return visible if layout.keep is None else visible & layout.keep[:, None]
+    if positions is not None:
+        return positions + past
+    return torch.arange(past, layout.keys, device=layout.device)[None]

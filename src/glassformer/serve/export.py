@@ -141,6 +141,8 @@ def list_requests(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]
     for layer in found["layers"]:
         whole = {**request, "name": layer["value"]}
         yield "values", {**whole, "index": [0], "pool": 64}, layer["name"]
+        for head in range(layer["heads"]):
+            yield "ablation", {**request, "layer": layer["name"], "head": head}, "ablated heads"
     yield from value_requests(found, request)
     yield from why_requests(session, found, request)
     for lang in LANGUAGES:

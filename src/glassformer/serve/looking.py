@@ -9,20 +9,49 @@ import torch
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.inspection.heads import measure_heads
+from glassformer.inspection.heads import (
+    PREDICTS_NEXT_TOKEN,
+    ablation_cost,
+    attention_fractions,
+)
 from glassformer.inspection.lens import read_lens
 from glassformer.inspection.pictures.reach import read_segments
 from glassformer.inspection.traced_text import TracedText
 from glassformer.models.network import Trait
 from glassformer.serve.passes import Pass
 from glassformer.serve.session import Answer, Request, Session
+from glassformer.serve.stages import attention_layers
 
 
 def describe_heads(session: Session, request: Request) -> Answer:
-    """What each head attends to on this text, and the effect of ablating it."""
+    """The mean weight of each head on each kind of token; nothing for cross-attention."""
     session.model.require_tokenizer()  # the tokens tell what a head attends to
     found = session.find_pass({"input": request.get("input")})
-    return {"heads": [head.row() for head in measure_heads(found.network, found.subject.inputs)]}
+    inputs, rows = found.subject.inputs, []
+    for layer in attention_layers(found.network):
+        if "cross" in layer or f"{layer}.pattern" not in found.visits:
+            continue
+        ids = inputs["source" if layer.startswith("encoder") and "source" in inputs else "ids"][0]
+        for head, pattern in enumerate(found.value(f"{layer}.pattern")[0].float()):
+            if pattern.shape == (len(ids), len(ids)):
+                rows.append({"name": layer, "head": head, **attention_fractions(pattern, ids)})
+    if not rows:
+        raise GlassError("this model has no heads whose roles could be told from tokens")
+    return {"heads": rows}
+
+
+@torch.inference_mode()
+def ablate_head(session: Session, request: Request) -> Answer:
+    """The effect of zeroing one head, in nats: of the loss, or the KL divergence of the output."""
+    session.model.require_tokenizer()
+    found, layer, head = session.find_pass(request), request.get("layer"), request.get("head")
+    value = f"{layer}.head_outputs" if f"{layer}.head_outputs" in found.visits else str(layer)
+    if value not in found.visits or type(head) is not int:
+        raise GlassError(f"there is no head {head!r} in {layer!r}")
+    network, inputs, output = found.network, found.subject.inputs, found.output
+    cost_is_loss = bool(PREDICTS_NEXT_TOKEN & network.traits) and output.shape[1] > 1
+    cost = ablation_cost(network, inputs, output, value, head, cost_is_loss=cost_is_loss)
+    return {"cost": torch.tensor([cost])}
 
 
 def apply_lens(session: Session, request: Request) -> Answer:

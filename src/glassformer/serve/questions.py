@@ -6,7 +6,13 @@ A new question is a function and an entry here.
 from collections.abc import Callable
 
 from glassformer.serve.flow import explain, read_values, run_pass
-from glassformer.serve.looking import apply_lens, compare_texts, describe_heads, show_reach
+from glassformer.serve.looking import (
+    ablate_head,
+    apply_lens,
+    compare_texts,
+    describe_heads,
+    show_reach,
+)
 from glassformer.serve.overview import describe_model
 from glassformer.serve.pages import list_lessons, show_lesson, show_training, show_worksheet
 from glassformer.serve.prediction import (
@@ -28,6 +34,7 @@ QUESTIONS: dict[str, Callable[[Session, Request], Answer]] = {
     "next": predict_next,
     "change": measure_change,
     "heads": describe_heads,
+    "ablation": ablate_head,
     "lens": apply_lens,
     "patch": compare_texts,
     "reach": show_reach,

@@ -1,5 +1,6 @@
 """Summarize: continue a document with its summary. Shapes: b batch, t tokens."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,12 +34,15 @@ from glassformer.tasks.table_rows import (
     write_stores,
 )
 from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
+from glassformer.text.sentences import IDEOGRAPHS
 from glassformer.text.tokenizer import SEPARATOR, Tokenizer
 
 EOS = "<end>"
 MAX_SUMMARY = 256  # tokens; pairs with a longer summary are left out
 EVAL_BATCH_TOKENS = 8192
-BEAM_SIZE, LENGTH_PENALTY = 4, 0.6  # a penalty above 0 favors longer summaries
+NO_REPEAT = 3  # no sequence of so many tokens occurs twice in a summary
+BEAM_SIZE = 1  # greedy: larger beams prefer summaries of one word
+LENGTH_PENALTY = 0.6  # above 0, it favors longer summaries
 UNLIMITED = 10**9  # tokens; stands for a context of None
 PARTS = (".document", ".rank", ".summary")  # rank: of the sentence that a token is in
 
@@ -61,7 +65,7 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
 
     def encode(example: Example) -> list[list[int]] | None:
         document, target = example.texts
-        ids = tokenizer.encode(target)
+        ids = tokenizer.encode(to_continuation(target))
         if len(ids) > MAX_SUMMARY:
             return None
         return [*encode_sentences(tokenizer, document), ids]
@@ -86,14 +90,17 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
 
 
 def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) -> Tokenizer:
-    """Reuse or train a tokenizer for documents and summaries."""
+    """Reuse or train a tokenizer for documents and summaries.
+
+    WordPiece reads lower case, so that a word of a title can be copied from a sentence.
+    """
     if request.base_tokenizer:
         return reuse_tokenizer(
             request.base_tokenizer, sample, extend=request.extend, reporter=reporter
         )
-    kind = request.tokenizer or "bpe"
+    kind = request.tokenizer or "wordpiece"
     size = sum(len(text.encode("utf-8", "replace")) for text in sample)
-    vocab = None if kind == "characters" else request.vocab or default_vocab(kind, size)
+    vocab = None if kind == "characters" else request.vocab or default_vocab(kind, size // 3)
     return train_tokenizer(kind, sample, vocab=vocab, special_tokens=(SEPARATOR, EOS))
 
 
@@ -103,6 +110,11 @@ def read_examples(
     """Yield the pairs of the data for `check-data`."""
     read, _ = make_pair_reader(request, reporter, SUMMARY)
     yield from read(on_bad_row)
+
+
+def to_continuation(summary: str) -> str:
+    """The summary as if words came before it, so that its first token may be one of a document."""
+    return summary if re.match(f"[{IDEOGRAPHS}]", summary) else f" {summary}"
 
 
 def find_special_tokens(tokenizer: Tokenizer) -> tuple[int, int]:
@@ -298,25 +310,24 @@ class SummarizeCodec:
         lengths = inputs.get("keep", torch.ones_like(ids)).sum(dim=1).tolist()
         limits = [min(MAX_SUMMARY, length // 4 + 16) for length in lengths]
         inputs["positions"] = torch.full_like(ids[:, :1], ids.shape[1] - 1)  # only the last logits
+        options: dict[str, Any] = {"eos": self.eos, "no_repeat": NO_REPEAT, **inputs}
         if not beam:
-            return generate_until(network, ids, limits, eos=self.eos, sampling=GREEDY, **inputs)
+            return generate_until(network, ids, limits, sampling=GREEDY, **options)
         beams = beam_search(
-            network,
-            ids,
-            limits,
-            eos=self.eos,
-            beam_size=beam,
-            length_penalty=length_penalty,
-            **inputs,
+            network, ids, limits, beam_size=beam, length_penalty=length_penalty, **options
         )
         return [candidates[0][1] for candidates in beams]
 
     def decode(self, output: list[list[int]]) -> list[str]:
-        return [self.tokenizer.decode(ids).strip() for ids in output]
+        """Return each summary as one line."""
+        return [" ".join(self.tokenizer.decode(ids).split()) for ids in output]
 
     def with_summary(self, network: Network, batch: Batch, summary: str | None = None) -> Tensor:
         """Return a document with a summary, by default the network's own: 1 t."""
-        ids = self.run(network, batch)[0] if summary is None else self.tokenizer.encode(summary)
+        if summary is None:
+            ids = self.run(network, batch)[0]
+        else:
+            ids = self.tokenizer.encode(to_continuation(summary))
         return torch.cat((batch["ids"], batch["ids"].new_tensor([ids])), dim=1)
 
     def preview(self, network: Network, batch: Batch) -> str:
@@ -329,11 +340,11 @@ class SummarizeCodec:
 SUMMARIZE = TaskSpec(
     name="summarize",
     models=("summarizer", "lead"),
-    model_settings={"context": 512, "dim": 192, "depth": 4, "heads": 3, "dropout": 0.1},
+    model_settings={"context": 512, "dim": 128, "depth": 2, "heads": 2, "dropout": 0.1},
     train_settings={"batch_tokens": 4096, "lr": 1e-3, "weight_decay": 0.01},
     metric=METRICS["rouge_l"],
     unit="tokens",
-    eval_limit=64,  # generating is slow, especially early in training
+    eval_limit=256,
     prepare=prepare,
     examples=read_examples,
     dataset=SummarizeDataset,

@@ -356,7 +356,7 @@ class TranslateCodec:
 
         With `sampling`, the tokens are sampled instead.
         """
-        inputs = {name: batch[name] for name in ("source", "source_keep")}
+        inputs: dict[str, Any] = {name: batch[name] for name in ("source", "source_keep")}
         start = torch.full_like(inputs["source"][:, :1], self.bos)
         limits = max_target_lengths(inputs["source_keep"])
         if sampling or not beam:

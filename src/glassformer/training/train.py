@@ -336,8 +336,14 @@ def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
 
 
 def diagnose_run(trainer: Trainer) -> Diagnosis | None:
-    """Diagnose a run by its validation losses; None for a model that was fitted in one pass."""
+    """Diagnose a run by its validation losses.
+
+    None for a model that was fitted in one pass, and for two players, such as those of a GAN: what
+    is measured does not fall steadily, whether or not they still improve.
+    """
     state = trainer.state
+    if len(trainer.task.objective.groups) > 1:
+        return None
     try:
         losses_by_step = {
             row["step"]: float(row["loss"])

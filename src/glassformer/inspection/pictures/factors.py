@@ -4,6 +4,7 @@ Shapes: i items, d features.
 """
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from glassformer.data.catalog import Catalog
 from glassformer.models.network import ItemVectors, Network
 
 MAX_ITEMS = 40  # with names
-MAX_NAME = 28  # characters
+MAX_NAME = 34  # characters
 SIZE = 7.5  # of the font
 GAP = 4.0  # between a point and its name
 
@@ -47,17 +48,19 @@ def factors(network: Network, task: Mapping[str, Any]) -> Any:
     axes.axhline(0, color="lightgray", linewidth=0.8)
     axes.axvline(0, color="lightgray", linewidth=0.8)
     axes.scatter(*points.T, s=14, color="tab:blue")
-    axes.margins(x=0.26)
+    axes.margins(x=0.36)
+    for number, set_label in enumerate((axes.set_xlabel, axes.set_ylabel)):
+        share = f"{shares[number]:.0%}"
+        set_label(tr("learned feature {number} ({share})", number=number + 1, share=share))
+    figure.draw_without_rendering()  # places the axes
     names = [shorten(catalog.name(item)) for item in chosen.tolist()]
     pixels = axes.transData.transform(points.numpy()) * 72 / figure.dpi
     for point, name, offset in zip(points, names, place_names(pixels, names), strict=True):
         side = "left" if offset[0] > 0 else "right"
         axes.annotate(
-            name, point.tolist(), xytext=offset, textcoords="offset points", ha=side, fontsize=SIZE
-        )
-    for number, set_label in enumerate((axes.set_xlabel, axes.set_ylabel)):
-        share = f"{shares[number]:.0%}"
-        set_label(tr("learned feature {number} ({share})", number=number + 1, share=share))
+            name, point.tolist(), xytext=offset, textcoords="offset points", fontsize=SIZE,
+            ha=side, va="center",
+        )  # fmt: skip
     return figure
 
 
@@ -65,20 +68,26 @@ def shorten(name: str) -> str:
     return name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
 
 
-def place_names(pixels: Any, names: list[str]) -> list[tuple[float, float]]:
-    """The offset of each name from its point (n 2, in units of 1/72 inch), so that none overlap.
+def place_names(points: Any, names: list[str]) -> list[tuple[float, float]]:
+    """The offset of each name from its point (n 2, in units of 1/72 inch).
 
-    A name is on the side of its point that is farther from the middle, lowered where another is.
+    A name is beside its point, preferably on the side that is farther from the middle, raised or
+    lowered as little as possible where another name or the mark of another point is.
     """
-    middle = (pixels[:, 0].min() + pixels[:, 0].max()) / 2
+    middle = (points[:, 0].min() + points[:, 0].max()) / 2
+    marks = [(x - GAP / 2, x + GAP / 2, y) for x, y in points.tolist()]
     placed: list[tuple[float, float, float]] = []  # left, right, height
-    offsets = [(0.0, 0.0)] * len(names)
-    for i in sorted(range(len(names)), key=lambda i: -pixels[i, 1]):
-        x, y = pixels[i].tolist()
-        width = 0.56 * SIZE * len(names[i])
-        left = x + GAP if x > middle else x - GAP - width
-        while any(left < b and a < left + width and abs(y - h) < SIZE for a, b, h in placed):
-            y -= 1
-        placed.append((left, left + width, y))
-        offsets[i] = (GAP if x > middle else -GAP, y - float(pixels[i, 1]))
+    offsets = []
+    for i, (x, y) in enumerate(points.tolist()):
+        width, outer = 0.56 * SIZE * len(names[i]), GAP if x > middle else -GAP
+        taken = [*placed, *marks[:i], *marks[i + 1 :]]
+        for step, side in product(range(1000), (outer, -outer)):
+            height = y + (step + 1) // 2 * (-1) ** step
+            left = x + side if side > 0 else x + side - width
+            if not any(
+                left < b and a < left + width and abs(height - h) < SIZE for a, b, h in taken
+            ):
+                break
+        placed.append((left, left + width, height))
+        offsets.append((side, height - y))
     return offsets

@@ -32,7 +32,7 @@ export async function attention(model) {
   choose(chosen, Math.min(Number(state.head ?? 0), chosen.heads - 1));
   labelRoles(model, input, grid, roles, () => {
     const layer = pass.layers.find((item) => item.value === read().layer) ?? chosen;
-    showRole(roles, layer, Number(read().head ?? 0), large.querySelector(".role"));
+    showRole(input, roles, layer, Number(read().head ?? 0), large.querySelector(".role"));
   });
   return h(
     "div",
@@ -65,7 +65,7 @@ async function showHead(model, pass, input, layer, head, roles, target) {
   const title = t("{layer}, head {head}", { layer: layer.name, head });
   const body = h("div", {}, note(t("Loading …")));
   target.replaceChildren(card(title, h("p", { class: "role note" }), body));
-  showRole(roles, layer, head, target.querySelector(".role"));
+  if (roles.size) showRole(input, roles, layer, head, target.querySelector(".role"));
   try {
     const name = layer.value.replace(/pattern(#\d+)?$/, "scores$1");
     const [{ values }, scores] = await Promise.all([
@@ -201,12 +201,12 @@ function roleOf(stats) {
   return weight >= CLEAR ? name : null;
 }
 
-function showRole(roles, layer, head, target) {
+async function showRole(input, roles, layer, head, target) {
   const stats = roles.get(`${layer.name} ${head}`);
-  if (!stats || !target) return;
-  const parts = Object.keys(ROLES).filter((key) => stats[key] !== null).map((key) => `${t(ROLES[key])} ${percent(stats[key])}`);
-  const cost = t("effect of ablating it: {cost} nats", { cost: format(stats.cost) });
-  target.textContent = [...parts, cost].join(" · ");
+  const parts = Object.keys(ROLES).filter((key) => stats && stats[key] !== null).map((key) => `${t(ROLES[key])} ${percent(stats[key])}`);
+  target.textContent = parts.join(" · ");
+  const answer = await ask("ablation", { input, layer: layer.name, head }).catch(() => null);
+  if (answer) target.textContent = [...parts, t("effect of ablating it: {cost} nats", { cost: format(answer.cost.data[0]) })].join(" · ");
 }
 
 // --- depth and memory -----------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ function change(settings, name, value, show) {
 }
 
 function slider(label, min, max, step, value, onchange, shown = format) {
-  const output = h("output", {}, String(shown(value)));
+  const output = h("b", {}, String(shown(value)));
   const input = h("input", { type: "range", min, max, step, value, "aria-label": label, oninput: (event) => {
     output.textContent = shown(Number(event.target.value));
     onchange(Number(event.target.value));
