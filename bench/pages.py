@@ -16,7 +16,8 @@ from pathlib import Path
 from glassformer import MODELS
 
 HOME = Path(__file__).parents[1]
-PAGES = [HOME / "docs" / name for name in ("depth.md", "long_context.md", "systems.md", "variants.md")]
+NAMES = ("depth", "long_context", "systems", "variants")
+PAGES = [HOME / "docs" / f"{name}.md" for name in NAMES]
 CATALOG = Path(__file__).with_name("zh.json")
 PAIR = r"\d+: \d+(?:\.\d+)?%?"
 SERIES = rf"{PAIR}(?:[,/ ]+{PAIR})*"  # 1: 100%, 4: 98% / 1: 17%
