@@ -212,6 +212,19 @@ def test_counts_and_network_are_shown_for_the_next_token(session):
     )
 
 
+def test_each_token_of_a_text_is_predicted_by_the_prior_by_the_network_and_by_both(session):
+    opened = session("prior")
+    probs = ask(opened, "prior", input=TEXT)["probs"]
+    ids = read_subject(opened.model, TEXT).inputs["ids"]
+    with torch.no_grad():
+        both = opened.model.network(ids)[0].softmax(dim=-1)
+    expected = both[:-1].gather(1, ids[0, 1:, None])[:, 0]
+    torch.testing.assert_close(probs[2], expected)
+    assert probs.shape == (3, ids.shape[1] - 1)
+    with pytest.raises(GlassError, match="no prior that predicts tokens"):
+        ask(session("generate"), "prior", input=TEXT)
+
+
 def test_the_tree_of_beam_search_has_its_hypotheses(session):
     opened = session("translate")
     model = opened.model

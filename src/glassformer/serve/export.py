@@ -129,7 +129,7 @@ def list_requests(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]
         yield "pass", {**request, "lang": lang}, "flow"
         yield "lessons", {"lang": lang}, "walk"
     language.set("en")
-    for question in ("heads", "lens", "reach"):
+    for question in ("heads", "lens", "reach", "prior"):
         yield question, request, question
     yield "outcomes", {}, "names of the outcomes"
     texts = {"clean": model["text"], "corrupt": model["other_text"]}

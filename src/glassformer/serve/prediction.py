@@ -18,6 +18,7 @@ from glassformer.serve.session import Answer, Request, Session
 from glassformer.serve.subject import read_subject
 from glassformer.trace import Trace
 
+PRIOR_LOGITS = ("prior.count_logits", "prior.lexical_logits")
 TOP, TOP_CHANGES = 12, 8  # outcomes in an answer
 
 
@@ -96,6 +97,18 @@ def predict_next(session: Session, request: Request) -> Answer:
         "logits": output[0, -1],
         **{names[name]: value[0, -1] for name, value in parts.items()},
     }
+
+
+def compare_with_prior(session: Session, request: Request) -> Answer:
+    """The probability of each token of the text (t) by the prior, by the network, and by both."""
+    found = session.find_pass(request)
+    names = [name for name in PRIOR_LOGITS if name in found.visits]
+    if not names:
+        raise GlassError("this model has no prior that predicts tokens")
+    targets = found.subject.inputs["ids"][0, 1:, None]
+    logits = [found.value(name) for name in (names[0], "prior.network_logits")]
+    rows = [x[0, :-1].float().softmax(dim=-1) for x in (*logits, found.output)]
+    return {"probs": torch.stack([row.gather(1, targets)[:, 0] for row in rows])}
 
 
 def measure_change(session: Session, request: Request) -> Answer:

@@ -16,6 +16,7 @@ from glassformer.serve.looking import (
 from glassformer.serve.overview import describe_model
 from glassformer.serve.pages import list_lessons, show_lesson, show_training, show_worksheet
 from glassformer.serve.prediction import (
+    compare_with_prior,
     list_outcomes,
     measure_change,
     predict_next,
@@ -33,6 +34,7 @@ QUESTIONS: dict[str, Callable[[Session, Request], Answer]] = {
     "tokenize": tokenize,
     "next": predict_next,
     "change": measure_change,
+    "prior": compare_with_prior,
     "heads": describe_heads,
     "ablation": ablate_head,
     "lens": apply_lens,

@@ -31,7 +31,7 @@ class HeatMap extends HTMLElement {
       this.setAttribute("aria-label", `${label} ${matrix.shape.join(" × ")}`.trim());
       this.tabIndex = 0;
     }
-    this.draw();
+    if (matrix.data.length) this.draw(); // a value may have no numbers, as for a text of one token
   }
 
   get limit() {

@@ -3,6 +3,7 @@
 
 import { ask, isExported } from "./api.js";
 import { bars, button, card, failure, format, h, note, svg } from "./dom.js";
+import { heatMap } from "./heatmap.js";
 import { visible } from "./prediction.js";
 import { read, readInput, write } from "./state.js";
 import { largest, softmax } from "./tensors.js";
@@ -12,7 +13,17 @@ const SHOWN = 16;
 const RUN_TOKENS = 40;
 
 export async function next(model) {
-  return model.reads === "pair" ? beam(model) : sampling(model);
+  const view = model.reads === "pair" ? await beam(model) : await sampling(model);
+  return model.has_prior ? h("div", { class: "stack" }, view, await priorCard(model)) : view;
+}
+
+// The probability of every token of the text by the prior, by the network, and by both.
+async function priorCard(model) {
+  const input = readInput(model.reads);
+  const [pass, { probs }] = await Promise.all([ask("pass", { input }), ask("prior", { input })]);
+  return card(t("Each token of the text: what the prior and the network contribute"),
+    note(t("The probability of each token, given those before it: by the counts or the dictionary alone, by the network alone, and by both.")),
+    heatMap(probs, { rows: [t("prior"), t("network"), t("both")], columns: pass.names.tokens.slice(1).map(visible), limit: 1, numbers: true, label: t("both") }));
 }
 
 async function sampling(model) {
