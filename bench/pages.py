@@ -16,7 +16,8 @@ from pathlib import Path
 from glassformer import MODELS
 
 HOME = Path(__file__).parents[1]
-PAGES = [HOME / "docs" / name for name in ("depth.md", "long_context.md", "systems.md")]
+NAMES = ("depth", "long_context", "systems", "variants")
+PAGES = [HOME / "docs" / f"{name}.md" for name in NAMES]
 CATALOG = Path(__file__).with_name("zh.json")
 PAIR = r"\d+: \d+(?:\.\d+)?%?"
 SERIES = rf"{PAIR}(?:[,/ ]+{PAIR})*"  # 1: 100%, 4: 98% / 1: 17%
@@ -31,10 +32,13 @@ def write_page(page: Path, text: str) -> None:
 
 
 def translate_page(text: str) -> str:
-    """The Chinese version of a page of headings, paragraphs, lists, tables and images."""
+    """The Chinese version of a page of headings, paragraphs, lists, tables, images and code."""
     catalog: dict[str, str] = json.loads(CATALOG.read_text(encoding="utf-8"))
     blocks, missing = [], []
     for block in text.strip().split("\n\n"):
+        if block.startswith("```"):
+            blocks.append(block)
+            continue
         lines = block.split("\n")
         if not block.startswith(("|", "-")):
             lines = [" ".join(lines)]

@@ -5,7 +5,7 @@
 Each variant differs from the first and is trained for the same number of steps on tiny
 Shakespeare (DATA/tinyshakespeare/input.txt), by character, with the same seed and without a prior.
 Results are appended to RESULTS (JSON lines), so that the script can be stopped and started again;
-docs/variants.md is written from what is there.
+docs/variants.md is written from what is there, with its Chinese version.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pages import write_page
 from quality import append_result, matmul_speed, read_results
 
 from glassformer import load
@@ -100,7 +101,7 @@ def main() -> None:
     for name in VARIANTS:
         if not any(row["variant"] == name for row in results):
             results.append(append_result(file, {"variant": name}, run(name, text), matmul_speed()))
-    PAGE.write_text(format_page(results))
+    write_page(PAGE, format_page(results))
 
 
 if __name__ == "__main__":

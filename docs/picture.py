@@ -1,4 +1,4 @@
-"""Draw docs/demo.svg, the picture in the README: what `glass demo` prints.
+"""Draw docs/demo.svg, the picture of what `glass demo` prints.
 
 python docs/picture.py
 """
