@@ -148,7 +148,7 @@ def test_a_number_is_explained_by_terms_that_add_up_to_it(addresses, open_page):
 def test_attention_shows_every_head_and_the_mask(session, addresses, open_page):
     page = open_page(f"{addresses('generate')}#attention?text={TEXT}")
     assert page.locator("button.thumbnail").count() == 4
-    assert page.get_by_text("Hatched cells are masked").is_visible()
+    assert page.get_by_text("Gray cells are masked").is_visible()
     page.locator("button.thumbnail >> nth=3").click()
     wait_until_shown(page)
     assert "head=1" in page.url

@@ -108,7 +108,7 @@ function textAttention(pass, layer, pattern, scores, title) {
   return h(
     "div",
     { class: "halves" },
-    h("div", {}, map, masked ? note(t("Hatched cells are masked: these keys are hidden from the query.")) : null, chosen),
+    h("div", {}, map, masked ? note(t("Gray cells are masked: these keys are hidden from the query.")) : null, chosen),
     pattern.shape[0] <= LINE_TOKENS && pattern.shape[1] <= LINE_TOKENS && queries && keys ? lines(pattern, queries, keys) : null,
   );
 }

@@ -2,7 +2,7 @@
 //
 // map.show({shape: [rows, columns], data}, {rows, columns, signed, limit, label, cell, chosen})
 // sends the events "choose" and "hover" with {row, column, value}. Numbers of -infinity, which
-// stand for masked cells, are hatched.
+// stand for masked cells, are gray squares.
 
 import { hidden, isDarkColor, makeScale, missing } from "./colors.js";
 import { format } from "./dom.js";
