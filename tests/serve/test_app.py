@@ -84,7 +84,7 @@ def test_the_page_s_own_requests_are_answered(client):
         ("model", b"[]", 400, "must be a JSON object"),
         ("model", b"{", 400, "Expecting"),
         ("model", b"\xff\xfe", 400, "Expecting"),
-        ("pass", b'{"input": {"text": 1}}', 400, "text must be a str"),
+        ("pass", b'{"input": {"text": 1}}', 400, "text must be a text"),
         ("values", b'{"input": {"text": "a"}, "name": "x"}', 400, "no value is named"),
         ("pass", b"x" * (MAX_BODY + 1), 413, "larger than"),
     ],

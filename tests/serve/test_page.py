@@ -8,6 +8,7 @@ import time
 import pytest
 import torch
 
+from glassformer.generate.sampling import Sampling, filter_probs
 from glassformer.serve.app import PAGE
 from glassformer.serve.export import export_page
 from glassformer.serve.subject import read_subject
@@ -204,6 +205,44 @@ def test_switching_a_head_off_changes_the_prediction_as_in_a_trace(session, addr
     assert "off=" not in page.url
 
 
+SAMPLED_PROBS = """async ([logits, settings]) =>
+    [...(await import("./next.js")).sampledProbs(logits, settings)]"""
+
+
+def test_sampling_in_the_page_equals_that_of_generation(addresses, open_page):
+    page = open_page(f"{addresses('generate')}#walk")
+    logits = torch.randn(300, generator=torch.Generator().manual_seed(0)) * 3
+    for temperature, top_k, top_p in ((1, 0, 1), (0.7, 20, 1), (1.3, 0, 0.6), (0.9, 50, 0.5)):
+        settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+        found = page.evaluate(SAMPLED_PROBS, [logits.tolist(), settings])
+        probs = (logits[None] / temperature).softmax(dim=-1)
+        expected = filter_probs(probs, Sampling(temperature, top_k=top_k, top_p=top_p))[0]
+        torch.testing.assert_close(
+            torch.tensor(found, dtype=torch.float32), expected / expected.sum()
+        )
+
+
+def test_a_late_answer_does_not_replace_a_newer_one(addresses, open_page):
+    page = open_page(f"{addresses('generate')}#edit?text={TEXT}")
+    delayed = []
+
+    def answer(route):
+        if not delayed:  # only the first question
+            delayed.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/api/change", answer)
+    page.get_by_role("button", name="mask").click()
+    wait_for(page, "() => location.hash.includes('without=mask')")
+    page.get_by_role("button", name="Reset").click()
+    page.get_by_role("button", name="feed-forward").first.click()
+    text = page.locator("p.note", has_text="Kullback").inner_text()
+    delayed[0].continue_()
+    page.wait_for_load_state("networkidle")
+    assert page.locator("p.note", has_text="Kullback").inner_text() == text
+
+
 def test_beam_search_is_drawn_as_a_tree(addresses, open_page):
     page = open_page(f"{addresses('translate')}#next?text=one two 3")
     assert page.locator(".tree rect").count() > 10
@@ -237,6 +276,7 @@ def test_every_view_of_every_task_is_shown_without_overflow(addresses, open_page
             wait_until_shown(page)
             assert page.locator(".failure").count() == 0, page.url
             assert not page.evaluate("document.documentElement.scrollWidth > innerWidth"), page.url
+            assert page.evaluate("document.activeElement !== document.body"), "the focus is lost"
             assert len(page.locator("main").inner_text()) > 40
             if lang == "zh":
                 assert re.search("[\u4e00-\u9fff]{2}", page.locator("main").inner_text())

@@ -157,7 +157,9 @@ def test_values_that_are_not_kept_are_computed_again(session, monkeypatch):
 def test_roles_and_the_effect_of_a_head_equal_those_of_the_report(session):
     opened = session("generate")
     inputs = read_subject(opened.model, TEXT).inputs
+    layers = {layer["value"]: layer["name"] for layer in ask(opened, "pass", input=TEXT)["layers"]}
     rows = ask(opened, "heads", input=TEXT)["heads"]
+    rows = [{"name": layers[row.pop("value")], **row} for row in rows]
     report = measure_heads(opened.model.network, inputs)
     assert len(rows) == len(report) == 4
     for row, head in zip(rows, report, strict=True):
@@ -177,6 +179,21 @@ def test_small_pictures_show_the_largest_weight_of_each_cell(session):
     small = ask(opened, "values", pool=4, **request)["values"]
     assert small.shape == (2, 4, 4)
     assert small.amax(dim=(1, 2)).tolist() == whole.amax(dim=(1, 2)).tolist()
+
+
+def test_each_offered_switch_changes_a_value(session):
+    offered = {}
+    for name in RUNS:
+        opened = session(name)
+        request = first_request(opened)
+        offered[name] = ask(opened, "pass", **request)["removable"]
+        stats = [visit.stats for visit in opened.find_pass(request).visits.values()]
+        for part in offered[name]:
+            changed = opened.find_pass(request | {"without": [part]}).visits.values()
+            assert [visit.stats for visit in changed] != stats, (name, part)
+    assert offered["generate"] == offered["universal"] == ["positions", "mask"]
+    assert offered["classify"] == ["positions"]
+    assert offered["recommend"] == offered["markov"] == []
 
 
 def test_changes_are_measured_between_two_passes(session):
@@ -297,6 +314,8 @@ def test_questions_in_several_threads_do_not_disturb_each_other(session):
 
 OUTPUT = {"input": TEXT, "name": "output"}
 ENTRY = "output[0,0,0]"
+MISSPELLED = {"name": "blocks.0.atention", "kind": "zero"}
+HEADLESS = {"name": "blocks.0", "kind": "zero", "head": None}
 
 
 @pytest.mark.parametrize(
@@ -305,11 +324,19 @@ ENTRY = "output[0,0,0]"
         ("pass", {"input": {"text": "a" * 99}}, "99 tokens, but this model reads at most 32"),
         ("pass", {"input": {"text": ""}}, "the text is empty"),
         ("pass", {"input": {"texts": "a"}}, "unknown keys in the input: texts"),
-        ("pass", {"input": {"text": 5}}, "text must be a str"),
+        ("pass", {"input": {"text": 5}}, "text must be a text, got 5"),
         ("pass", {"input": []}, "the input must be an object"),
         ("pass", {"input": {"ids": [10**9]}}, "ids must be a list of integers"),
         ("pass", {"input": {"ids": "abc"}}, "ids must be a list of integers"),
         ("values", {"input": TEXT, "name": "nothing"}, "no value is named 'nothing'"),
+        ("values", OUTPUT | {"edits": [MISSPELLED]}, "did you mean"),
+        ("values", OUTPUT | {"edits": [HEADLESS]}, "numbers"),
+        ("values", OUTPUT | {"without": [[1]]}, "without must be a list"),
+        ("why", {"input": TEXT, "entry": ENTRY, "path": 5}, "a path must be a list"),
+        ("why", {"input": TEXT, "entry": ENTRY, "path": [[-1, -1]]}, "not a term"),
+        ("tokenize", {"input": "xy"}, "the input must be an object"),
+        ("lesson", {"lesson": [1]}, "there is no lesson"),
+        ("pass", {"input": {"text": "a", "seed": "x"}}, "seed"),
         ("values", OUTPUT | {"index": [5]}, "5 is not an index"),
         ("values", OUTPUT | {"index": "x"}, "an index needs at most 3"),
         ("values", OUTPUT | {"edits": "x"}, "edits must be a list"),

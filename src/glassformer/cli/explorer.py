@@ -1,11 +1,17 @@
 """The command that opens the explorer."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from glassformer.cli import options
 from glassformer.cli.help import echo
+
+if TYPE_CHECKING:
+    from glassformer.serve.session import Session
 
 
 @click.command()
@@ -59,19 +65,22 @@ def look(
 
 
 def announce(url: str, *, open_browser: bool) -> None:
+    """Print the address of the server, which starts next, and open it in a browser."""
+    import threading
     import webbrowser
 
     click.echo(url)
     if open_browser:
         echo("opening the page in a browser; press Ctrl-C here to stop", err=True)
-        webbrowser.open(url)
+        # in a thread, since a browser in the terminal returns only when it is closed
+        threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
 
-def write_page(session: object, text: str | None, file: Path) -> None:
+def write_page(session: Session, text: str | None, file: Path) -> None:
     from glassformer.core.folder import write_file
     from glassformer.serve.export import export_page
 
-    page, omitted = export_page(session, text)  # type: ignore[arg-type]
+    page, omitted = export_page(session, text)
     write_file(file, page)
     echo(f"wrote {file} ({len(page.encode()) / 1e6:.1f} MB)", err=True)
     if omitted:

@@ -194,7 +194,8 @@ def read_picture(
     except GlassError:
         raise
     except Exception as error:  # Pillow raises many types
-        raise GlassError(f"cannot be read as an image: {error}") from error
+        reason = error if isinstance(file, Path) else type(error).__name__
+        raise GlassError(f"cannot be read as an image: {reason}") from error
     if scale_to:
         side = min(pixels.size)
         left, top = (pixels.width - side) // 2, (pixels.height - side) // 2

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.nn.layout import SequenceLayout
-from glassformer.nn.positions import sinusoid
+from glassformer.nn.positions import Sinusoidal, sinusoid
 from glassformer.trace import Tap, tap
 
 Apply = Callable[[Tensor, int], Tensor]  # the block on its input (b t d) in one of the steps
@@ -38,7 +38,7 @@ class DepthLoop(nn.Module):
     ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList([block])
-        self.dim, self.depth, self.threshold = dim, depth, threshold
+        self.position, self.depth, self.threshold = Sinusoidal(dim), depth, threshold
         self.gate = nn.Linear(dim, 1) if adaptive else None
         self.ponder: Tensor | None = None  # of the last pass in training
 
@@ -72,9 +72,11 @@ class DepthLoop(nn.Module):
 
     def signal(self, layout: SequenceLayout, step: int, x: Tensor) -> Tensor:
         """Sinusoids of the positions plus those of the step: t d, or b t d with padding."""
-        key = ("universal", self.dim, x.dtype)
-        position = layout.compute_once(key, lambda: sinusoid(layout.positions(), self.dim))
-        return (position + sinusoid(torch.tensor([step], device=x.device), self.dim)).to(x.dtype)
+        dim = self.position.dim
+        position: Tensor = layout.compute_once(
+            ("universal", dim, x.dtype), lambda: self.position(layout)
+        )
+        return (position + sinusoid(torch.tensor([step], device=x.device), dim)).to(x.dtype)
 
     def take_ponder(self) -> Tensor | None:
         """The ponder cost of the last pass in training, once."""

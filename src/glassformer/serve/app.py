@@ -96,7 +96,7 @@ def reject(request: Request, hosts: set[str]) -> Response | None:
 def reply(session: Session, question: str, body: bytes) -> Response:
     """Answer a question; an error that a user can fix is an answer with the status 400."""
     try:
-        request = json.loads(body or b"{}")
+        request = parse_body(body)
         if not isinstance(request, dict):
             raise GlassError("a question must be a JSON object")
         if question not in QUESTIONS:
@@ -106,12 +106,17 @@ def reply(session: Session, question: str, body: bytes) -> Response:
         content = pack(QUESTIONS[question](session, request))
     except GlassError as error:
         return fail(localize(str(error)), 400)
-    except ValueError as error:  # JSON, or an edit that does not fit
-        return fail(str(error), 400)
     except Exception as error:  # the page shows it, and the server goes on
         print(f"error in {question}: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
         return fail(f"{type(error).__name__}: {error}", 500)
     return Response(content, media_type="application/octet-stream")
+
+
+def parse_body(body: bytes) -> Any:
+    try:
+        return json.loads(body or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise GlassError(f"the request is not JSON: {error}") from None
 
 
 def fail(message: str, status: int) -> Response:

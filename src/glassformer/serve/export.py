@@ -79,9 +79,7 @@ def wrap_module(name: str) -> str:
     names = EXPORT.findall(text)
     text = IMPORT.sub(lambda m: f'const {{{m[1].strip()}}} = modules["{m[2]}"];\n', text)
     text = EXPORT.sub("", text)
-    # getters, because a module may assign to what it exports
-    exports = "".join(f"get {export}() {{ return {export}; }}, " for export in names)
-    return f'{{\n{text}\nmodules["{name}"] = {{ {exports}}};\n}}\n'
+    return f'{{\n{text}\nmodules["{name}"] = {{ {", ".join(names)} }};\n}}\n'
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -97,13 +95,14 @@ def collect_answers(session: Session) -> tuple[dict[str, str], list[str]]:
             packed = pack(QUESTIONS[question](session, request))
         except GlassError:  # a question that this model does not answer
             continue
-        encoded = base64.b64encode(packed).decode()
-        if len(encoded) > budget:
+        key, encoded = f"{question} {canonical(request)}", base64.b64encode(packed).decode()
+        size = len(key.encode()) + len(encoded) + 8  # with quotes and separators
+        if size > budget:
             if label not in omitted:
                 omitted.append(label)
             continue
-        budget -= len(encoded)
-        answers[f"{question} {canonical(request)}"] = encoded
+        budget -= size
+        answers[key] = encoded
     return answers, omitted
 
 
@@ -137,6 +136,7 @@ def list_requests(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]
     yield "beam", {"input": {"text": given.get("text", "")}, "beam": 3}, "beam search"
     yield "training", {"run": model["name"]}, "training"
     yield from next_requests(session, given)
+    yield from lesson_requests(session)
     found = QUESTIONS["pass"](session, request)
     for layer in found["layers"]:
         whole = {**request, "name": layer["value"]}
@@ -145,10 +145,12 @@ def list_requests(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]
             yield "ablation", {**request, "layer": layer["name"], "head": head}, "ablated heads"
     yield from value_requests(found, request)
     yield from why_requests(session, found, request)
+
+
+def lesson_requests(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]:
     for lang in LANGUAGES:
         language.set(lang)
-        lessons = QUESTIONS["lessons"](session, {})["lessons"]
-        for lesson in lessons:
+        for lesson in QUESTIONS["lessons"](session, {})["lessons"]:
             yield "lesson", {"lesson": lesson["name"], "lang": lang}, f"walk {lesson['name']}"
     language.set("en")
 

@@ -9,13 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from glassformer.core.bounds import MAX_SIZE
 from glassformer.core.errors import GlassError
 from glassformer.core.i18n import tr
 from glassformer.inspection.why import Term, Why
-from glassformer.serve.passes import Pass
+from glassformer.serve.passes import Pass, removable_parts
 from glassformer.serve.prediction import find_outcomes, predict
 from glassformer.serve.session import Answer, Request, Session
 from glassformer.serve.stages import attention_layers, list_stages, token_rows
+from glassformer.text.tokenizer import unknown_ids
 
 MAX_TERMS = 400  # of one number
 MAX_NUMBERS = 40_000_000  # of one value
@@ -34,6 +36,7 @@ def run_pass(session: Session, request: Request) -> Answer:
         "prediction": predict(session, found),
         "unknown": unknown,
         "image": found.subject.image,
+        "removable": removable_parts(session.model.network),
     }
 
 
@@ -54,8 +57,7 @@ def found_layers(session: Session, found: Pass) -> list[Answer]:
 def count_unknown(session: Session, found: Pass) -> int:
     if session.model.tokenizer is None:
         return 0
-    special = session.model.tokenizer.special_tokens
-    unknown = {special[token] for token in ("<unk>", "[UNK]") if token in special}
+    unknown = unknown_ids(session.model.tokenizer)
     inputs = (found.subject.inputs.get(name) for name in ("ids", "source"))
     return sum(int(i) in unknown for ids in inputs if ids is not None for i in ids.flatten())
 
@@ -70,7 +72,7 @@ def read_values(session: Session, request: Request) -> Answer:
     value = found.value(str(name))
     part = value[parse_index(request.get("index"), value)]
     pool = request.get("pool")
-    if isinstance(pool, int) and part.ndim >= 2 and max(part.shape[-2:]) > pool > 0:
+    if type(pool) is int and part.ndim >= 2 and max(part.shape[-2:]) > pool > 0:
         part = shrink(part, pool)
     if part.numel() > MAX_NUMBERS:
         raise GlassError(f"{name} has {part.numel():,} numbers: ask for a part of it")
@@ -108,17 +110,20 @@ def explain(session: Session, request: Request) -> Answer:
         raise GlassError("where a number comes from is shown for passes without edits only")
     recorded = session.find_pass(request).recorded
     why, path = recorded.at(str(request.get("entry"))), request.get("path") or []
+    if not isinstance(path, list):
+        raise GlassError(f"a path must be a list of terms and factors, got {path!r}")
     for step in path:
         try:
-            term, factor = step
+            term, factor = map(range(MAX_SIZE).index, step)
             why = recorded.explain(order_terms(why)[term].entries[factor])
         except (TypeError, ValueError, IndexError):
             raise GlassError(f"{step!r} is not a term and a factor of {why.name!r}") from None
     operations = [why.operation]
-    while (following := only_unnamed(why)) is not None:  # such as a factor of 1
+    while (following := only_unnamed(why)) is not None:
         operations.append(following.operation)
         path, why = [*path, [0, 0]], following
-    return {"operations": [tr(o) for o in operations], "path": path, **explain_entry(why)}
+    names = [tr(operation) for operation in operations if operation != "× 1"]
+    return {"operations": names, "path": path, **explain_entry(why)}
 
 
 def order_terms(why: Why) -> list[Term]:

@@ -18,9 +18,9 @@ from glassformer.inspection.lens import read_lens
 from glassformer.inspection.pictures.reach import read_segments
 from glassformer.inspection.traced_text import TracedText
 from glassformer.models.network import Trait
+from glassformer.serve.flow import found_layers
 from glassformer.serve.passes import Pass
 from glassformer.serve.session import Answer, Request, Session
-from glassformer.serve.stages import attention_layers
 
 
 def describe_heads(session: Session, request: Request) -> Answer:
@@ -28,13 +28,14 @@ def describe_heads(session: Session, request: Request) -> Answer:
     session.model.require_tokenizer()  # the tokens tell what a head attends to
     found = session.find_pass({"input": request.get("input")})
     inputs, rows = found.subject.inputs, []
-    for layer in attention_layers(found.network):
-        if "cross" in layer or f"{layer}.pattern" not in found.visits:
+    for layer in found_layers(session, found):
+        name, value = layer["name"], layer["value"]
+        if layer["is_cross"]:
             continue
-        ids = inputs["source" if layer.startswith("encoder") and "source" in inputs else "ids"][0]
-        for head, pattern in enumerate(found.value(f"{layer}.pattern")[0].float()):
+        ids = inputs["source" if name.startswith("encoder") and "source" in inputs else "ids"][0]
+        for head, pattern in enumerate(found.value(value)[0].float()):
             if pattern.shape == (len(ids), len(ids)):
-                rows.append({"name": layer, "head": head, **attention_fractions(pattern, ids)})
+                rows.append({"value": value, "head": head, **attention_fractions(pattern, ids)})
     if not rows:
         raise GlassError("this model has no heads whose roles could be told from tokens")
     return {"heads": rows}

@@ -72,9 +72,11 @@ def find_example(session: Session) -> str:
     """A first text for the page, cut to what the model can read."""
     model, tokenizer = session.model, session.model.tokenizer
     if tokenizer is None:
-        return ""
+        catalog = getattr(model.codec, "catalog", None)
+        return "" if catalog is None else str(catalog.users[0])
     if model.network.has(Trait.SEQ2SEQ):
-        return NUMBER if unknown_fraction(tokenizer, (NUMBER,)) < 0.5 else GREETING
+        is_known = unknown_fraction(tokenizer, (NUMBER,)) < 0.5
+        return NUMBER if is_known and len(tokenizer.encode(NUMBER)) <= len(NUMBER) else GREETING
     if model.task.get("name") == "fill-mask":
         return MASKED
     words = SENTENCE.split()
@@ -85,12 +87,12 @@ def find_example(session: Session) -> str:
 
 
 def find_other_text(session: Session, text: str) -> str:
-    """A text of the same length with one token replaced by another of its tokens; or nothing."""
+    """The text with a late token replaced by another of its tokens, of the same length; or ""."""
     tokenizer = session.model.tokenizer
     if tokenizer is None or "[MASK]" in text:
         return ""
     ids = tokenizer.encode(text)
-    for i, j in product(range(len(ids)), reversed(range(len(ids)))):
+    for i, j in product(reversed(range(len(ids) - 1)), range(len(ids))):
         other = tokenizer.decode([*ids[:i], ids[j], *ids[i + 1 :]])
         if ids[i] != ids[j] and len(tokenizer.encode(other)) == len(ids):
             return other

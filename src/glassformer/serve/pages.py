@@ -11,7 +11,7 @@ from glassformer.core.i18n import show_whitespace
 from glassformer.inspection.mathml import to_mathml
 from glassformer.inspection.sheet import Step, Table
 from glassformer.lessons import LESSONS, lesson_title, load_lesson
-from glassformer.serve.session import Answer, Request, Session
+from glassformer.serve.session import Answer, Request, Session, read_input
 
 
 def show_training(session: Session, request: Request) -> Answer:
@@ -34,7 +34,7 @@ def list_lessons(_session: Session, _request: Request) -> Answer:
 
 def show_lesson(_session: Session, request: Request) -> Answer:
     name = request.get("lesson")
-    if name not in LESSONS:
+    if not isinstance(name, str) or name not in LESSONS:
         raise GlassError(f"there is no lesson {name!r}; available: {', '.join(LESSONS)}")
     return {"name": name, "title": lesson_title(name), "steps": show_steps(load_lesson(name))}
 
@@ -67,8 +67,8 @@ def show_table(step: Step, table: Table) -> Answer:
 
 def show_worksheet(session: Session, request: Request) -> Answer:
     """The worksheet of the model itself on a text."""
-    text = (request.get("input") or {}).get("text")
+    text = read_input(request).get("text")
     if not isinstance(text, str) or not text:
         raise GlassError("a worksheet needs a text")
-    steps = session.model.walk(text, layer=request.get("layer") or 0, head=request.get("head") or 0)
+    steps = session.model.walk(text)
     return {"name": "model", "title": session.name, "steps": show_steps(steps)}

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 import glassformer
+from glassformer.core.config import did_you_mean
 from glassformer.core.errors import GlassError
 from glassformer.inspection.why import RecordedPass
 from glassformer.models.network import Network
@@ -30,13 +31,13 @@ from glassformer.nn.masks import Mask, full
 from glassformer.nn.positions import Learned, Position, Sinusoidal
 from glassformer.serve.subject import Subject
 from glassformer.text.tokenizer import Tokenizer
-from glassformer.trace import Edit, Replace, Scale, Trace, Zero, parse_edit
+from glassformer.trace import Edit, Replace, Scale, Trace, Zero, list_values, parse_edit
 
 KEPT_MEGABYTES = 200.0  # of values, for each pass
 KEPT_PASSES = 4
 PACKAGE = Path(glassformer.__file__).parent
 OWN_FILES = {str(PACKAGE / "trace.py"), __file__}
-REMOVABLE_PARTS = {"mask", "positions"}
+REMOVABLE_PARTS = ("positions", "mask")
 SNIPPET = 3  # lines of code before and after the line that computes a value
 
 
@@ -131,8 +132,13 @@ class Pass:
     @torch.no_grad()
     def run(self, only: str | None = None) -> tuple[ExplorerTrace, Tensor]:
         trace = ExplorerTrace(self.network, self.edits, only)
-        with trace:
-            output: Tensor = self.network(**self.subject.inputs)
+        try:
+            with trace:
+                output: Tensor = self.network(**self.subject.inputs)
+        except ValueError as error:
+            if not self.edits:
+                raise
+            raise GlassError(f"the edit does not fit: {error}") from None
         return trace, output
 
     @cached_property
@@ -188,7 +194,7 @@ class PassCache:
                 return self.passes[key]
         found = make()
         with self.lock:
-            self.passes[key] = found
+            found = self.passes.setdefault(key, found)  # another thread may have made it meanwhile
             while len(self.passes) > KEPT_PASSES:
                 self.passes.popitem(last=False)
         return found
@@ -201,19 +207,22 @@ def parse_edits(network: Network, edits: Any, without: Any) -> dict[str, Edit]:
     """The edits for a list of {"name": ..., "kind": ...}, and for "positions" in `without`."""
     if not isinstance(edits, list) or not all(isinstance(edit, dict) for edit in edits):
         raise GlassError("edits must be a list of objects")
-    if not isinstance(without, list) or not set(without) <= REMOVABLE_PARTS:
-        raise GlassError(f"without must be a list of: {', '.join(sorted(REMOVABLE_PARTS))}")
+    if not isinstance(without, list) or not all(part in REMOVABLE_PARTS for part in without):
+        raise GlassError(f"without must be a list of: {', '.join(REMOVABLE_PARTS)}")
     parsed: dict[str, list[Zero | Scale | Replace]] = {}
+    known = list_values(network)
     for edit in edits:
         values = dict(edit)
         name = values.pop("name", None)
         if not isinstance(name, str):
             raise GlassError(f"an edit needs the name of a value, got {edit}")
+        if name not in known:
+            raise GlassError(f"no value is named {name!r} in this model{did_you_mean(name, known)}")
+        if None in values.values():
+            raise GlassError(f"an edit needs numbers, got {edit}")
         parsed.setdefault(name, []).append(parse_edit(values))
     if "positions" in without:
-        for name, module in network.named_modules():
-            if isinstance(module, Learned | Sinusoidal):
-                parsed[name] = [Zero()]
+        parsed |= {name: [Zero()] for name in position_modules(network)}
     trace = Trace(network)
     return {name: combine(found, trace.axes(name)) for name, found in parsed.items()}
 
@@ -229,12 +238,34 @@ def combine(edits: Sequence[Zero | Scale | Replace], axes: str) -> Callable[[Ten
     return apply
 
 
+def removable_parts(network: Network) -> list[str]:
+    """What can be switched off in a network: those of its positions and its mask that it has."""
+    modules = list(network.modules())
+    acts = any(isinstance(m, Attention) and type(m.position) is not Position for m in modules)
+    found = {
+        "positions": acts or bool(position_modules(network)),
+        "mask": any(map(has_mask, modules)),
+    }
+    return [part for part in REMOVABLE_PARTS if found[part]]
+
+
+def position_modules(network: Network) -> list[str]:
+    """The names of the modules whose output is added to the embedding for each position."""
+    modules = network.named_modules()
+    return [name for name, module in modules if isinstance(module, Learned | Sinusoidal)]
+
+
+def has_mask(module: nn.Module) -> bool:
+    mask = getattr(module, "mask", None)
+    return isinstance(mask, Mask) and mask != full
+
+
 def without_parts(network: Network, parts: Sequence[str]) -> Network:
     """A copy of a network that shares its weights and whose attention has no mask or positions."""
     memo = {id(tensor): tensor for tensor in chain(network.parameters(), network.buffers())}
     twin = copy.deepcopy(network, memo)
     for module in twin.modules():
-        if "mask" in parts and isinstance(getattr(module, "mask", None), Mask):
+        if "mask" in parts and has_mask(module):
             setattr(module, "mask", full)  # noqa: B010, mypy takes it for a submodule
         if "positions" in parts and isinstance(module, Attention):
             module.position = Position()

@@ -14,7 +14,7 @@ from glassformer.inspection.worksheet import OutputScale
 from glassformer.models.network import Trait
 from glassformer.serve.beam import search_tree
 from glassformer.serve.passes import Pass
-from glassformer.serve.session import Answer, Request, Session
+from glassformer.serve.session import Answer, Request, Session, read_input
 from glassformer.serve.subject import read_subject
 from glassformer.trace import Trace
 
@@ -77,24 +77,28 @@ def list_outcomes(session: Session, _request: Request) -> Answer:
 def tokenize(session: Session, request: Request) -> Answer:
     """The ids of a text, for a page that continues it token by token."""
     session.model.require_tokenizer()
-    subject = read_subject(session.model, request.get("input") or {})
-    return {"ids": subject.inputs["ids"][0].tolist()}
+    subject = read_subject(session.model, read_input(request))
+    ids = subject.inputs["ids"][0].tolist()
+    return {"ids": ids, "text": session.model.require_tokenizer().decode(ids)}
 
 
 @torch.inference_mode()
 def predict_next(session: Session, request: Request) -> Answer:
     """The logits of the next token: of the counts and the network alone, and of both."""
     session.model.require_trait(Trait.CAUSAL_LM, "generate")
-    network, given = session.model.network, dict(request.get("input") or {})
+    network, given = session.model.network, read_input(request)
+    ids = given.get("ids")
     if isinstance(given.get("ids"), list) and network.context:
         given["ids"] = given["ids"][-network.context :]  # as in generation
     subject = read_subject(session.model, given)
     with Trace(network, "prior.count_logits", "prior.network_logits", allow_missing=True) as trace:
         output = network(**subject.inputs)
+    tokenizer = session.model.require_tokenizer()
     parts = {name.partition(".")[2].removesuffix("_logits"): value for name, value in trace.items()}
     names = {"count": "counts", "network": "network"}
     return {
         "logits": output[0, -1],
+        "text": tokenizer.decode(ids) if isinstance(ids, list) else "",
         **{names[name]: value[0, -1] for name, value in parts.items()},
     }
 
@@ -121,6 +125,8 @@ def measure_change(session: Session, request: Request) -> Answer:
     if not isinstance(other, dict):
         raise GlassError("a change needs another pass to compare with")
     passes = [session.find_pass(r) for r in (request, other)]
+    if passes[0].output.ndim < 2 or session.model.network.has(Trait.PAINTER):
+        raise GlassError("this model has no outcomes whose probabilities could change")
     if passes[0].output.shape != passes[1].output.shape:
         raise GlassError(
             "the two texts have different numbers of tokens, so their positions differ"

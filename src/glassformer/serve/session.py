@@ -24,6 +24,14 @@ Answer = dict[str, Any]  # may contain tensors (see envelope.py)
 MAX_RUNS = 50
 
 
+def read_input(request: Request) -> dict[str, Any]:
+    """What the model reads in a request: a new dict."""
+    given = request.get("input")
+    if not isinstance(given, dict | None):
+        raise GlassError(f"the input must be an object, got {given!r}")
+    return dict(given or {})
+
+
 @dataclass
 class Session:
     """A model that a page looks into."""
@@ -55,18 +63,13 @@ class Session:
 
     def find_pass(self, request: Request) -> Pass:
         """The forward pass for the `input`, the `edits` and the parts `without` of a request."""
-        values = {name: request.get(name) for name in ("input", "edits", "without")}
-        try:
-            key = json.dumps(values, sort_keys=True)
-        except (TypeError, ValueError) as error:
-            raise GlassError(f"the request is not valid: {error}") from None
-        return self.passes.find(key, lambda: self.make_pass(**values))
+        given, edits, without = read_input(request), request.get("edits"), request.get("without")
+        key = json.dumps([given, edits, without], sort_keys=True)
+        return self.passes.find(key, lambda: self.make_pass(given, edits, without))
 
-    def make_pass(self, input: Any, edits: Any, without: Any) -> Pass:
-        if not isinstance({} if input is None else input, dict):
-            raise GlassError(f"the input must be an object, got {input!r}")
+    def make_pass(self, given: dict[str, Any], edits: Any, without: Any) -> Pass:
         network: Network = self.model.network
-        subject, without = read_subject(self.model, input or {}), without or []
+        subject, without = read_subject(self.model, given), without or []
         parsed = parse_edits(network, edits or [], without)
         if without:
             network = without_parts(network, without)

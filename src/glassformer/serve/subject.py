@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from glassformer.api import Model
+from glassformer.core.bounds import check_bounds
 from glassformer.core.errors import GlassError
 from glassformer.data.images import Size, read_picture
 from glassformer.models.network import Trait
@@ -43,9 +44,10 @@ def read_subject(model: Model, request: Mapping[str, Any]) -> Subject:
     """The inputs that a request asks for; unknown keys and wrong types are errors."""
     if unknown := request.keys() - KEYS:
         raise GlassError(f"unknown keys in the input: {', '.join(sorted(unknown))}")
-    for name, kind in {"text": str, "target": str, "image": str, "label": str, "seed": int}.items():
-        if request.get(name) is not None and not isinstance(request[name], kind):
-            raise GlassError(f"{name} must be a {kind.__name__}, got {request[name]!r}")
+    for name in ("text", "target", "image", "label"):
+        if request.get(name) is not None and not isinstance(request[name], str):
+            raise GlassError(f"{name} must be a text, got {request[name]!r}")
+    check_bounds({"seed": request.get("seed")})
     if model.network.has(Trait.PAINTER):
         return read_class(model, request)
     if model.network.has(Trait.IMAGES):

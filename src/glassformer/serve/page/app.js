@@ -8,7 +8,7 @@ import { flow } from "./flow.js";
 import { lens } from "./lens.js";
 import { next } from "./next.js";
 import { patch } from "./patch.js";
-import { go, onNavigate, pictures, read, write } from "./state.js";
+import { address, go, onNavigate, pictures, read, readIndex, write } from "./state.js";
 import { label, language, setLanguage, t } from "./text.js";
 import { training } from "./training.js";
 import { walk } from "./walk.js";
@@ -19,12 +19,17 @@ const VIEWS = {
   lens: [label("Lens"), lens], patch: [label("Patch"), patch], training: [label("Training"), training], walk: [label("Walk"), walk],
 };
 // Settings that no longer fit when the model reads something else.
-const FORGOTTEN = { stage: null, cell: null, entry: null, added: null, off: null, corrupt: null, changed: null };
+const FORGOTTEN = {
+  stage: null, cell: null, entry: null, added: null, off: null, without: null, corrupt: null,
+  changed: null, layer: null, head: null,
+};
 
 const main = document.getElementById("main");
 const status = document.getElementById("status");
+const MOVED = { stage: null, cell: null, entry: null, head: null }; // settings of a single view
 let model = null;
 let shown = 0;
+let lastText;
 
 function remember(name, value) {
   try {
@@ -68,8 +73,10 @@ function icon() {
 }
 
 function exportNote() {
-  const left = omitted.length ? ` ${t("Left out to keep the file small:")} ${omitted.join(", ")}` : "";
-  return h("p", { class: "note reading" }, `${t("An exported page: “{text}”.", { text: model.text })}${left}`);
+  const left = omitted.length
+    ? h("details", { class: "note" }, h("summary", {}, t("Left out to keep the file small: {n} parts", { n: omitted.length })), omitted.join(", "))
+    : null;
+  return h("div", { class: "reading" }, h("p", { class: "note" }, t("An exported page: “{text}”.", { text: model.text })), left);
 }
 
 // A form for what the model reads.
@@ -79,8 +86,11 @@ function reading() {
   const forms = {
     text: () => [wide(t("text"), "text", state.text)],
     pair: () => [wide(t("source text"), "text", state.text), wide(t("translation (empty: the model's own)"), "target", state.target)],
-    class: () => [h("label", { class: "field" }, h("span", {}, t("class")), select(model.labels.map((name) => [name, name]), state.label, () => {}, { name: "label" })), wide(t("seed"), "seed", state.seed ?? "0")],
-    user: () => [wide(t("user"), "user", state.user), model.traits.includes("rater") ? wide(t("item"), "item", state.item) : null],
+    class: () => [
+      h("label", { class: "field" }, h("span", {}, t("class")), select(model.labels.map((name) => [name, name]), state.label, () => {}, { name: "label" })),
+      h("label", { class: "field" }, h("span", {}, t("seed")), h("input", { name: "seed", type: "number", min: 0, step: 1, value: String(readIndex("seed")) })),
+    ],
+    user: () => [wide(t("user"), "user", state.user ?? model.text), model.traits.includes("rater") ? wide(t("item"), "item", state.item) : null],
     image: () => [h("label", { class: "field" }, h("span", {}, t("image file")), h("input", { type: "file", accept: "image/png,image/jpeg", name: "file" }))],
   };
   return h("form", { class: "reading", onsubmit: async (event) => {
@@ -109,11 +119,43 @@ async function readFile(file) {
   return url.slice(url.indexOf(",") + 1);
 }
 
-function tabs(current) {
-  return h("ul", {}, model.views.map((name) => h("li", {}, h("a", {
-    href: `#${name}`, "aria-current": name === current ? "page" : null,
-    onclick: (event) => { event.preventDefault(); go({ view: name, stage: null, cell: null, entry: null, head: null }); },
-  }, t(VIEWS[name][0])))));
+function tabs() {
+  const choose = (event, name) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return; // a new tab or window
+    event.preventDefault();
+    go({ view: name, ...MOVED });
+  };
+  return h("ul", {}, model.views.map((name) =>
+    h("li", {}, h("a", { "data-view": name, onclick: (event) => choose(event, name) }, t(VIEWS[name][0])))));
+}
+
+// Marks the current view, and lets the links keep what the model reads.
+function markTab(view) {
+  const nav = document.getElementById("nav");
+  for (const link of nav.querySelectorAll("a")) {
+    link.href = address({ view: link.dataset.view, ...MOVED });
+    if (link.dataset.view === view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  const tab = nav.querySelector("[aria-current]");
+  nav.firstChild.scrollLeft = tab.offsetLeft - nav.clientWidth / 2 + tab.offsetWidth / 2;
+}
+
+// The controls above the views; they stay while a view changes, so that a typed text is not lost.
+function frame() {
+  document.getElementById("header").replaceChildren(...header());
+  const nav = document.getElementById("nav");
+  nav.setAttribute("aria-label", t("Views"));
+  nav.replaceChildren(tabs());
+  document.getElementById("skip").textContent = t("Skip to content");
+}
+
+function fillHeader(state) {
+  for (const control of document.querySelectorAll("header [name]")) {
+    if (control.type !== "file" && state[control.name] !== undefined && document.activeElement !== control) {
+      control.value = state[control.name];
+    }
+  }
 }
 
 async function show() {
@@ -123,14 +165,11 @@ async function show() {
   const settings = { view };
   if ((model.reads === "text" || model.reads === "pair") && state.text === undefined) settings.text = model.text;
   if (model.reads === "class" && state.label === undefined) settings.label = model.labels[0];
+  if (model.reads === "image" && state.picture && !pictures.has(state.picture)) settings.picture = null;
   write(settings);
-  document.getElementById("header").replaceChildren(...header());
-  const nav = document.getElementById("nav");
-  nav.setAttribute("aria-label", t("Views"));
-  nav.replaceChildren(tabs(view));
-  const tab = nav.querySelector("[aria-current]");
-  nav.firstChild.scrollLeft = tab.offsetLeft - nav.clientWidth / 2 + tab.offsetWidth / 2;
-  document.getElementById("skip").textContent = t("Skip to content");
+  if (read().text !== lastText) fillHeader(read());
+  lastText = read().text;
+  markTab(view);
   document.title = `${t(VIEWS[view][0])} – ${model.name} – Glassformer`;
   const waiting = setTimeout(() => { if (number === shown) status.textContent = t("Loading …"); }, 300);
   let content;
@@ -142,7 +181,8 @@ async function show() {
   clearTimeout(waiting);
   if (number !== shown) return;
   status.textContent = "";
-  main.replaceChildren(h("h2", { class: "sr-only" }, t(VIEWS[view][0])), ...[content].flat());
+  const hint = model.reads === "image" && !read().picture ? card(null, note(t("The model reads a gray image until you choose a file above."))) : null;
+  main.replaceChildren(...[h("h2", { class: "sr-only" }, t(VIEWS[view][0])), hint, content].flat().filter(Boolean));
 }
 
 async function start() {
@@ -157,6 +197,8 @@ async function start() {
     main.replaceChildren(card(null, failure(error)));
     return;
   }
+  frame();
+  lastText = undefined;
   await show();
 }
 

@@ -1,11 +1,11 @@
 // Attention: the pattern of every head, one of them large, as a heat map or as lines.
 
 import { ask } from "./api.js";
-import { bars, button, card, failure, field, format, h, note, percent, select, svg } from "./dom.js";
+import { bars, begin, button, card, failure, field, format, h, note, percent, svg } from "./dom.js";
 import { heatMap } from "./heatmap.js";
 import { pixels, tokenList, visible } from "./prediction.js";
-import { read, readInput, write } from "./state.js";
-import { part, row } from "./tensors.js";
+import { read, readIndex, readInput, write } from "./state.js";
+import { highest, part, row } from "./tensors.js";
 import { label, t } from "./text.js";
 
 const THUMBNAIL = 64;
@@ -29,10 +29,10 @@ export async function attention(model) {
   await fillGrid(pass, input, grid, choose);
   const state = read();
   const chosen = pass.layers.find((layer) => layer.value === state.layer) ?? pass.layers[0];
-  choose(chosen, Math.min(Number(state.head ?? 0), chosen.heads - 1));
+  choose(chosen, readIndex("head", chosen.heads));
   labelRoles(model, input, grid, roles, () => {
     const layer = pass.layers.find((item) => item.value === read().layer) ?? chosen;
-    showRole(input, roles, layer, Number(read().head ?? 0), large.querySelector(".role"));
+    showRole(input, roles, layer, readIndex("head", layer.heads), large.querySelector(".role"));
   });
   return h(
     "div",
@@ -48,21 +48,29 @@ async function fillGrid(pass, input, grid, choose) {
   for (const layer of pass.layers) {
     const { values } = await ask("values", { input, name: layer.value, index: [0], pool: THUMBNAIL });
     const heads = h("div", { class: "heads" });
+    const limit = highest(values.data);
     for (let head = 0; head < layer.heads && count < MAX_THUMBNAILS; head++, count++) {
       heads.append(
         button(
-          [heatMap(part(values, [head]), { thumbnail: true, limit: 1, cell: THUMBNAIL / Math.max(...values.shape.slice(1)) }), h("small", {}, String(head))],
+          [heatMap(part(values, [head]), { thumbnail: true, limit, cell: THUMBNAIL / Math.max(...values.shape.slice(1)) }), h("small", {}, String(head))],
           () => choose(layer, head),
-          { class: "thumbnail", "data-head": `${layer.value} ${head}`, "aria-label": t("{layer}, head {head}", { layer: layer.name, head }) },
+          { class: "thumbnail", "data-head": `${layer.value} ${head}`, "aria-label": t("{layer}, head {head}", { layer: layerTitle(layer), head }) },
         ),
       );
     }
-    grid.append(h("div", { class: "layer-row" }, h("span", { class: "mono" }, layer.name.replace(/\.attention$/, "")), heads));
+    grid.append(h("div", { class: "layer-row" }, h("span", { class: "mono" }, layerTitle(layer)), heads));
   }
 }
 
+// The name of a layer; if a block is applied several times, with the number of the step.
+function layerTitle(layer) {
+  const step = layer.value.match(/#(\d+)$/)?.[1];
+  const name = layer.name.replace(/\.attention$/, "");
+  return step ? t("{name}, step {n}", { name, n: step }) : name;
+}
+
 async function showHead(model, pass, input, layer, head, roles, target) {
-  const title = t("{layer}, head {head}", { layer: layer.name, head });
+  const title = t("{layer}, head {head}", { layer: layerTitle(layer), head });
   const body = h("div", {}, note(t("Loading …")));
   target.replaceChildren(card(title, h("p", { class: "role note" }), body));
   if (roles.size) showRole(input, roles, layer, head, target.querySelector(".role"));
@@ -93,7 +101,7 @@ function textAttention(pass, layer, pattern, scores, title) {
   const [queries, keys] = tokenNames(pass, layer);
   const shown = { shape: pattern.shape, data: withMask(pattern, scores) };
   const chosen = h("div");
-  const map = heatMap(shown, { rows: queries, columns: keys, limit: 1, label: title, numbers: true });
+  const map = heatMap(shown, { rows: queries, columns: keys, limit: 1, label: title, numbers: true, square: true });
   const choose = (query) => {
     const weights = row(pattern, query);
     const order = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, 8);
@@ -151,8 +159,17 @@ function imageAttention(pass, pattern) {
   const scale = width / image.shape[1];
   const base = pixels(image, width);
   const overlay = h("div");
+  const frame = h("span", { class: "chosen-position" });
+  const mark = (position) => {
+    const [height, cell] = [(width * image.shape[0]) / image.shape[1] / queryGrid[0], width / queryGrid[1]];
+    frame.style.left = `${(position % queryGrid[1]) * cell}px`;
+    frame.style.top = `${Math.floor(position / queryGrid[1]) * height}px`;
+    frame.style.width = `${cell}px`;
+    frame.style.height = `${height}px`;
+  };
   const show = (position) => {
     const weights = { shape: keyGrid, data: row(pattern, position) };
+    mark(position);
     overlay.replaceChildren(
       h("h3", {}, t("Where position {n} looks", { n: position })),
       heatMap(weights, { cell: width / keyGrid[1], cellHeight: width / keyGrid[1], label: t("attention weights over the image") }),
@@ -165,9 +182,10 @@ function imageAttention(pass, pattern) {
     const line = Math.floor(((event.clientY - box.top) / scale / image.shape[0]) * queryGrid[0]);
     show(Math.max(0, Math.min(queries - 1, line * queryGrid[1] + column)));
   });
-  show(Math.floor(queryGrid[0] / 2) * queryGrid[1] + Math.floor(queryGrid[1] / 2));
-  const slider = h("input", { type: "range", min: 0, max: queries - 1, value: Math.floor(queries / 2), oninput: (event) => show(Number(event.target.value)) });
-  return h("div", { class: "halves" }, h("div", {}, base, note(t("Choose a position in the image.")), field(t("position"), slider)), overlay);
+  const middle = Math.floor(queryGrid[0] / 2) * queryGrid[1] + Math.floor(queryGrid[1] / 2);
+  show(middle);
+  const slider = h("input", { type: "range", min: 0, max: queries - 1, value: middle, oninput: (event) => show(Number(event.target.value)) });
+  return h("div", { class: "halves" }, h("div", {}, h("div", { class: "picture-frame" }, base, frame), note(t("Choose a position in the image.")), field(t("position"), slider)), overlay);
 }
 
 function gridOf(count, image) {
@@ -186,10 +204,10 @@ const CLEAR = 0.4; // mean weight from which a role is named
 async function labelRoles(model, input, grid, roles, done) {
   if (model.reads !== "text" && model.reads !== "pair") return;
   const { heads } = await ask("heads", { input }).catch(() => ({ heads: [] }));
-  for (const head of heads) roles.set(`${head.name} ${head.head}`, head);
+  for (const head of heads) roles.set(`${head.value} ${head.head}`, head);
   for (const item of grid.querySelectorAll("button")) {
-    const [value, head] = item.dataset.head.split(" ");
-    const role = roleOf(roles.get(`${value.replace(/\.pattern(#\d+)?$/, "")} ${head}`));
+    const [, head] = item.dataset.head.split(" ");
+    const role = roleOf(roles.get(item.dataset.head));
     if (role) item.querySelector("small").textContent = `${head} ${t(ROLES[role])}`;
   }
   done();
@@ -202,11 +220,12 @@ function roleOf(stats) {
 }
 
 async function showRole(input, roles, layer, head, target) {
-  const stats = roles.get(`${layer.name} ${head}`);
+  const stats = roles.get(`${layer.value} ${head}`);
   const parts = Object.keys(ROLES).filter((key) => stats && stats[key] !== null).map((key) => `${t(ROLES[key])} ${percent(stats[key])}`);
   target.textContent = parts.join(" · ");
+  const isLatest = begin(target);
   const answer = await ask("ablation", { input, layer: layer.name, head }).catch(() => null);
-  if (answer) target.textContent = [...parts, t("effect of ablating it: {cost} nats", { cost: format(answer.cost.data[0]) })].join(" · ");
+  if (answer && isLatest()) target.textContent = [...parts, t("effect of ablating it: {cost} nats", { cost: format(answer.cost.data[0]) })].join(" · ");
 }
 
 // --- depth and memory -----------------------------------------------------------------------------------

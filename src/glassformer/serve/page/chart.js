@@ -2,7 +2,7 @@
 
 import { format, h, svg } from "./dom.js";
 
-const [WIDTH, HEIGHT, LEFT, BOTTOM] = [640, 260, 56, 30];
+const [WIDTH, HEIGHT, LEFT, BOTTOM] = [640, 260, 76, 30];
 
 class LineChart extends HTMLElement {
   show(curves, names) {

@@ -14,6 +14,32 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
+const rounds = new WeakMap();
+
+// Whether nothing newer has begun for the same element: const isLatest = begin(target)
+export function begin(target) {
+  const round = (rounds.get(target) ?? 0) + 1;
+  rounds.set(target, round);
+  return () => rounds.get(target) === round;
+}
+
+// New content; the focus stays on the control with the same data-focus.
+export function replaceContent(target, ...children) {
+  const key = target.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
+  target.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  const control = key && target.querySelector(`[data-focus="${CSS.escape(key)}"]`);
+  if (control && !control.disabled) control.focus();
+}
+
+// Squares of color with what they stand for.
+export function legend(entries) {
+  return h("p", { class: "note" }, entries.map(([color, label]) => {
+    const key = h("span", { class: "key" });
+    key.style.background = color;
+    return [key, `${label}  `];
+  }));
+}
+
 const SVG = "http://www.w3.org/2000/svg";
 
 export function svg(tag, attributes = {}, ...children) {

@@ -1,16 +1,17 @@
 // What if: switch off heads, layers, positions or the mask, and see how the prediction changes.
 
 import { ask, isExported } from "./api.js";
-import { bars, button, card, failure, format, h, note } from "./dom.js";
+import { bars, begin, button, card, failure, format, h, legend, note, replaceContent } from "./dom.js";
 import { predictionCard, tokenList, visible } from "./prediction.js";
 import { read, readInput, write } from "./state.js";
+import { highest } from "./tensors.js";
 import { t } from "./text.js";
 
 // In the address: off=blocks.0.attention.head_outputs:2;blocks.1.feedforward, without=mask
 function readEdits(state) {
   return (state.off ?? "").split(";").filter(Boolean).map((entry) => {
     const [name, head] = entry.split(":");
-    return head === undefined ? { name, kind: "zero" } : { name, kind: "zero", head: Number(head) };
+    return head === undefined ? { name, kind: "zero" } : { name, kind: "zero", head: Number.parseInt(head, 10) };
   });
 }
 
@@ -24,10 +25,10 @@ export async function edit(model) {
   const without = new Set((read().without ?? "").split(",").filter(Boolean));
   const update = () => {
     write({ off: [...off].join(";"), without: [...without].join(",") });
-    controls.replaceChildren(...switches(pass, off, without, update));
+    replaceContent(controls, switches(pass, off, without, update));
     compare(model, input, pass, off, without, result);
   };
-  const change = h("input", { value: read().changed ?? "", "aria-label": t("another text"), placeholder: t("another text to compare with"), onchange: (event) => { write({ changed: event.target.value }); update(); } });
+  const change = h("input", { class: "wide", value: read().changed ?? "", "aria-label": t("another text"), placeholder: t("another text to compare with"), onchange: (event) => { write({ changed: event.target.value }); update(); } });
   update();
   return h(
     "div",
@@ -40,7 +41,7 @@ export async function edit(model) {
 }
 
 function switches(pass, off, without, update) {
-  const toggle = (set, key, label) => button(label, () => { set.has(key) ? set.delete(key) : set.add(key); update(); }, { "aria-pressed": String(set.has(key)), class: set.has(key) ? "off" : null });
+  const toggle = (set, key, label) => button(label, () => { set.has(key) ? set.delete(key) : set.add(key); update(); }, { "aria-pressed": String(set.has(key)), class: set.has(key) ? "off" : null, "data-focus": key });
   const names = new Set(pass.stages.map((stage) => stage.name.replace(/#\d+$/, "")));
   const rows = pass.layers.map((layer) => {
     const outputs = `${layer.name}.head_outputs`;
@@ -52,36 +53,34 @@ function switches(pass, off, without, update) {
         names.has(feedforward) && !layer.is_cross ? toggle(off, feedforward, t("feed-forward")) : null));
   });
   return [
-    h("div", { class: "row" }, toggle(without, "positions", t("positions")), pass.layers.length ? toggle(without, "mask", t("mask")) : null,
-      button(t("Reset"), () => { off.clear(); without.clear(); update(); })),
+    h("div", { class: "row" }, pass.removable.map((part) => toggle(without, part, part === "mask" ? t("mask") : t("positions"))),
+      button(t("Reset"), () => { off.clear(); without.clear(); update(); }, { "data-focus": "reset" })),
     ...rows,
   ];
 }
 
 async function compare(model, input, pass, off, without, target) {
+  const isLatest = begin(target);
   target.replaceChildren(card(t("Before and after"), note(t("Loading …"))));
   const { changed } = read();
   const request = { input: changed ? { ...input, text: changed } : input, edits: readEdits(read()), without: [...without] };
   try {
     if (pass.prediction.kind === "outcomes") {
       const answer = await ask("change", { input, other: request });
-      target.replaceChildren(beforeAndAfter(answer), changeCard(pass, answer));
+      if (isLatest()) target.replaceChildren(beforeAndAfter(answer), changeCard(pass, answer));
     } else {
-      target.replaceChildren(predictionCard(model, pass), predictionCard(model, await ask("pass", request)));
+      const after = await ask("pass", request);
+      if (isLatest()) target.replaceChildren(predictionCard(pass, t("original")), predictionCard(after, t("changed")));
     }
   } catch (error) {
-    target.replaceChildren(card(t("Before and after"), failure(error)));
+    if (isLatest()) target.replaceChildren(card(t("Before and after"), failure(error)));
   }
 }
 
 function beforeAndAfter({ names, before, after }) {
   const rows = names.flatMap((name, i) => [[visible(name), before.data[i], "counts"], ["", after.data[i], ""]]);
-  const keys = [["#d97706", t("original")], ["#3b82c4", t("changed")]].map(([color, label]) => {
-    const key = h("span", { class: "key" });
-    key.style.background = color;
-    return [key, `${label}  `];
-  });
-  return card(t("Before and after"), h("p", { class: "note" }, keys), bars(rows, 1));
+  const limit = Math.max(highest(before.data), highest(after.data), 1e-9);
+  return card(t("Before and after"), legend([["#d97706", t("original")], ["#3b82c4", t("changed")]]), bars(rows, limit));
 }
 
 function changeCard(pass, { divergence, largest }) {
@@ -91,6 +90,6 @@ function changeCard(pass, { divergence, largest }) {
   return card(
     t("Change at each position"),
     note(t("Kullback-Leibler divergence of the new prediction from the original one, in nats: {mean} on average. The largest change of any logit is {logit}.", { mean: format(total / rows.length), logit: format(largest.data[0]) })),
-    bars(rows.slice(0, 80), Math.max(...divergence.data, 1e-9), format),
+    bars(rows.slice(0, 80), Math.max(highest(divergence.data), 1e-9), format),
   );
 }

@@ -1,10 +1,10 @@
 // Flow: every value of a forward pass, from the tokens to the prediction, and where numbers came from.
 
 import { ask, isExported } from "./api.js";
-import { button, card, failure, field, format, h, integer, math, note, select } from "./dom.js";
+import { begin, button, card, failure, field, format, h, integer, math, note, replaceContent, select } from "./dom.js";
 import { heatMap } from "./heatmap.js";
 import { predictionCard, tokenList, visible } from "./prediction.js";
-import { read, readInput, write } from "./state.js";
+import { read, readIndex, readInput, write } from "./state.js";
 import { asMatrix, isSigned } from "./tensors.js";
 import { t } from "./text.js";
 
@@ -31,7 +31,7 @@ export async function flow(model) {
     { class: "stack" },
     card(null, tokenList(pass), note(t("Every value between the text and the prediction. Choose one on the left; choose a number to see where it came from."))),
     h("div", { class: "columns" }, list, detail),
-    predictionCard(model, pass),
+    predictionCard(pass),
   );
 }
 
@@ -87,12 +87,13 @@ async function showStage(model, pass, input, name, target, open) {
   const body = h("div", {}, note(t("Loading …")));
   const why = h("div");
   const place = pass.stages.indexOf(stage);
-  const move = (label, other) => button(label, () => open(other.name), { disabled: !other });
-  target.replaceChildren(
+  const move = (label, other, key) => button(label, () => open(other.name), { disabled: !other, "data-focus": key });
+  const isLatest = begin(target);
+  replaceContent(target,
     h(
       "section",
       { class: "card" },
-      h("div", { class: "row" }, move(t("← Previous"), pass.stages[place - 1]), move(t("Next →"), pass.stages[place + 1]),
+      h("div", { class: "row" }, move(t("← Previous"), pass.stages[place - 1], "previous"), move(t("Next →"), pass.stages[place + 1], "next"),
         h("span", { class: "note" }, t("stage {n} of {total}", { n: place + 1, total: pass.stages.length }))),
       h("h2", {}, stage.title || stage.name),
       facts(stage),
@@ -104,9 +105,9 @@ async function showStage(model, pass, input, name, target, open) {
     ...(stage.source ? [sourceCard(stage.source)] : []),
   );
   try {
-    await showNumbers(model, pass, input, stage, body, why, open);
+    await showNumbers(model, pass, input, stage, body, why, open, isLatest);
   } catch (error) {
-    body.replaceChildren(failure(error));
+    if (isLatest()) body.replaceChildren(failure(error));
   }
 }
 
@@ -123,11 +124,11 @@ function facts(stage) {
 }
 
 // Axes before the last two are chosen by number; a batch has one text.
-async function showNumbers(model, pass, input, stage, body, why, open) {
+async function showNumbers(model, pass, input, stage, body, why, open, isLatest) {
   const batch = stage.has_batch ? [0] : [];
   const leading = stage.shape.slice(batch.length, Math.max(stage.shape.length - 2, batch.length));
   const state = read();
-  const chosen = leading.map((size, i) => (i === leading.length - 1 ? Math.min(Number(state.head ?? 0), size - 1) : 0));
+  const chosen = leading.map((size, i) => (i === leading.length - 1 ? readIndex("head", size) : 0));
   const index = [...batch, ...chosen];
   const answer = await ask("values", { input, name: stage.name, index });
   const matrix = asMatrix(answer.values);
@@ -135,7 +136,9 @@ async function showNumbers(model, pass, input, stage, body, why, open) {
   const rowNames = stage.rows && pass.names[stage.rows].length === rows ? pass.names[stage.rows].map(visible) : null;
   const columnNames = (await findColumns(stage, pass))?.map(visible);
   const cell = (state.cell ?? "").split(",").map(Number);
-  const start = cell.length === 2 && cell[0] < rows && cell[1] < columns ? cell : null;
+  const isInside = cell.length === 2 && [rows, columns].every((size, i) => Number.isInteger(cell[i]) && cell[i] >= 0 && cell[i] < size);
+  const start = isInside ? cell : null;
+  if (!isLatest()) return;
 
   const table = h("div");
   const map = heatMap(matrix, {
@@ -145,7 +148,7 @@ async function showNumbers(model, pass, input, stage, body, why, open) {
   const choose = (row, column) => {
     write({ cell: `${row},${column}` });
     map.options && Object.assign(map.options, { chosen: [row, column] }) && map.draw();
-    table.replaceChildren(numberTable(matrix, rowNames, columnNames, [row, column], choose));
+    replaceContent(table, numberTable(matrix, rowNames, columnNames, [row, column], choose));
     const inner = stage.shape.length - index.length > 1 ? [row, column] : [column];
     const entry = `${stage.name}[${[...index, ...inner].join(",")}]`;
     explain(model, input, [{ entry, path: [], label: entry }], why);
@@ -178,14 +181,14 @@ function numberTable(matrix, rowNames, columnNames, chosen, choose) {
   const rowRange = Array.from({ length: Math.min(WINDOW, rows) }, (_, i) => firstRow + i);
   const columnRange = Array.from({ length: Math.min(WINDOW, columns) }, (_, i) => firstColumn + i);
   const shown = t("rows {a} to {b} of {rows}, columns {c} to {d} of {columns}", {
-    a: firstRow, b: rowRange.at(-1), rows, c: firstColumn, d: columnRange.at(-1), columns,
+    a: firstRow + 1, b: rowRange.at(-1) + 1, rows, c: firstColumn + 1, d: columnRange.at(-1) + 1, columns,
   });
   const head = h("tr", {}, h("td"), columnRange.map((j) => h("th", { scope: "col" }, columnNames?.[j] ?? String(j))));
   const lines = rowRange.map((i) =>
     h("tr", {}, h("th", { scope: "row" }, rowNames?.[i] ?? String(i)),
       columnRange.map((j) =>
         h("td", { class: chosen && i === row && j === column ? "chosen" : null },
-          button(format(matrix.data[i * columns + j]), () => choose(i, j), { class: "number" })))));
+          button(format(matrix.data[i * columns + j]), () => choose(i, j), { class: "number", "data-focus": `${i},${j}` })))));
   return h("div", {}, note(shown), h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("numbers") }, h("table", {}, head, lines)));
 }
 
@@ -196,14 +199,16 @@ async function explain(model, input, steps, target) {
   const title = t("Where this number came from");
   const { entry, path } = steps.at(-1);
   write({ entry: path.length ? null : entry });
+  const isLatest = begin(target);
   target.replaceChildren(card(title, note(t("Loading …"))));
   let answer;
   try {
     answer = await ask("why", { input, entry, path });
   } catch (error) {
-    target.replaceChildren(card(title, isExported ? note(t("This number is not explained in the exported file.")) : failure(error)));
+    if (isLatest()) target.replaceChildren(card(title, isExported ? note(t("This number is not explained in the exported file.")) : failure(error)));
     return;
   }
+  if (!isLatest()) return;
   const follow = (next) => explain(model, input, next, target);
   const [value, recomputed] = answer.value.data;
   const back = steps.slice(0, -1).map((step, i) => button(`← ${step.label}`, () => follow(steps.slice(0, i + 1)), { class: "mono" }));
@@ -214,7 +219,7 @@ async function explain(model, input, steps, target) {
     back.length ? h("div", { class: "row" }, back) : null,
     answer.is_source
       ? note(t("It is a weight or an input: it was not computed in this pass."))
-      : h("p", {}, t("computed as: {operation}", { operation: answer.operations.filter(Boolean).join(", ") })),
+      : h("p", {}, t("computed as: {operation}", { operation: answer.operations.join(", ") })),
     answer.terms.length ? termTable(answer, steps, follow) : null,
     computed ? note(t("Recomputed from all {n} terms: {value}", { n: integer(answer.total), value: format(recomputed) })) : null,
   ));

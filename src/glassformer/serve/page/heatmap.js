@@ -31,7 +31,16 @@ class HeatMap extends HTMLElement {
       this.setAttribute("aria-label", `${label} ${matrix.shape.join(" × ")}`.trim());
       this.tabIndex = 0;
     }
+    this.observer ??= new ResizeObserver(() => { if (!this.fits()) this.redraw(); });
     if (matrix.data.length) this.draw(); // a value may have no numbers, as for a text of one token
+  }
+
+  fits() {
+    return !this.size || Math.abs(this.measureRoom() - this.room) < 2;
+  }
+
+  redraw() {
+    if (this.isConnected && this.matrix?.data.length) this.draw();
   }
 
   get limit() {
@@ -46,28 +55,38 @@ class HeatMap extends HTMLElement {
   measure() {
     const [rows, columns] = this.matrix.shape;
     const { rows: rowNames, columns: columnNames, thumbnail } = this.options;
-    const room = (this.parentElement?.clientWidth || 600) - 4;
+    const room = this.measureRoom() - 4;
     const longest = (names) => Math.max(0, ...(names ?? []).map((name) => [...name].length));
     const left = rowNames && !thumbnail ? Math.min(longest(rowNames), 14) * 7.5 + 10 : 0;
     const top = columnNames && !thumbnail ? Math.min(longest(columnNames), 14) * 6.5 + 12 : 0;
     const most = this.options.cell ?? 34;
-    const least = thumbnail ? 0 : 1;
+    const least = thumbnail || columns > MAX_PIXELS ? 0 : 1; // more columns than pixels share them
     const width = Math.max(least, Math.min(most, (room - left) / columns));
-    const height = Math.max(least, Math.min(most, Math.max(width, rowNames ? 16 : 4), this.options.cellHeight ?? most));
-    return { rows, columns, left, top, width, height: thumbnail ? width : height };
+    const tall = Math.max(least, Math.min(most, Math.max(width, rowNames ? 16 : 4), this.options.cellHeight ?? most));
+    const height = thumbnail || this.options.square ? width : tall;
+    return { rows, columns, left, top, width, height };
+  }
+
+  measureRoom() {
+    const parent = this.parentElement;
+    if (!parent?.clientWidth) return 600;
+    const style = getComputedStyle(parent);
+    return parent.clientWidth - Number.parseFloat(style.paddingLeft) - Number.parseFloat(style.paddingRight);
   }
 
   draw() {
     const size = (this.size = this.measure());
+    this.room = this.measureRoom();
+    if (this.parentElement && !this.options.thumbnail) this.observer.observe(this.parentElement);
     const { rows, columns, left, top } = size;
     const full = [left + size.width * columns, top + size.height * rows];
-    const ratio = Math.min(devicePixelRatio || 1, MAX_PIXELS / Math.max(...full));
-    this.canvas.width = Math.ceil(full[0] * ratio);
-    this.canvas.height = Math.ceil(full[1] * ratio);
+    const ratios = full.map((side) => Math.min(devicePixelRatio || 1, MAX_PIXELS / side));
+    this.canvas.width = Math.ceil(full[0] * ratios[0]);
+    this.canvas.height = Math.ceil(full[1] * ratios[1]);
     this.canvas.style.width = `${full[0]}px`;
     this.canvas.style.height = `${full[1]}px`;
     const context = this.canvas.getContext("2d");
-    context.scale(ratio, ratio);
+    context.scale(...ratios);
     this.drawCells(context);
     if (!this.options.thumbnail) this.drawLabels(context);
   }

@@ -2,11 +2,11 @@
 // the tree of beam search.
 
 import { ask, isExported } from "./api.js";
-import { bars, button, card, failure, format, h, note, svg } from "./dom.js";
+import { bars, begin, button, card, failure, format, h, legend, note, replaceContent, svg } from "./dom.js";
 import { heatMap } from "./heatmap.js";
 import { visible } from "./prediction.js";
-import { read, readInput, write } from "./state.js";
-import { largest, softmax } from "./tensors.js";
+import { read, readIndex, readInput, write } from "./state.js";
+import { highest, largest, softmax } from "./tensors.js";
 import { t } from "./text.js";
 
 const SHOWN = 16;
@@ -28,70 +28,68 @@ async function priorCard(model) {
 
 async function sampling(model) {
   const input = readInput(model.reads);
-  const [{ names }, { ids }] = await Promise.all([ask("outcomes"), ask("tokenize", { input })]);
+  const [{ names }, { ids, text }] = await Promise.all([ask("outcomes"), ask("tokenize", { input })]);
   const state = read();
-  const settings = { temperature: Number(state.temperature ?? 1), top_k: Number(state.top_k ?? 0), top_p: Number(state.top_p ?? 1) };
-  const history = [[...ids, ...(state.added ? state.added.split(",").map(Number) : [])]];
-  const text = h("div", { class: "text-out", "aria-live": "polite" });
+  const settings = { temperature: Number(state.temperature ?? 1), top_k: readIndex("top_k", 51), top_p: Number(state.top_p ?? 1) };
+  let current = [...ids, ...(state.added ?? "").split(",").filter(Boolean).map(Number)];
+  let answer = null;
+  let isPending = false;
+  let isRunning = false;
+  const shownText = h("div", { class: "text-out", "aria-live": "polite" });
   const list = h("div");
   const error = h("div");
-  let logits = null;
-  let running = false;
 
-  const current = () => history.at(-1);
   const show = () => {
-    const made = current().slice(ids.length);
-    text.replaceChildren(current().slice(0, ids.length).map((id) => names[id]).join(""), h("mark", {}, made.map((id) => names[id]).join("")));
-    write({ added: made.join(",") });
-    if (logits) list.replaceChildren(...candidates(names, logits, settings, model, (id) => append(id)));
+    const whole = answer?.text ?? text;
+    const start = whole.startsWith(text) ? text.length : 0;
+    shownText.replaceChildren(whole.slice(0, start), h("mark", {}, whole.slice(start)));
+    write({ added: current.slice(ids.length).join(",") });
+    replaceContent(list, answer ? candidates(names, answer, settings, (id) => go([...current, id])) : []);
   };
-  const load = async () => {
+  // Only one question at a time: the next token depends on the answer.
+  const go = async (next) => {
+    if (isPending) return;
+    isPending = true;
     try {
-      logits = await ask("next", { input: { ids: current() } });
+      answer = await ask("next", { input: { ids: next } });
+      current = next;
       error.replaceChildren();
     } catch (problem) {
-      logits = null;
-      running = false;
-      list.replaceChildren();
+      isRunning = false;
       error.replaceChildren(failure(problem));
     }
+    isPending = false;
     show();
   };
-  const append = async (id) => {
-    history.push([...current(), id]);
-    await load();
-  };
-  const step = async () => {
-    if (logits) await append(draw(logits, settings));
-  };
-  const back = async () => {
-    running = false;
-    if (current().length > ids.length) {
-      const shorter = current().slice(0, -1);
-      history.push(shorter);
-      await load();
-    }
+  const step = () => (answer ? go([...current, draw(answer, settings)]) : null);
+  const back = () => {
+    isRunning = false;
+    if (current.length > ids.length) go(current.slice(0, -1));
   };
   const run = button(t("Run"), async () => {
-    running = !running;
-    run.textContent = running ? t("Stop") : t("Run");
-    for (let i = 0; i < RUN_TOKENS && running && logits && run.isConnected; i++) await step();
-    running = false;
+    isRunning = !isRunning;
+    run.textContent = isRunning ? t("Stop") : t("Run");
+    for (let i = 0; i < RUN_TOKENS && isRunning && run.isConnected; i++) await step();
+    isRunning = false;
     run.textContent = t("Run");
   });
-  await load();
+  await go(current);
   return h(
     "div",
     { class: "halves" },
-    card(t("The text so far"), text, h("div", { class: "row" }, button(t("Step"), step, { class: "primary" }), run, button(t("Back"), back)), error,
-      h("div", { class: "row" },
-        slider(t("temperature"), 0, 2, 0.05, settings.temperature, (value) => change(settings, "temperature", value, show)),
-        slider("top-k", 0, 50, 1, settings.top_k, (value) => change(settings, "top_k", value, show), (value) => (value ? value : t("all"))),
-        slider("top-p", 0.05, 1, 0.05, settings.top_p, (value) => change(settings, "top_p", value, show))),
-      note(t("Step adds one token, drawn with these probabilities; temperature 0 takes the most likely one. Choose a token on the right to add it.")),
+    card(t("The text so far"), shownText, h("div", { class: "row" }, button(t("Step"), step, { class: "primary" }), run, button(t("Back"), back)), error,
+      sliders(settings, show),
+      note(t("Step adds one token, drawn with these probabilities; temperature 0 takes the most likely one. You can also choose a token from the list to add it.")),
       isExported ? note(t("This file holds the first steps of the most likely continuation only.")) : null),
     card(t("The next token"), list),
   );
+}
+
+function sliders(settings, show) {
+  return h("div", { class: "row" },
+    slider(t("temperature"), 0, 2, 0.05, settings.temperature, (value) => change(settings, "temperature", value, show)),
+    slider("top-k", 0, 50, 1, settings.top_k, (value) => change(settings, "top_k", value, show), (value) => value || t("all")),
+    slider("top-p", 0.05, 1, 0.05, settings.top_p, (value) => change(settings, "top_p", value, show)));
 }
 
 function change(settings, name, value, show) {
@@ -134,14 +132,14 @@ function draw({ logits }, settings) {
   return largest(probs, 1)[0];
 }
 
-function candidates(names, { logits, counts, network }, settings, model, choose) {
+function candidates(names, { logits, counts, network }, settings, choose) {
   const probs = sampledProbs(logits.data, settings);
   const plain = softmax(logits.data);
   const order = largest(plain, SHOWN);
   const rows = order.map((id) => [
-    button(visible(names[id]), () => choose(id), { class: "number mono" }), probs[id], probs[id] ? "" : "out",
+    button(visible(names[id]), () => choose(id), { class: "number mono", "data-focus": `token ${id}` }), probs[id], probs[id] ? "" : "out",
   ]);
-  const parts = [bars(rows, Math.max(...probs, 1e-9)), note(t("the {n} most likely of {total} tokens", { n: order.length, total: logits.data.length }))];
+  const parts = [bars(rows, Math.max(highest(probs), 1e-9)), note(t("the {n} most likely of {total} tokens", { n: order.length, total: logits.data.length }))];
   if (counts && network) parts.push(...priorParts(names, plain, counts.data, network.data));
   return parts;
 }
@@ -152,14 +150,9 @@ function priorParts(names, both, counts, network) {
   const rows = order.flatMap((id) => [
     [visible(names[id]), byCounts[id], "counts"], ["", byNetwork[id], ""], ["", both[id], "both"],
   ]);
-  const keys = [["#d97706", t("n-gram counts alone")], ["#3b82c4", t("network alone")], ["#2f855a", t("both")]];
   return [
     h("h3", {}, t("What the counts and the network contribute")),
-    h("p", { class: "note" }, keys.map(([color, label]) => {
-      const key = h("span", { class: "key" });
-      key.style.background = color;
-      return [key, `${label}  `];
-    })),
+    legend([["#d97706", t("n-gram counts alone")], ["#3b82c4", t("network alone")], ["#2f855a", t("both")]]),
     bars(rows, 1),
   ];
 }
@@ -168,19 +161,21 @@ function priorParts(names, both, counts, network) {
 
 async function beam(model) {
   const input = readInput(model.reads);
-  const size = Number(read().beam ?? 3);
+  const size = readIndex("beam", 9, 3) || 3;
   const target = h("div", { class: "stack" });
   const show = async (value) => {
     write({ beam: value });
+    const isLatest = begin(target);
     try {
       const answer = await ask("beam", { input: { text: input.text }, beam: value });
+      if (!isLatest()) return;
       const scores = answer.scores.data;
       target.replaceChildren(
         card(t("Finished translations"), h("ol", {}, answer.texts.map((text, i) => h("li", {}, text || "–", "  ", h("span", { class: "tag" }, t("score {value}", { value: format(scores[i]) })))))),
         card(t("Beam search, token by token"), note(t("Each column is a step. Blue tokens stayed in the beam, green ones end a translation, gray ones were dropped. Numbers are total log-probabilities.")), tree(answer)),
       );
     } catch (error) {
-      target.replaceChildren(failure(error));
+      if (isLatest()) target.replaceChildren(failure(error));
     }
   };
   await show(size);

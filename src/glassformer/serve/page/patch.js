@@ -1,7 +1,7 @@
 // Patch: which activations account for the difference between two texts.
 
 import { ask } from "./api.js";
-import { button, card, failure, field, format, h, note, percent } from "./dom.js";
+import { begin, card, failure, h, note, percent } from "./dom.js";
 import { heatMap } from "./heatmap.js";
 import { visible } from "./prediction.js";
 import { read, readInput, write } from "./state.js";
@@ -13,11 +13,13 @@ export async function patch(model) {
   const result = h("div", { class: "stack" });
   const run = async () => {
     write({ corrupt: other.value });
+    const isLatest = begin(result);
     result.replaceChildren(card(null, note(t("Loading …"))));
     try {
-      show(await ask("patch", { clean: text, corrupt: other.value }), result);
+      const answer = await ask("patch", { clean: text, corrupt: other.value });
+      if (isLatest()) show(answer, result);
     } catch (error) {
-      result.replaceChildren(card(null, failure(error)));
+      if (isLatest()) result.replaceChildren(card(null, failure(error)));
     }
   };
   if (other.value) run();
@@ -44,6 +46,6 @@ function show(answer, target) {
     card(t("Each value at each token"), heatMap(answer.positions, { rows: answer.names, columns: tokens, signed: true, limit: 1, numbers: true, label: t("Each value at each token") })),
     ...(answer.heads.length ? [card(t("Each head"), ...answer.heads.map(({ name, values }) =>
       h("div", { class: "layer-row" }, h("span", { class: "mono" }, name.replace(".head_outputs", "")),
-        heatMap({ shape: [1, values.shape[0]], data: values.data }, { signed: true, limit: 1, numbers: true, label: name }))))] : []),
+        heatMap({ shape: [1, values.shape[0]], data: values.data }, { columns: [...values.data.keys()].map(String), signed: true, limit: 1, numbers: true, label: name }))))] : []),
   );
 }

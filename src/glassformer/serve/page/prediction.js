@@ -22,18 +22,17 @@ export function tokenList(pass) {
   );
 }
 
-export function predictionCard(model, pass) {
-  const { prediction } = pass;
-  if (prediction.kind === "image") return card(t("The painted image"), pixels(prediction.image, 256));
+export function predictionCard({ prediction }, title = null) {
+  if (prediction.kind === "image") return card(title ?? t("The painted image"), pixels(prediction.image, 256));
   if (prediction.kind === "number") {
-    return card(t("Prediction"), h("p", {}, h("b", {}, format(prediction.value.data[0]))));
+    return card(title ?? t("Prediction"), h("p", {}, h("b", {}, format(prediction.value.data[0]))));
   }
-  const title = prediction.position === null ? t("Prediction") : t("Prediction at position {n}", { n: prediction.position });
-  return card(title, predictionBars(prediction));
-}
-
-export function predictionBars({ names, probs }) {
-  return bars(names.map((name, i) => [visible(name), probs.data[i]]), Math.max(...probs.data, 1e-9));
+  const { names, probs, position } = prediction;
+  const rows = names.map((name, i) => [visible(name), probs.data[i]]);
+  return card(
+    title ?? (position === null ? t("Prediction") : t("Prediction at position {n}", { n: position })),
+    bars(rows, Math.max(...probs.data, 1e-9)),
+  );
 }
 
 // Spaces and line ends as signs.

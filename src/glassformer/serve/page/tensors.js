@@ -27,10 +27,15 @@ export function isSigned(data) {
   return false;
 }
 
+export function highest(data) {
+  let best = -Infinity;
+  for (const value of data) if (value > best) best = value;
+  return best;
+}
+
 export function softmax(logits, temperature = 1) {
-  let highest = -Infinity;
-  for (const value of logits) highest = Math.max(highest, value);
-  const weights = Float64Array.from(logits, (value) => Math.exp((value - highest) / temperature));
+  const best = highest(logits);
+  const weights = Float64Array.from(logits, (value) => Math.exp((value - best) / temperature));
   let total = 0;
   for (const weight of weights) total += weight;
   return weights.map((weight) => weight / total);

@@ -2,7 +2,7 @@
 
 import { ask, isExported } from "./api.js";
 import { lineChart } from "./chart.js";
-import { card, failure, field, format, h, note, select } from "./dom.js";
+import { begin, card, failure, field, format, h, note, select } from "./dom.js";
 import { read, write } from "./state.js";
 import { t } from "./text.js";
 
@@ -18,17 +18,24 @@ export async function training(model) {
     ? field(t("compare with"), select([["", "–"], ...others.map((name) => [name, name])], state.other ?? "", (name) => { write({ other: name }); refresh(); }))
     : null;
   let shown = "";
+  let timer = null;
   const refresh = async () => {
+    clearTimeout(timer);
+    const isLatest = begin(body);
+    let runs = [];
     try {
       const names = [model.name, read().other].filter(Boolean);
-      const runs = await Promise.all(names.map((run) => ask("training", { run }, { fresh: true })));
+      runs = await Promise.all(names.map((run) => ask("training", { run }, { fresh: true })));
+      if (!isLatest()) return;
       const latest = JSON.stringify(runs.map((run) => [run.name, run.metrics.length, run.log.length]));
       if (latest !== shown) body.replaceChildren(...showRuns(runs));
       shown = latest;
-      if (!isExported && body.isConnected && !isFinished(runs[0])) setTimeout(refresh, REFRESH_MS);
     } catch (error) {
-      body.replaceChildren(failure(error));
+      if (isLatest()) body.replaceChildren(failure(error));
+      shown = "";
     }
+    const isOver = runs.length && runs.every(isFinished);
+    if (!isExported && !isOver && isLatest() && body.isConnected) timer = setTimeout(refresh, REFRESH_MS);
   };
   requestAnimationFrame(refresh);
   return h("div", { class: "stack" }, chooser ? card(null, h("div", { class: "row" }, chooser)) : null, body);

@@ -1,8 +1,8 @@
 // Walk: worked examples by hand, as printed and as they should be, step by step, with exercises.
 
 import { ask, isExported } from "./api.js";
-import { button, card, field, h, math, note, select } from "./dom.js";
-import { read, readInput, write } from "./state.js";
+import { begin, button, card, field, h, math, replaceContent, select } from "./dom.js";
+import { read, readIndex, readInput, write } from "./state.js";
 import { label, t } from "./text.js";
 
 const BLANKS = 0.3;
@@ -16,19 +16,21 @@ export async function walk(model) {
   const body = h("div", { class: "stack" });
   const show = async (name, step) => {
     write({ lesson: name, step });
+    const isLatest = begin(body);
     const lesson = name === "model"
       ? await ask("worksheet", { input: { text: readInput(model.reads).text } })
       : await ask("lesson", { lesson: name });
-    body.replaceChildren(...page(lesson, Math.max(0, Math.min(step, lesson.steps.length - 1)), (next) => show(name, next)));
+    const shown = Math.max(0, Math.min(step, lesson.steps.length - 1));
+    if (isLatest()) replaceContent(body, page(lesson, shown, (next) => show(name, next)));
   };
-  await show(chosen, Number(state.step ?? 0));
+  await show(chosen, readIndex("step"));
   return h("div", { class: "stack" },
     card(null, h("div", { class: "row" }, field(t("worked example"), select(options, chosen, (name) => show(name, 0))),
       button(t("Exercise"), (event) => {
         const on = read().exercise === "1" ? "" : "1";
         write({ exercise: on });
         event.target.setAttribute("aria-pressed", String(Boolean(on)));
-        show(read().lesson, Number(read().step ?? 0));
+        show(read().lesson, readIndex("step"));
       }, { "aria-pressed": String(state.exercise === "1") }))),
     body);
 }
@@ -36,9 +38,9 @@ export async function walk(model) {
 function page(lesson, index, go) {
   const step = lesson.steps[index];
   const move = h("div", { class: "row" },
-    button(t("← Previous"), () => go(index - 1), { disabled: index === 0 }),
+    button(t("← Previous"), () => go(index - 1), { disabled: index === 0, "data-focus": "previous" }),
     h("span", { class: "note" }, t("step {n} of {total}", { n: index + 1, total: lesson.steps.length })),
-    button(t("Next →"), () => go(index + 1), { class: "primary", disabled: index === lesson.steps.length - 1 }));
+    button(t("Next →"), () => go(index + 1), { class: "primary", disabled: index === lesson.steps.length - 1, "data-focus": "next" }));
   const isExercise = read().exercise === "1";
   return [
     card(`${index + 1}. ${step.title}`, move, step.formula ? math(step.formula) : null, step.text ? h("p", {}, step.text) : null,
@@ -52,9 +54,9 @@ function page(lesson, index, go) {
 
 // Whether a cell is left blank; the same cells each time.
 function isBlank(...numbers) {
-  let hash = 7;
-  for (const number of numbers) hash = (hash * 31 + number * 17 + 11) % 1009;
-  return hash / 1009 < BLANKS;
+  let hash = 17;
+  for (const number of numbers) hash = (((hash ^ (number + 1)) * 7919) % 1_000_003) + 13;
+  return (hash % 1000) / 1000 < BLANKS;
 }
 
 const KINDS = { printed: label("as printed"), correct: label("as it should be"), given: label("given"), computed: label("computed") };
@@ -72,18 +74,20 @@ function numberTable(table, isHidden) {
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": table.name }, h("table", {}, head, lines)));
 }
 
-// An input that says whether the number in it is right, to the table's decimals.
+// An input that says whether the number in it is right: as it is shown, or rounded from the value.
 function exercise(table, row, column, value) {
+  const shown = table.cells[row][column];
+  const needed = Math.min((shown.split(".")[1] ?? "").length, 2);
+  const name = t("row {row}, column {column}", { row: table.rows[row] ?? row + 1, column: table.columns[column] ?? column + 1 });
   return h("input", {
-    class: "exercise", inputmode: "decimal", "aria-label": t("row {row}, column {column}", { row: table.rows[row] ?? row + 1, column: table.columns[column] ?? column + 1 }),
+    class: "exercise", inputmode: "decimal", "aria-label": name,
     onchange: (event) => {
-      const typed = Number(event.target.value.replace(",", ".").replace("−", "-"));
-      const decimals = (event.target.value.split(/[.,]/)[1] ?? "").length;
-      const isRight = event.target.value.trim() !== "" && decimals >= Math.min(table.decimals, 2) && Math.abs(typed - value) <= 0.5 * 10 ** -Math.min(decimals, table.decimals) + 1e-9;
-      const isExact = event.target.value.trim() !== "" && typed === value;
-      const ok = isRight || isExact;
-      event.target.parentElement.className = ok ? "right" : "wrong";
-      event.target.setAttribute("aria-invalid", String(!ok));
+      const text = event.target.value.trim().replace(",", ".").replace("−", "-");
+      const decimals = (text.split(".")[1] ?? "").length;
+      const isRounded = decimals >= needed && Math.abs(Number(text) - value) <= 0.5 * 10 ** -decimals + 1e-6;
+      const isRight = text !== "" && (Number(text) === Number(shown) || isRounded);
+      event.target.parentElement.className = isRight ? "right" : "wrong";
+      event.target.setAttribute("aria-invalid", String(!isRight));
     },
   });
 }
