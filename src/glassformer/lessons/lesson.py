@@ -6,6 +6,7 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from string import Formatter
 from typing import Any, Protocol
@@ -53,7 +54,12 @@ class Placeholders(Formatter):
 
 def load_steps(chapter: Chapter) -> list[Step]:
     """The steps of a chapter with its values filled in, in the current language."""
-    return fill_steps(chapter, chapter.compute_values())
+    return [*compute_steps(chapter, language.get())]
+
+
+@cache  # some chapters train a network
+def compute_steps(chapter: Chapter, _language: str) -> tuple[Step, ...]:
+    return tuple(fill_steps(chapter, chapter.compute_values()))
 
 
 def load_text_steps(chapter: TextChapter, text: str) -> list[Step]:

@@ -71,8 +71,9 @@ def list_shapes(network: Network) -> list[tuple[str, tuple[int, ...]]]:
 
 @torch.no_grad()
 def trace_shapes(network: Network) -> Trace:
-    """A trace of a forward pass without data."""
+    """A trace of a forward pass without data, and without the prior, which looks numbers up."""
     empty = copy.deepcopy(network).to("meta").eval()
+    empty.prior = None
     ids = torch.zeros(1, TOKENS, dtype=torch.long, device="meta")
     inputs: dict[str, Tensor] = {"ids": ids}
     if network.has(Trait.SEQ2SEQ):
