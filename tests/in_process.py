@@ -1,4 +1,4 @@
-"""Commands of the documentation, run in this process: importing torch costs more than most of them."""
+"""Commands run in this process: starting one for each takes longer than most commands."""
 
 import random
 import shlex
@@ -10,6 +10,21 @@ from click.testing import CliRunner
 
 from glassformer.cli import glass
 from glassformer.core.i18n import language
+from glassformer.data import image_sample, sample
+
+SAMPLE_SIZES = {  # of functions whose first default is the size of a built-in sample
+    sample.code_passages: 30,
+    sample.number_pairs: 600,
+    sample.reports: 300,
+    image_sample.drawn_shapes: 300,
+}
+
+
+def shrink_samples(monkeypatch):
+    """Make the built-in samples small, which take longer to read than a few steps of training."""
+    for function, size in SAMPLE_SIZES.items():
+        monkeypatch.setattr(function, "__defaults__", (size, *function.__defaults__[1:]))
+    monkeypatch.setattr(sample, "VIEWERS", 60)
 
 
 @contextmanager

@@ -32,6 +32,8 @@ class Chapter(Protocol):
 
     __name__: str
 
+    def __hash__(self) -> int: ...
+
     def compute_values(self) -> Values:
         """All values that the chapter's tables and placeholders refer to, by name."""
         ...
