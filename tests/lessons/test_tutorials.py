@@ -30,7 +30,6 @@ SECTIONS = {  # the sections and subsections of each document, by its own number
     "6 6.1 6.2 6.3 6.4",
 }
 TINY = {  # settings of the training commands, by a word of the command
-    "train": "train.eval_limit=200",
     "generate": "model.dim=48 model.depth=2 model.heads=6 model.context=32 train.prior=false",
     "words": "train.prior=true",
     "translate": "model.dim=48 model.depth=2 model.heads=6 train.batch_tokens=256",
