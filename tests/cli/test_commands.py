@@ -23,6 +23,8 @@ from glassformer import load
 from glassformer.api import Model
 from glassformer.cli import glass
 from glassformer.cli.registry import COMMANDS, Entry
+from glassformer.core.i18n import language
+from in_process import run_command, shorten, shrink_samples
 
 ROOT = Path(glassformer.__file__).parents[2]
 
@@ -208,23 +210,33 @@ def write_users_files(folder):
     book.save(folder / "new.xlsx")
 
 
-def test_commands_and_code_in_the_documentation_run(tmp_path):
+def test_a_command_in_this_process_reports_its_failure_and_leaves_no_trace():
+    threads, language_before, state = torch.get_num_threads(), language.get(), torch.get_rng_state()
+    assert "'nothing' is neither a run nor a lesson" in run_command("walk", "nothing", "--lang=zh")
+    assert "No such option '--nothing'" in run_command("walk", "--nothing")
+    assert run_command("embed", "nowhere").startswith("glass embed nowhere: SystemExit(2)")
+    assert run_command("walk", "norm", "--step", "--lang", "zh") == ""  # keys cannot be waited for
+    assert torch.get_num_threads() == threads
+    assert language.get() == language_before
+    assert torch.get_rng_state().equal(state)
+
+
+@pytest.mark.filterwarnings("ignore:.*Noto Sans CJK:UserWarning")
+def test_commands_and_code_in_the_documentation_run(tmp_path, monkeypatch):
     """Run every `glass` line and Python block of the documentation for users in one folder."""
     names = ("looking", "data", "images", "masks", "explorer")
     pages = ("README.md", *(f"docs/{name}.md" for name in names))
     text = "".join((ROOT / name).read_text() for name in pages)
+    monkeypatch.chdir(tmp_path)
+    shrink_samples(monkeypatch)
     write_users_files(tmp_path)
     lines = re.findall(r"^glass .*$", text, re.MULTILINE)
     assert len(lines) >= 12
     for line in lines:
         words = shlex.split(line.partition("#")[0])[1:]
-        if words[0] in ("train", "compare"):  # with a budget of three steps, to be fast
-            index = words.index("--minutes")
-            words[index : index + 2] = ["--steps", "3", "--set", "train.precision=float32"]
-        if words[0] == "look" and "--export" not in words:  # a server would never end
-            words = ["look", *words[1:2], "--export", "explorer.html", "--overwrite"]
         if "gpt2-folder" not in line:  # a folder that only the user has
-            run(*words, cwd=tmp_path)
+            failure = run_command(*shorten(words, 3))
+            assert not failure, failure
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert blocks
     for block in blocks:
@@ -232,7 +244,6 @@ def test_commands_and_code_in_the_documentation_run(tmp_path):
             [sys.executable, "-W", "error", "-c", block],
             capture_output=True,
             text=True,
-            cwd=tmp_path,
             check=False,
         )
         assert result.returncode == 0, result.stderr

@@ -360,6 +360,15 @@ def test_shapes_are_those_of_the_paper_or_of_a_model():
         sizes.list_shapes(CASES["markov"].network)
 
 
+def test_shapes_leave_out_the_prior():
+    cases = {name: case for name, case in CASES.items() if name in ("gpt2", "translator")}
+    assert len(cases) == 2
+    for name, case in cases.items():
+        network = CASES[f"{name} with a prior"].network
+        assert sizes.list_shapes(network) == sizes.list_shapes(case.network)
+        assert network.prior is not None
+
+
 def test_folding_keeps_the_numbers_of_every_head():
     images = [image_values(folding.folding("reshape"), 0)]
     assert images[0].shape == (3, 4)

@@ -15,20 +15,9 @@ from glassformer.core.i18n import language
 from glassformer.inspection.plots import PLOTS
 from glassformer.lessons.lesson import TEXTS, read_text
 from glassformer.lessons.tutorials import list_documents, list_runs, read_table
+from in_process import run_command, shorten, shrink_samples
 
 ROOT = Path(glassformer.__file__).parents[2]
-
-# --------------------------------------------------------------------------------------------------
-# Beginnings of commands that do not exist yet. Remove an entry as soon as its command exists: the
-# rows with it are not run as long as it is here.
-NOT_YET = (
-    "walk machines", "walk tokens", "walk markov mytext.txt", "search",
-    "draw flow", "draw shapes", "draw connections", "draw votes", "draw product", "draw shift",
-    *(f"draw architecture --part {part}" for part in ("norm", "multihead", "encoder", "decoder")),
-    "train generate --tokenizer words",
-    "translate runs/translate-1 三百二十一 --temperature",
-)  # fmt: skip
-# --------------------------------------------------------------------------------------------------
 
 SECTIONS = {  # the sections and subsections of each document, by its own numbers where it has any
     "000": "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 15.1 16 17 17.1 17.2 18 19 20 21 21.1",
@@ -41,15 +30,16 @@ SECTIONS = {  # the sections and subsections of each document, by its own number
     "6 6.1 6.2 6.3 6.4",
 }
 TINY = {  # settings of the training commands, by a word of the command
-    "generate": "model.dim=48 model.depth=2 model.heads=6 model.context=32 train.batch_size=2 "
-    "train.prior=false",
+    "generate": "model.dim=48 model.depth=2 model.heads=6 model.context=32 train.prior=false",
+    "words": "train.prior=true",
     "translate": "model.dim=48 model.depth=2 model.heads=6 train.batch_tokens=256",
     "fill-mask": "model.dim=48 model.depth=2 model.heads=6",
     "summarize": "model.dim=48 model.depth=2 model.heads=6 model.context=64 train.batch_tokens=64",
-    "classifier": "model.dim=48 model.depth=2 model.heads=6",
-    "vision": "model.dim=48 model.depth=2 model.heads=6",
+    "classify": "model.dim=48 model.depth=2 model.heads=6",
     "recommend": "model.dim=4",
     "paint": "model.dim=4",
+    "recipes/bloem_enwik8.toml": "model.dim=48 model.depth=2 model.context=32",
+    "recipes/bloem_imdb.toml": "model.dim=48 model.depth=2",
 }
 
 
@@ -67,34 +57,34 @@ def list_entries():
 
 
 def list_commands(kind):
-    """The distinct commands of the rows that exist: `run` for those that compute, or `draw`."""
-    commands = {command for entry in list_entries() for command in entry[kind]}
-    return sorted(command for command in commands if not command.startswith(NOT_YET))
-
-
-def run(*words):
-    result = CliRunner().invoke(glass, list(words), env={"COLUMNS": "100"})
-    error = f"{result.exception!r}\n{result.output[-500:]}" if result.exit_code else ""
-    return f"glass {shlex.join(words)}: {error}" if error else ""
+    """The distinct commands of the rows: `run` for those that compute, or `draw`."""
+    return sorted({command for entry in list_entries() for command in entry[kind]})
 
 
 def shrink(words):
-    """A training command with a budget of two steps, and a small model."""
+    """A command with a budget of two steps and a small model, if it trains."""
     if words[0] != "train":
-        return words
-    i = words.index("--minutes")
-    words = [*words[:i], "--steps", "2", *words[i + 2 :]]
-    settings = ["train.precision=float32"]
+        return shorten(words, 2)
+    settings = {}
     if "--from" not in words:
-        settings += [s for word, tiny in TINY.items() if word in words for s in tiny.split()]
-    given = {word.partition("=")[0] for word in words if "=" in word}
-    settings = [s for s in settings if s.partition("=")[0] not in given]
-    return [*words, *(part for setting in settings for part in ("--set", setting))]
+        tiny = [s for word, settings in TINY.items() if word in words for s in settings.split()]
+        settings = dict(setting.split("=") for setting in tiny)
+    given = {word.partition("=")[0] for word in words}
+    settings = [f"--set={k}={v}" for k, v in settings.items() if k not in given]
+    return [*shorten(words, 2), "--no-baseline", *settings]
 
 
 def write_users_files(folder):
-    for name in ("a.txt", "b.txt", "mytext.txt", "corpus.txt"):
+    """Write the data and the recipes that the commands take for granted."""
+    for name in ("a.txt", "b.txt", "mytext.txt", "corpus.txt", "enwik8-10MB.txt"):
         (folder / name).write_text("A cat sat on the mat.\nA dog lay on the log.\n" * 9)
+    for name in ("texts-22500.jsonl", "held-out-22500.jsonl"):
+        rows = [{"text": f"a film {i}", "label": ("pos", "neg")[i % 2]} for i in range(20)]
+        (folder / name).write_text("\n".join(map(json.dumps, rows)))
+    for name in ("it-train.tsv", "it-held-out.tsv"):
+        pairs = [f"the {a} and it\tthe {a} and the {a}" for a in ("cat", "dog", "rabbit", "square")]
+        (folder / name).write_text("\n".join(pairs))
+    (folder / "recipes").symlink_to(ROOT / "recipes")
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -122,19 +112,21 @@ def test_every_correction_is_part_of_a_section():
 
 def test_every_plot_is_in_the_table():
     drawn = {command.split()[1] for entry in list_entries() for command in entry["draw"]}
-    assert set(PLOTS) - drawn == {"prior"}  # the tutorials have no prior
+    assert drawn == set(PLOTS)
 
 
 def test_every_run_of_the_commands_can_be_trained():
-    used = {word for kind in ("run", "draw") for c in list_commands(kind) for word in c.split()}
+    commands = [shlex.split(c) for kind in ("run", "draw") for c in list_commands(kind)]
+    used = {word for words in commands if words[0] != "train" for word in words}
+    used |= {words[words.index("--from") + 1] for words in commands if "--from" in words}
     used = {word for word in used if word.startswith("runs/")}
-    made = {"runs/accumulated", "runs/checkpointed", "runs/shapes", "runs/additive"}  # by the row
-    assert used - made == set(list_runs())
+    assert used == set(list_runs())
 
 
-def test_every_command_that_does_not_exist_yet_is_in_a_row():
-    commands = [c for entry in list_entries() for kind in ("run", "draw") for c in entry[kind]]
-    assert all(any(c.startswith(name) for c in commands) for name in NOT_YET)
+def test_every_page_of_the_rows_exists():
+    names = {name for entry in list_entries() for name in entry.get("pages", ())}
+    assert names
+    assert all((ROOT / "docs" / f"{name}.md").exists() for name in names)
 
 
 # --- the commands ---------------------------------------------------------------------------------
@@ -142,34 +134,45 @@ def test_every_command_that_does_not_exist_yet_is_in_a_row():
 
 @pytest.mark.filterwarnings("ignore:.*Noto Sans CJK:UserWarning")
 def test_every_command_and_picture_of_the_tutorials_can_be_made(tmp_path, monkeypatch):
-    """In one folder, with small models: the commands, and each picture in both languages."""
+    """In one folder, with small models: the commands, the pictures, and each variant in Chinese."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("glassformer.inspection.diagrams.STEPS", 20)
+    shrink_samples(monkeypatch)
+    monkeypatch.setattr("glassformer.inspection.pictures.skips.STEPS", 20)
+    monkeypatch.setattr("glassformer.inspection.pictures.skips.OFFSETS", [-1, 0, 1])
+    monkeypatch.setattr("glassformer.inspection.draw.DPI", 50)
+    monkeypatch.setattr("glassformer.inspection.draw.ANIMATION_DPI", 40)
+    monkeypatch.setattr("glassformer.training.train.draw_plots", lambda *_: None)
     write_users_files(tmp_path)
-    trained, failures = [], []
+    failures = []
     for folder, command in list_runs().items():
         words = shrink(shlex.split(command)[1:])
-        trained.append(command.removeprefix("glass "))
-        failures.append(run(*words, *(() if "--run" in words else ("--run", folder))))
-    done = ("compare ", *trained)  # bench/soak.py runs comparisons, which take longer
-    commands = [c for c in list_commands("run") if not c.startswith(done)]
+        failures.append(run_command(*words, *(() if "--run" in words else ("--run", folder))))
+    done = {command.removeprefix("glass ") for command in list_runs().values()}
+    # bench/soak.py runs comparisons, which take longer
+    commands = [c for c in list_commands("run") if c not in done and not c.startswith("compare ")]
     assert len(commands) > 30
-    failures += [run(*shrink(shlex.split(command))) for command in commands]
-    pictures = list_commands("draw")
+    failures += [run_command(*shrink(shlex.split(command))) for command in commands]
+    pictures = [shlex.split(command) for command in list_commands("draw")]
     assert len(pictures) > 30
-    for number, picture in enumerate(pictures):
-        words = shlex.split(picture)
+    variants = {find_variant(words): words for words in pictures}
+    for number, words in enumerate(pictures):
         suffix = "gif" if PLOTS[words[1]].is_animation else "png"
-        for code in ("en", "zh"):
+        for code in ("en", "zh") if words in variants.values() else ("en",):
             file = f"{number}-{code}.{suffix}"
-            failures.append(run(*words, "--out", file, "--lang", code) or check_picture(file))
+            failure = run_command(*words, "--out", file, "--lang", code)
+            failures.append(failure or check_picture(file))
     assert not list(filter(None, failures)), "\n".join(filter(None, failures))
+
+
+def find_variant(words):
+    """What decides the texts of a picture: the plot, and its part or kind."""
+    return words[1], *(words[i + 1] for i, w in enumerate(words) if w in ("--part", "--kind"))
 
 
 def check_picture(file):
     with Image.open(file) as picture:
         darkest, brightest = picture.convert("L").getextrema()
-        is_empty = brightest - darkest < 100 or min(picture.size) < 100
+        is_empty = brightest - darkest < 100 or min(picture.size) < 40
     return f"{file} is empty" if is_empty else ""
 
 

@@ -64,6 +64,8 @@ def print_documents(documents: "list[Document]") -> None:
             console.print(f"\n{section.number} {section.title}", style="bold", markup=False)
             for command in (*section.commands, *section.pictures):
                 console.print(f"  {command}", markup=False, soft_wrap=True)
+            for page in section.pages:
+                console.print(f"  docs/{page}", markup=False, soft_wrap=True)
             for correction in section.corrections:
                 line = tr("correction: {title}", title=correction)
                 console.print(f"  {line}", style="yellow", markup=False, soft_wrap=True)

@@ -20,6 +20,7 @@ T = TypeVar("T")
 CELL_SIZE, LETTER_WIDTH = 0.42, 0.11  # inches
 MAX_GRID_SIZE = 16.0  # inches
 MAX_LABELED_COLUMNS = 24  # with more columns, cells have no numbers
+DPI, ANIMATION_DPI = 130, 100
 FIGURE_SUFFIXES, ANIMATION_SUFFIXES = (".png", ".svg", ".pdf"), (".gif",)
 
 
@@ -102,7 +103,10 @@ def save(chart: Any, file: Path) -> None:
         raise GlassError(f"{file}: this plot can be written as {' or '.join(suffixes)}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # missing glyphs: an .svg contains the text itself
-        chart.save(file, writer="pillow", dpi=100) if is_animation else chart.savefig(file, dpi=130)
+        if is_animation:
+            chart.save(file, writer="pillow", dpi=ANIMATION_DPI)
+        else:
+            chart.savefig(file, dpi=DPI)
     if chart.missing:
         characters = "".join(sorted(chart.missing))[:20]
         message = tr(

@@ -6,6 +6,7 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from string import Formatter
 from typing import Any, Protocol
@@ -31,6 +32,8 @@ class Chapter(Protocol):
 
     __name__: str
 
+    def __hash__(self) -> int: ...
+
     def compute_values(self) -> Values:
         """All values that the chapter's tables and placeholders refer to, by name."""
         ...
@@ -53,7 +56,12 @@ class Placeholders(Formatter):
 
 def load_steps(chapter: Chapter) -> list[Step]:
     """The steps of a chapter with its values filled in, in the current language."""
-    return fill_steps(chapter, chapter.compute_values())
+    return [*compute_steps(chapter, language.get())]
+
+
+@cache  # some chapters train a network
+def compute_steps(chapter: Chapter, _language: str) -> tuple[Step, ...]:
+    return tuple(fill_steps(chapter, chapter.compute_values()))
 
 
 def load_text_steps(chapter: TextChapter, text: str) -> list[Step]:

@@ -26,6 +26,7 @@ class Section:
     title: str
     commands: tuple[str, ...]
     pictures: tuple[str, ...]  # commands that draw
+    pages: tuple[str, ...]  # names of pages in docs/
     corrections: tuple[str, ...]  # titles of steps of `glass walk errata`
 
 
@@ -66,8 +67,14 @@ def make_section(entry: dict[str, Any]) -> Section:
         title=entry[language.get()],
         commands=tuple(f"glass {command}" for command in entry["run"]),
         pictures=tuple(f"glass {command}" for command in entry["draw"]),
+        pages=tuple(map(name_page, entry.get("pages", ()))),
         corrections=tuple(map(find_correction, entry.get("errata", ()))),
     )
+
+
+def name_page(name: str) -> str:
+    """The file name of a page of the documentation in the current language."""
+    return f"{name}.zh.md" if language.get() == "zh" else f"{name}.md"
 
 
 @cache
@@ -98,6 +105,9 @@ def render_page() -> str:
         "```",
         *list_runs().values(),
         "```",
+        "",
+        tr("The first lines of a recipe say where its data comes from."),
+        tr("{page} lists every picture of the tutorials.", page=link_page(name_page("pictures"))),
     ]
     for document in list_documents():
         heads = [tr("section"), tr("commands"), tr("pictures"), tr("corrections")]
@@ -114,10 +124,14 @@ def render_page() -> str:
 
 def render_section(section: Section) -> list[str]:
     commands, pictures = (
-        "<br>".join(f"`{line}`" for line in part) for part in (section.commands, section.pictures)
+        [f"`{line}`" for line in part] for part in (section.commands, section.pictures)
     )
-    name = f"{section.number} {section.title}"
-    return [name, commands, pictures, "<br>".join(section.corrections)]
+    parts = ([*commands, *map(link_page, section.pages)], pictures, section.corrections)
+    return [f"{section.number} {section.title}", *map("<br>".join, parts)]
+
+
+def link_page(page: str) -> str:
+    return f"[{page}]({page})"
 
 
 def table_row(cells: Sequence[str]) -> str:

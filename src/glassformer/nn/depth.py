@@ -72,10 +72,8 @@ class DepthLoop(nn.Module):
 
     def signal(self, layout: SequenceLayout, step: int, x: Tensor) -> Tensor:
         """Sinusoids of the positions plus those of the step: t d, or b t d with padding."""
-        dim = self.position.dim
-        position: Tensor = layout.compute_once(
-            ("universal", dim, x.dtype), lambda: self.position(layout)
-        )
+        dim, key = self.position.dim, ("universal", x.dtype)
+        position: Tensor = layout.compute_once(key, lambda: self.position(layout))
         return (position + sinusoid(torch.tensor([step], device=x.device), dim)).to(x.dtype)
 
     def take_ponder(self) -> Tensor | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from glassformer.core.errors import GlassError
 from glassformer.core.i18n import tr
 from glassformer.inspection.pictures.canvas import LINE, LIT, Canvas
-from glassformer.models.network import Network, Trait
+from glassformer.models.network import Network, PriorNetwork, Trait
 from glassformer.models.translator import Translator
 from glassformer.trace import Trace
 
@@ -71,8 +71,10 @@ def list_shapes(network: Network) -> list[tuple[str, tuple[int, ...]]]:
 
 @torch.no_grad()
 def trace_shapes(network: Network) -> Trace:
-    """A trace of a forward pass without data."""
+    """A trace of a forward pass without data, and without the prior, which looks numbers up."""
     empty = copy.deepcopy(network).to("meta").eval()
+    if isinstance(empty, PriorNetwork):
+        empty.remove_prior()
     ids = torch.zeros(1, TOKENS, dtype=torch.long, device="meta")
     inputs: dict[str, Tensor] = {"ids": ids}
     if network.has(Trait.SEQ2SEQ):
