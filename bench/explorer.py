@@ -21,11 +21,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-import uvicorn
 from playwright.sync_api import Page, sync_playwright
 
 from glassformer import MODELS, TOKENIZERS, Model
-from glassformer.serve.app import HOST, bind, make_app
+from glassformer.serve.app import HOST, bind, make_server
 from glassformer.serve.session import Session
 
 ROUNDS = 3
@@ -86,8 +85,7 @@ def serve(path: Path) -> Iterator[str]:
     """The address of a server for a model, which runs in a thread."""
     with bind(None) as listener:
         port = listener.getsockname()[1]
-        app = make_app(Session.open(path), "bench", port)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        server = make_server(Session.open(path), "bench", listener)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         yield f"http://{HOST}:{port}/bench/"

@@ -8,11 +8,10 @@ import shutil
 import threading
 from pathlib import Path
 
-import uvicorn
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from glassformer.serve.app import HOST, bind, make_app
+from glassformer.serve.app import HOST, bind, make_server
 from glassformer.serve.session import Session
 
 FOLDER = Path(__file__).with_name("pictures")
@@ -39,8 +38,7 @@ FIRST_MINUTE = (  # an address, and what to click after it
 def main() -> None:
     with bind(None) as listener, sync_playwright() as driver:
         port = listener.getsockname()[1]
-        app = make_app(Session.open(), "look", port)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+        server = make_server(Session.open(), "look", listener)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         browser = driver.chromium.launch(

@@ -5,10 +5,9 @@ import threading
 import time
 
 import pytest
-import uvicorn
 
 from examples import write_examples
-from glassformer.serve.app import HOST, bind, make_app
+from glassformer.serve.app import HOST, bind, make_server
 from glassformer.serve.session import Session
 from glassformer.training.train import train
 
@@ -81,10 +80,7 @@ def start_server():
     def start(session):
         listener = bind(None)
         port = listener.getsockname()[1]
-        settings = uvicorn.Config(
-            make_app(session, "secret", port), log_level="error", access_log=False, lifespan="off"
-        )
-        server = uvicorn.Server(settings)
+        server = make_server(session, "secret", listener)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         servers.append((server, thread))

@@ -146,9 +146,18 @@ def bind(port: int | None) -> socket.socket:
 
 def serve(session: Session, server: socket.socket, announce: Callable[[str], Any]) -> None:
     """Serve the page until Ctrl-C; `announce` gets its address."""
-    port = server.getsockname()[1]
     token = secrets.token_urlsafe(24)
-    app = make_app(session, token, port)
-    settings = uvicorn.Config(app, log_level="error", access_log=False, lifespan="off")
-    announce(f"http://{HOST}:{port}/{token}/")
-    uvicorn.Server(settings).run(sockets=[server])
+    announce(f"http://{HOST}:{server.getsockname()[1]}/{token}/")
+    make_server(session, token, server).run(sockets=[server])
+
+
+def make_server(session: Session, token: str, server: socket.socket) -> uvicorn.Server:
+    """A server that stops within a second, whatever a page is still waiting for."""
+    settings = uvicorn.Config(
+        make_app(session, token, server.getsockname()[1]),
+        log_level="error",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(settings)
