@@ -1,7 +1,6 @@
 """How long the explorer takes, and how much memory its page uses, in Chromium on this machine.
 
-python bench/explorer.py             # prints a table
-python bench/explorer.py --write     # also writes it to docs/measurements.md
+python bench/explorer.py   # prints a table
 
 Two untrained models: that which comes with the package in size (4 blocks of 96) but for 512 tokens,
 and one of GPT-2's size (12 blocks of 768, 124 million parameters). Each view is opened on a text of
@@ -9,15 +8,12 @@ and one of GPT-2's size (12 blocks of 768, 124 million parameters). Each view is
 frame of attention is drawing one head's pattern of 512 x 512 weights on the canvas.
 """
 
-import argparse
-import platform
 import shutil
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -28,7 +24,6 @@ from glassformer.serve.app import HOST, bind, make_server
 from glassformer.serve.session import Session
 
 ROUNDS = 3
-PAGE = Path(__file__).parents[1] / "docs" / "measurements.md"
 DRAW = """() => {
   const map = [...document.querySelectorAll("heat-map")].find((m) => m.tabIndex === 0);
   const times = [];
@@ -42,15 +37,9 @@ DRAW = """() => {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true")
-    rows = measure()
-    lines = ["| | small model, 512 tokens | GPT-2's size, 64 tokens |", "| --- | --- | --- |"]
-    lines += [f"| {name} | {a} | {b} |" for name, a, b in rows]
-    table = "\n".join(lines)
-    print(table)
-    if parser.parse_args().write:
-        write(table)
+    print("| | small model, 512 tokens | GPT-2's size, 64 tokens |\n| --- | --- | --- |")
+    for name, small, large in measure():
+        print(f"| {name} | {small} | {large} |")
 
 
 def measure() -> list[tuple[str, str, str]]:
@@ -114,18 +103,6 @@ def time_view(page: Page, url: str, view: str) -> float:
     target = "main heat-map canvas" if view == "flow" else "main .halves heat-map canvas"
     page.wait_for_selector(target)
     return time.perf_counter() - start
-
-
-def write(table: str) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition("## The explorer\n")
-    after = rest.partition("\n## ")
-    end = f"\n## {after[2]}" if after[1] else ""
-    machine = f"{torch.get_num_threads()} threads, {platform.machine()}, torch {torch.__version__}"
-    day = datetime.now(UTC).date()
-    source = f"`python bench/explorer.py --write`, untrained models, {machine}, {day}."
-    section = f"## The explorer\n\n{table}\n\n{source}\n"
-    PAGE.write_text(f"{before.rstrip()}\n\n{section}{end}", encoding="utf-8")
 
 
 if __name__ == "__main__":
