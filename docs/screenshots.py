@@ -17,7 +17,7 @@ from glassformer.serve.session import Session
 FOLDER = Path(__file__).with_name("pictures")
 TEXT = "text=The value of the list is the sum of its"
 FLOW = f"flow?{TEXT}&stage=blocks.1.attention.pattern&head=1&cell=7,4"
-SIZE = {"width": 1280, "height": 860}
+SIZE = {"width": 1280, "height": 980}
 FRAME_MS, COLORS, SCALE = 1800, 96, 0.62
 FIRST_MINUTE = (  # an address, and what to click after it
     (f"flow?{TEXT}", None),

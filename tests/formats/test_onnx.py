@@ -57,6 +57,7 @@ def test_models_that_are_fitted_or_recurrent_or_not_for_plain_text_cannot_be_exp
     assert trained - models == recurrent | other_data
     untested = models - set(NAMES)
     others = {"generator", "classifier", "convolutional", "speedrun_translator"}
+    others |= {"post_norm_decoder", "unprojected_decoder"}
     assert untested == {*others, "universal_classifier", "universal_translator"}
     traits = {trait for name in NAMES for trait in MODELS[name].traits}
     assert traits == {trait for name in models for trait in MODELS[name].traits}

@@ -335,7 +335,7 @@ def test_a_higher_accuracy_is_better():
     assert [best for best, *_ in found] == [True, False, True]
     higher = {
         *("accuracy", "f1", "exact", "bleu", "chrf", "next_accuracy", "recognized"),
-        *("rouge_1", "rouge_2", "rouge_l", "hit_rate_10", "ndcg_10"),
+        *("rouge_1", "rouge_2", "rouge_l", "hit_rate_10", "ndcg_10", "token_accuracy"),
     }
     assert {name for name, metric in METRICS.items() if metric.higher_is_better} == higher
     assert METRICS.keys() - higher == {"loss", "perplexity", "bits_per_byte", "frechet", "rmse"}
