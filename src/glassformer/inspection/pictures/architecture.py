@@ -113,7 +113,7 @@ def draw_head() -> Any:
         canvas.arrow((x, 6.1), (x, 5.72))
         canvas.text(x, 6.3, f"t × {d}", color=GRAY)
     labels = [("Q Kᵀ", f"t × {e} · {e} × t"), (f"÷ √{e}", "t × t"),
-              (tr("mask: −∞ for later tokens"), tr("in the decoder's self-attention")),
+              (tr("mask: −∞ for later tokens"), tr("decoder's\nself-attention")),
               ("softmax", tr("each row sums to 1"))]  # fmt: skip
     for i, (label, note) in enumerate(labels):
         y = 4.5 - 0.75 * i
