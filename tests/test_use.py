@@ -75,6 +75,10 @@ def command(*args, code=0, text=None):
     return result.stderr if code else result.stdout
 
 
+def test_a_text_in_chinese_may_be_too_long_for_the_name_of_a_file(home):
+    assert command("classify", home / "classify", "二" * 150).startswith(("neg", "pos", "unsure"))
+
+
 # --- generate -------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -476,7 +477,8 @@ def open_inputs(
     names = text or trained
     if file is None:
         for name in texts:
-            if len(name) < 200 and Path(name).is_file() and not is_image_file(Path(name)):
+            # Path.is_file fails for texts that are too long to be a name
+            if os.path.isfile(name) and not is_image_file(Path(name)):  # noqa: PTH113
                 echo(f"{name} is treated as text; to read the file: --file {name}", err=True)
         lines = list(texts) or [line.rstrip("\n") for line in sys.stdin]
         values = make_pairs(list(texts), lines) if len(names) > 1 else lines
