@@ -310,9 +310,11 @@ SECTIONS: dict[str, tuple[Callable[[Path, Path], str], str]] = {
         """The language models that change how far attention reaches, on the same text, one minute
         each, without a count prior: `transformer_xl` reads segments with a memory of those before,
         `sparse` attends to a part of the earlier tokens, and `universal` applies one block as often
-        as a token needs. On windows this short, none of them is expected to gain; see
-        [long_context.md](long_context.md) for texts whose answer lies far back and for the cost of
-        long contexts, and [depth.md](depth.md) for recurrence in depth.""",
+        as a token needs. On windows this short, the reach hardly matters; the positions do:
+        `gpt2` learns a vector for each, `sparse` has rotary ones, `transformer_xl` relative ones.
+        These runs used an AMD EPYC; see [long_context.md](long_context.md) for texts whose answer
+        lies far back and for the cost of long contexts, and [depth.md](depth.md) for recurrence in
+        depth.""",
     ),
     "Memory over distance, and parallelism": (
         write_recall,

@@ -25,7 +25,7 @@ from glassformer.serve.session import Answer, Request, Session
 
 def describe_heads(session: Session, request: Request) -> Answer:
     """The mean weight of each head on each kind of token; nothing for cross-attention."""
-    session.model.require_tokenizer()  # the tokens tell what a head attends to
+    session.model.require_tokenizer()  # roles are about tokens
     found = session.find_pass({"input": request.get("input")})
     inputs, rows = found.subject.inputs, []
     for layer in found_layers(session, found):
@@ -37,7 +37,7 @@ def describe_heads(session: Session, request: Request) -> Answer:
             if pattern.shape == (len(ids), len(ids)):
                 rows.append({"value": value, "head": head, **attention_fractions(pattern, ids)})
     if not rows:
-        raise GlassError("this model has no heads whose roles could be told from tokens")
+        raise GlassError("this model has no heads whose roles can be read from tokens")
     return {"heads": rows}
 
 
