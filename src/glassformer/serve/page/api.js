@@ -11,7 +11,7 @@ export const isExported = exported !== null;
 export const omitted = exported?.omitted ?? [];
 
 // Equal requests have equal text, in whatever order their keys were set.
-export function canonical(value) {
+function canonical(value) {
   if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
   if (value === null || typeof value !== "object") return JSON.stringify(value);
   const names = Object.keys(value).filter((name) => value[name] !== undefined).sort();

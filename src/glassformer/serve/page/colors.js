@@ -9,7 +9,7 @@ const DIVERGING = {
   dark: [[253, 190, 110], [176, 96, 10], [30, 33, 40], [40, 105, 175], [150, 205, 255]],
 };
 
-export function isDark() {
+function isDark() {
   const theme = document.documentElement.dataset.theme;
   return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
