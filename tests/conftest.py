@@ -2,6 +2,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,6 +63,21 @@ def fingerprint_networks():
         + [case.network.training]
         for name, case in cases.items()
     }
+
+
+@pytest.fixture
+def set_clock(monkeypatch):
+    """Give modules of the package another clock.
+
+    Patching `time.monotonic` itself would also stop the event loops of servers that other tests
+    started in this process.
+    """
+
+    def set_clock(clock, *modules):
+        for module in modules:
+            monkeypatch.setattr(f"glassformer.{module}.time", SimpleNamespace(monotonic=clock))
+
+    return set_clock
 
 
 @pytest.fixture(scope="session")

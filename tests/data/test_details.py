@@ -581,9 +581,9 @@ def test_a_passage_occurs_in_its_file():
         assert text in (folder.parent / name).read_text("utf-8")
 
 
-def test_progress_shows_the_percentage_and_the_time_left(monkeypatch):
+def test_progress_shows_the_percentage_and_the_time_left(set_clock):
     lines, clock = [], SimpleNamespace(now=0.0)
-    monkeypatch.setattr("glassformer.core.reporter.time.monotonic", lambda: clock.now)
+    set_clock(lambda: clock.now, "core.reporter")
     bar = ProgressBar(SimpleNamespace(status=lines.append), "encoding", 200)
     clock.now = 10.0
     bar.add(50)

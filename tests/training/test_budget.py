@@ -152,7 +152,7 @@ def test_corrupted_log_is_rejected(tmp_path, content):
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def clock(monkeypatch, set_clock):
     """A clock that advances by `clock.step` seconds at every training step, and never otherwise."""
     clock, take_step = Clock(), Trainer.take_step
     clock.step = 0.5
@@ -162,8 +162,8 @@ def clock(monkeypatch):
         return take_step(self, progress)
 
     monkeypatch.setattr(Trainer, "take_step", advance_and_take_step)
-    for module in ("budget", "trainer", "train", "setup", "evaluator"):
-        monkeypatch.setattr(f"glassformer.training.{module}.time.monotonic", clock)
+    modules = ("budget", "trainer", "train", "setup", "evaluator", "prior", "baseline")
+    set_clock(clock, *(f"training.{module}" for module in modules))
     monkeypatch.setattr(
         Deadline.__init__, "__kwdefaults__", {"spent": 0.0, "setup": 0.0, "clock": clock}
     )

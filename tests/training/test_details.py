@@ -930,11 +930,11 @@ class FakeDataset:
     ],
 )
 def test_a_baseline_is_fitted_on_as_much_data_as_time_and_memory_allow(
-    monkeypatch, size, is_table, seconds, total, fractions
+    set_clock, size, is_table, seconds, total, fractions
 ):
     clock = Clock()
     dataset = FakeDataset(size, clock, total)
-    monkeypatch.setattr("glassformer.training.baseline.time.monotonic", clock)
+    set_clock(clock, "training.baseline")
     task = SimpleNamespace(dataset=dataset, spec=SimpleNamespace(is_table=is_table))
     found = baseline.fit(task, None, seconds)
     assert dataset.fractions == pytest.approx(fractions)
@@ -942,7 +942,7 @@ def test_a_baseline_is_fitted_on_as_much_data_as_time_and_memory_allow(
 
 
 @pytest.mark.parametrize(("took", "limit"), [(0.01, 500), (2.0, 40), (100.0, 10)])
-def test_a_baseline_is_evaluated_on_as_much_data_as_time_allows(monkeypatch, took, limit):
+def test_a_baseline_is_evaluated_on_as_much_data_as_time_allows(set_clock, took, limit):
     clock, task = Clock(), FakeTask([])
     evaluate = task.evaluate
 
@@ -952,7 +952,7 @@ def test_a_baseline_is_evaluated_on_as_much_data_as_time_allows(monkeypatch, too
         return evaluate(network, limit, context)
 
     task.evaluate = slow
-    monkeypatch.setattr("glassformer.training.baseline.time.monotonic", clock)
+    set_clock(clock, "training.baseline")
     network = copy.deepcopy(CASES["gpt2"].network)
     assert baseline.estimate_eval_limit(task, network, 500, 9, end=110.0) == limit
     assert task.limits == [10]  # a tenth of a full evaluation is timed
