@@ -6,7 +6,7 @@ import pytest
 from glassformer.tasks.bootstrap import Sample
 from glassformer.tasks.task import METRICS
 from glassformer.training.baseline import Comparison, load_baseline_sample
-from glassformer.training.diagnosis import Diagnosis, Verdict, diagnose, estimate_gain
+from glassformer.training.diagnosis import Diagnosis, FitState, diagnose, estimate_gain
 from glassformer.training.run import Run
 
 STEPS = [100, 200, 300, 400, 500, 600, 700, 800]
@@ -20,38 +20,38 @@ def diagnose_losses(losses, epochs=5.0, steps=None):
 def test_a_falling_loss_is_undertrained_and_extrapolated():
     losses = [3 - 0.2 * (i + 1) ** 0.5 for i in range(8)]
     found = diagnose_losses(losses)
-    assert found.verdict is Verdict.UNDERTRAINED
+    assert found.state is FitState.UNDERTRAINED
     assert found.text.endswith("glass resume runs/x --minutes 3")
     assert "twice the time would lower it by about 0.17 to 2.26" in found.text
 
 
 def test_a_rising_loss_is_overfitting_and_more_time_is_not_advised():
     found = diagnose_losses([0.8, 0.6, 0.52, 0.6, 0.7, 0.8, 0.9, 0.96])
-    assert found.verdict is Verdict.OVERFITTING
+    assert found.state is FitState.OVERFITTING
     assert "rose from 0.52 at step 300 to 0.96" in found.text
     assert "resume" not in found.text
 
 
 def test_a_flat_loss_has_converged():
     found = diagnose_losses([0.9, 0.6, 0.5, 0.501, 0.499, 0.5, 0.5, 0.499])
-    assert found.verdict is Verdict.CONVERGED
+    assert found.state is FitState.CONVERGED
     assert "resume" not in found.text
 
 
 def test_noise_of_a_loss_of_almost_zero_is_not_overfitting():
     found = diagnose_losses([0.1, 0.0, 1e-17, 2e-17, 0.0, 1e-17, 2e-17, 2e-17])
-    assert found.verdict is Verdict.CONVERGED
+    assert found.state is FitState.CONVERGED
 
 
 def test_a_network_that_has_not_seen_all_data_had_no_fair_chance():
     rising = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2]
     found = diagnose_losses(rising, epochs=0.3)
-    assert found.verdict is Verdict.UNDERTRAINED
+    assert found.state is FitState.UNDERTRAINED
     assert "trained on 30% of the data only" in found.text
 
 
 def test_few_evaluations_do_not_tell():
-    assert diagnose_losses([0.5, 0.4]).verdict is Verdict.UNDERTRAINED
+    assert diagnose_losses([0.5, 0.4]).state is FitState.UNDERTRAINED
     assert "too few evaluations" in diagnose_losses([0.5, 0.4]).text
     assert estimate_gain([0, 5], [1.0, 0.9]) is None
 
@@ -81,9 +81,9 @@ def test_a_difference_whose_interval_includes_zero_is_not_distinguishable():
 
 def test_the_baseline_is_recommended_only_after_a_fair_chance():
     worse = compare(0.7, 0.8, (-0.15, -0.05))
-    undertrained = Diagnosis(Verdict.UNDERTRAINED, "")
+    undertrained = Diagnosis(FitState.UNDERTRAINED, "")
     assert "for now, use the baseline (--model nb_svm)" in worse.summarize(undertrained)
-    converged = Diagnosis(Verdict.CONVERGED, "")
+    converged = Diagnosis(FitState.CONVERGED, "")
     assert "for this data, the baseline is the better model" in worse.summarize(converged)
 
 

@@ -194,8 +194,8 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
         click.echo(f"{pad(label, 24)} {pad(value, width)} {other}".rstrip())
     if difference := baseline.get("difference_interval"):
         low, high = difference
-        verdict = "" if low > 0 or high < 0 else "; the two are not distinguishable"
-        echo(f"difference to the baseline: {low:+.2g} to {high:+.2g} (95% interval){verdict}")
+        remark = "" if low > 0 or high < 0 else "; the two are not distinguishable"
+        echo(f"difference to the baseline: {low:+.2g} to {high:+.2g} (95% interval){remark}")
     if "note" in metrics:
         echo(metrics["note"])
     print_classes(metrics.get("classes", []), metrics.get("confusion"))

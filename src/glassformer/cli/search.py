@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glassformer.cli import options
-from glassformer.cli.predict import CHUNK, open_inputs, report_skipped
+from glassformer.cli.inputs import CHUNK, open_inputs, report_skipped
 from glassformer.core.i18n import tr
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import click
 
 from glassformer.cli import options
 from glassformer.cli.help import echo
-from glassformer.cli.predict import results, run_predictions
+from glassformer.cli.inputs import results, run_predictions
 
 if TYPE_CHECKING:
     from glassformer.data.inputs import Input

@@ -75,7 +75,7 @@ def split_files(request: DataRequest) -> RatingFiles:
     """Separate tables of titles, which have items and titles but no users, from ratings."""
     titles = []
     for file in request.files:
-        names = list(next((row.values for row in peek(file, request)), {}))
+        names = list(next((row.values for row in read_first_rows(file, request)), {}))
         is_catalog = find_column(names, ITEM_NAMES) and find_column(names, TITLE_NAMES)
         if is_catalog and not find_column(names, USER_NAMES) and request.text[:1] != (names[0],):
             titles.append(file)
@@ -88,7 +88,7 @@ def split_files(request: DataRequest) -> RatingFiles:
     return RatingFiles(ratings, tuple(titles))
 
 
-def peek(file: Path, request: DataRequest) -> list[Row]:
+def read_first_rows(file: Path, request: DataRequest) -> list[Row]:
     return list(islice(read_rows(file, IgnoreBadRows(), request.format), FIRST_ROWS))
 
 
@@ -159,7 +159,7 @@ def make_rating_reader(
     for line in describe_formats((*request.files, *request.valid), request.format):
         reporter(line)
     files = split_files(request)
-    first = peek(files.ratings[0], request)
+    first = read_first_rows(files.ratings[0], request)
     if not first:
         raise GlassError(f"{files.ratings[0]} has no rows")
     known = RATING_NAMES if kind == "rating" else TIME_NAMES

@@ -1,6 +1,7 @@
 """A tokenizer with a vocabulary for each of two languages."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable
 
 from glassformer.text.tokenizer import Tokenizer
@@ -34,3 +35,13 @@ class Bilingual:
 def source_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
     """The tokenizer of source texts: the same as that of target texts, unless there are two."""
     return tokenizer.source if isinstance(tokenizer, Bilingual) else tokenizer
+
+
+def shared_characters(sources: Iterable[str], targets: Iterable[str]) -> float:
+    """How similar the frequencies of characters are: 1 if equal, 0 if none occurs in both.
+
+    Languages with a common alphabet share most characters, Chinese and English hardly any.
+    """
+    counts = [Counter("".join("".join(texts).split())) for texts in (sources, targets)]
+    source, target = ({c: n / max(count.total(), 1) for c, n in count.items()} for count in counts)
+    return sum(min(share, target.get(c, 0.0)) for c, share in source.items())

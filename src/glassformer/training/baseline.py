@@ -20,7 +20,7 @@ from glassformer.tasks.bootstrap import (
     select_common,
 )
 from glassformer.tasks.task import Metric, Task
-from glassformer.training.diagnosis import Diagnosis, Verdict
+from glassformer.training.diagnosis import Diagnosis, FitState
 from glassformer.training.evaluator import metric_label
 from glassformer.training.run import BASELINE, Run
 from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
@@ -190,7 +190,7 @@ class Comparison:
         if self.is_better:
             return f"better than {fitted}: {values}"
         options = baseline.get("options", "--model " + str(baseline.get("model")))
-        if diagnosis and diagnosis.verdict is Verdict.UNDERTRAINED:
+        if diagnosis and diagnosis.state is FitState.UNDERTRAINED:
             return f"NOT better than {fitted}: {values}; for now, use the baseline ({options})"
         return (
             f"NOT better than {fitted}: {values}; for this data, the baseline is the better model "

@@ -15,7 +15,7 @@ GAIN = 0.02  # of the loss, relative to it, that makes twice the time worthwhile
 MIN_EPOCHS = 1.0  # a network that has not seen all of the data had no fair chance
 
 
-class Verdict(Enum):
+class FitState(Enum):
     UNDERTRAINED = "undertrained"
     OVERFITTING = "overfitting"
     CONVERGED = "converged"
@@ -23,7 +23,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    verdict: Verdict
+    state: FitState
     text: str
 
 
@@ -42,7 +42,7 @@ def diagnose(
     has_risen = rise > max(RISE * losses[best], MIN_RISE)
     if steps[best] <= LATE * steps[-1] and has_risen and has_seen_all:
         return Diagnosis(
-            Verdict.OVERFITTING,
+            FitState.OVERFITTING,
             f"overfitting: the valid loss rose from {losses[best]:.4g} at step {steps[best]:,} to "
             f"{losses[-1]:.4g}; the best weights were kept. More time will not help; more data, "
             "a smaller model (--set model.dim=...) or more dropout (--set model.dropout=...) may",
@@ -50,23 +50,23 @@ def diagnose(
     gain = estimate_gain(steps, losses)
     if gain is not None and gain > GAIN * losses[best]:
         return Diagnosis(
-            Verdict.UNDERTRAINED,
+            FitState.UNDERTRAINED,
             f"undertrained: the valid loss was still falling after {epochs:.1f} epochs; twice the "
             f"time would lower it by about {gain:.2g} to {losses[best] - gain:.4g}: {resume}",
         )
     if not has_seen_all:
         return Diagnosis(
-            Verdict.UNDERTRAINED,
+            FitState.UNDERTRAINED,
             f"undertrained: the model was trained on {epochs:.0%} of the data only; to go on: "
             f"{resume}",
         )
     if gain is None:
         return Diagnosis(
-            Verdict.UNDERTRAINED,
+            FitState.UNDERTRAINED,
             f"too few evaluations to tell whether more training would help; to go on: {resume}",
         )
     return Diagnosis(
-        Verdict.CONVERGED,
+        FitState.CONVERGED,
         f"as good as this model gets on this data: twice the time would lower the valid loss by "
         f"less than {GAIN:.0%}; more data or another model may",
     )

@@ -35,7 +35,7 @@ from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
 from glassformer.training.baseline import compare_with_baseline, fit, load_baseline_metrics
 from glassformer.training.budget import StepBudget
 from glassformer.training.checkpointer import Checkpointer
-from glassformer.training.diagnosis import Diagnosis, Verdict, diagnose
+from glassformer.training.diagnosis import Diagnosis, FitState, diagnose
 from glassformer.training.evaluator import Evaluation, format_metrics
 from glassformer.training.memory import peak_memory
 from glassformer.training.plots import plot_metrics
@@ -321,7 +321,7 @@ def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
         result["baseline"] = {**baseline, "difference_interval": comparison.difference}
         conclusions.append(comparison.summarize(diagnosis))
     if diagnosis:
-        result["diagnosis"] = diagnosis.verdict.value
+        result["diagnosis"] = diagnosis.state.value
         conclusions.append(diagnosis.text)
     write_readme(trainer, result, conclusions)
     run.write_checksums()
@@ -358,7 +358,7 @@ def diagnose_run(trainer: Trainer) -> Diagnosis | None:
     if isinstance(prior, LabelPrior) and not prior.weights[0]:
         more = math.ceil(state.seconds / 60)
         return Diagnosis(
-            Verdict.UNDERTRAINED,
+            FitState.UNDERTRAINED,
             "the network adds nothing to the prior yet: its weight is 0, so that the model is "
             f"NB-SVM; to go on: glass resume {trainer.run.path} --minutes {more}",
         )
