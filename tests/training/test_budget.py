@@ -1,5 +1,7 @@
 """Budgets: a number of steps, or a deadline on a simulated clock."""
 
+import shutil
+
 import pytest
 
 from faults import saved_step
@@ -135,13 +137,15 @@ def test_logged_steps_are_replayed(tmp_path):
 
 def test_incomplete_last_line_of_the_log_is_removed(tmp_path):
     log = tmp_path / "schedule.log"
-    log.write_text("0.0 0\n0.25 1\n0.3")
+    log.write_text("0 0.0 0\n1 0.25 1\n2 0.3")
     budget = make_deadline(tmp_path, Clock())
-    assert budget.replay == [(0.0, False), (0.25, True)]
-    assert log.read_text() == "0.0 0\n0.25 1\n"
+    assert budget.replay == {0: (0.0, False), 1: (0.25, True)}
+    assert log.read_text() == "0 0.0 0\n1 0.25 1\n"
 
 
-@pytest.mark.parametrize("content", ["2.0 0\n", "nan 0\n", "x 0\n", "0.5\n", "\n"])
+@pytest.mark.parametrize(
+    "content", ["0 2.0 0\n", "0 nan 0\n", "0 x 0\n", "x 0.5 0\n", "0.5 0\n", "\n"]
+)
 def test_corrupted_log_is_rejected(tmp_path, content):
     (tmp_path / "schedule.log").write_text(content)
     with pytest.raises(GlassError, match=r"schedule\.log"):
@@ -191,33 +195,60 @@ def test_a_run_ends_at_its_deadline(tmp_path, book, clock, seconds):
     assert clock.now - start_time == pytest.approx(15 - OVERHEAD_SECONDS, abs=2 * seconds)
 
 
-def test_a_killed_run_with_a_deadline_ends_with_the_same_weights(
-    tmp_path, book, clock, monkeypatch
-):
-    train(book, tmp_path / "reference", minutes=0.2)
+class KilledError(BaseException):
+    pass
+
+
+def kill_between_checkpoints(monkeypatch, run, after):
+    """Raise KilledError in the first step after a number of steps that is not in a checkpoint.
+
+    Returns a list that will hold the step at which this happens.
+    """
     take_step, killed_at = Trainer.take_step, []
 
-    class KilledError(BaseException):
-        pass
-
     def take_step_or_die(self, progress):
-        if self.state.step > 10 and saved_step(tmp_path / "run") < self.state.step:
+        if self.state.step > after and saved_step(run) < self.state.step:
             killed_at.append(self.state.step)
             raise KilledError
         return take_step(self, progress)
 
+    monkeypatch.setattr(Trainer, "take_step", take_step_or_die)
+    return killed_at
+
+
+def assert_same_end(reference, run):
+    """Assert that two runs have the same weights and the same schedule, bit for bit."""
+    for name in ("last/model.safetensors", "best/model.safetensors", "schedule.log"):
+        assert (reference / name).read_bytes() == (run / name).read_bytes(), name
+
+
+def test_a_killed_run_with_a_deadline_ends_with_the_same_weights(
+    tmp_path, book, clock, monkeypatch
+):
+    train(book, tmp_path / "reference", minutes=0.2)
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "take_step", take_step_or_die)
+        killed_at = kill_between_checkpoints(patch, tmp_path / "run", after=10)
         with pytest.raises(KilledError):
             train(book, tmp_path / "run", minutes=0.2)
     assert 0 < saved_step(tmp_path / "run") < killed_at[0]  # some steps must be repeated
     training.resume(tmp_path / "run", NullReporter())
-    for name in ("last", "best"):
-        files = (tmp_path / run / name / "model.safetensors" for run in ("reference", "run"))
-        expected, resumed = (file.read_bytes() for file in files)
-        assert expected == resumed
-    logs = ((tmp_path / run / "schedule.log").read_text() for run in ("reference", "run"))
-    assert len({*logs}) == 1
+    assert_same_end(tmp_path / "reference", tmp_path / "run")
+
+
+def test_a_run_extended_by_minutes_and_killed_ends_with_the_same_weights(
+    tmp_path, book, clock, monkeypatch
+):
+    train(book, tmp_path / "reference", minutes=None, steps=7)
+    shutil.copytree(tmp_path / "reference", tmp_path / "run")
+    training.resume(tmp_path / "reference", NullReporter(), minutes=0.2)
+
+    with monkeypatch.context() as patch:
+        killed_at = kill_between_checkpoints(patch, tmp_path / "run", after=10)
+        with pytest.raises(KilledError):
+            training.resume(tmp_path / "run", NullReporter(), minutes=0.2)
+    assert 7 < saved_step(tmp_path / "run") < killed_at[0]  # some steps must be repeated
+    training.resume(tmp_path / "run", NullReporter())
+    assert_same_end(tmp_path / "reference", tmp_path / "run")
 
 
 def test_a_resumed_run_has_the_rest_of_its_time(tmp_path, book, clock, monkeypatch):

@@ -157,7 +157,7 @@ def test_an_evaluation_waits_until_it_is_affordable(tmp_path):
     assert seen == [(False, False), (True, False), (True, True), (True, True), (False, False)]
     assert budget.total_eval_seconds == pytest.approx(1.8)
     lines = budget.log.read_text().splitlines()
-    assert [line.split()[1] for line in lines] == ["0", "0", "1", "1", "0"]
+    assert [line.split()[-1] for line in lines] == ["0", "0", "1", "1", "0"]
     assert float(lines[1].split()[0]) == pytest.approx(11 / (100 - 3.9))
 
 
@@ -182,7 +182,7 @@ def test_the_position_in_the_schedule_never_decreases(tmp_path):
 
 
 def test_logged_steps_are_replayed_even_after_the_deadline(tmp_path):
-    (tmp_path / "schedule.log").write_text("0.0 0\n0.5 1\n0.9 0\n")
+    (tmp_path / "schedule.log").write_text("0 0.0 0\n1 0.5 1\n2 0.9 0\n")
     budget = deadline(tmp_path, Clock(), spent=500.0)
     assert [budget.is_spent(step) for step in range(4)] == [False, False, False, True]
     budget.resume_at(1)
@@ -193,7 +193,7 @@ def test_logged_steps_are_replayed_even_after_the_deadline(tmp_path):
 
 
 def test_a_tenth_that_ended_before_a_stop_does_not_end_again(tmp_path):
-    (tmp_path / "schedule.log").write_text("0.0 0\n0.5 1\n")
+    (tmp_path / "schedule.log").write_text("0 0.0 0\n1 0.5 1\n")
     budget = deadline(tmp_path, Clock(), spent=52.0)
     budget.resume_at(2)
     assert not budget.begin(2).ends_tenth

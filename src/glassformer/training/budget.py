@@ -68,9 +68,9 @@ class Deadline:
     """A budget in seconds, counted from the start of the command.
 
     The position in the learning-rate schedule is the elapsed fraction of the training time or, if
-    that is larger, the fraction of `max_steps` taken. Before each step, this fraction and whether
-    an evaluation is due are appended to a log: when a killed run is resumed, the lost steps are
-    repeated at the same positions in the schedule, so the weights are the same.
+    that is larger, the fraction of `max_steps` taken. Before each step, its number, this fraction
+    and whether an evaluation is due are appended to a log: when a killed run is resumed, the lost
+    steps are repeated at the same positions in the schedule, so the weights are the same.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Deadline:
 
     def begin(self, step: int) -> Progress:
         previous_tenth = self.tenth
-        if step < len(self.replay):
+        if step in self.replay:
             self.fraction, should_evaluate = self.replay[step]
             self.tenth = int(TENTHS * self.fraction)
         else:
@@ -121,13 +121,13 @@ class Deadline:
             is_affordable = eval_seconds <= EVAL_FRACTION * self.spent
             should_evaluate = self.tenth > previous_tenth and is_affordable
             with wrap_write_errors(self.log), self.log.open("a", encoding="utf-8") as file:
-                file.write(f"{self.fraction!r} {int(should_evaluate)}\n")
-            self.replay.append((self.fraction, should_evaluate))
+                file.write(f"{step} {self.fraction!r} {int(should_evaluate)}\n")
+            self.replay[step] = self.fraction, should_evaluate
         position, ends_tenth = SCHEDULE_UNITS * self.fraction, self.tenth > previous_tenth
         return Progress(position, SCHEDULE_UNITS, ends_tenth, should_evaluate)
 
     def is_spent(self, step: int) -> bool:
-        return step > 0 and step >= len(self.replay) and self.update_fraction(step) >= 1
+        return step > 0 and step not in self.replay and self.update_fraction(step) >= 1
 
     def estimate_steps(self, step: int, seconds_per_step: float) -> int:
         seconds = max(self.remaining - self.reserve, 0)
@@ -141,7 +141,7 @@ class Deadline:
 
     def resume_at(self, step: int) -> None:
         """Continue after a step; steps that were logged after it are replayed."""
-        has_replay = 0 < step < len(self.replay)
+        has_replay = step in self.replay and step - 1 in self.replay
         self.fraction = self.replay[step - 1][0] if has_replay else 0.0
         self.tenth = int(TENTHS * (self.fraction if has_replay else self.update_fraction(step)))
 
@@ -157,24 +157,24 @@ class Deadline:
         self.reserve = min(ending + OVERHEAD_SECONDS, self.seconds / 4)
 
 
-def read_schedule_log(log: Path) -> list[tuple[float, bool]]:
-    """Read the elapsed fraction and whether to evaluate, for each step that was started.
+def read_schedule_log(log: Path) -> dict[int, tuple[float, bool]]:
+    """Read the elapsed fraction and whether to evaluate, for each step started under a deadline.
 
     Removes an incomplete last line, which a killed process may leave.
     """
     if not log.exists():
-        return []
+        return {}
     lines = read_text(log).splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         write_file(log, "".join(lines[:-1]))
         lines.pop()
-    entries = []
+    entries = {}
     with wrap_read_errors(log):
         for number, line in enumerate(lines, start=1):
-            fraction, should_evaluate = line.split()
+            step, fraction, should_evaluate = line.split()
             if not 0 <= float(fraction) <= 1:
                 raise GlassError(
                     f"{log}:{number} is corrupted: expected a fraction from 0 to 1, got {fraction}"
                 )
-            entries.append((float(fraction), should_evaluate == "1"))
+            entries[int(step)] = float(fraction), should_evaluate == "1"
     return entries
