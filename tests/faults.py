@@ -21,6 +21,7 @@ from glassformer.checkpoint import BEST, LAST
 from glassformer.core import folder
 from glassformer.core.reporter import NullReporter
 from glassformer.training import train as training
+from glassformer.training.resume import resume
 from glassformer.training.run import Run, find_damage
 from glassformer.training.trainer import Trainer
 
@@ -168,7 +169,7 @@ def fill_disk_at_every_write(home: Path, train: Callable, every: int = 1) -> int
         load(run / LAST)
         if (run / BEST).exists():
             load(run / BEST)
-        training.resume(run, NullReporter())
+        resume(run, NullReporter())
         assert hash_weights(run) == hash_weights(home / "reference"), n
         assert find_damage(run) == []
         shutil.rmtree(run)

@@ -30,8 +30,9 @@ from glassformer.tasks import TASKS
 from glassformer.tasks.task import METRICS, Metric
 from glassformer.text import TOKENIZERS
 from glassformer.training.optimizers import OPTIMIZERS, OptimizerKind, group_parameters
+from glassformer.training.resume import resume
 from glassformer.training.run import Run
-from glassformer.training.train import resume, train
+from glassformer.training.train import train
 
 ROOT = Path(glassformer.__file__).parents[2]
 SMALL = ["model.dim=8", "model.depth=1", "model.heads=2", "model.context=8"]

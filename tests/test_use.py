@@ -492,7 +492,7 @@ def test_a_recipe_sets_the_task_and_its_settings(home, tmp_path):
 def test_every_recipe_is_valid_and_documents_its_result():
     from glassformer.training.recipe import read_recipe
     from glassformer.training.request import split_options
-    from glassformer.training.setup import make_config
+    from glassformer.training.start import make_config
 
     recipes = sorted((Path(__file__).parents[1] / "recipes").glob("*.toml"))
     trained = {name for task in TASKS.values() for name in task.models}

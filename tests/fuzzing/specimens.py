@@ -23,9 +23,10 @@ from glassformer.data.request import DataRequest
 from glassformer.tasks.check import check
 from glassformer.text.plain import Characters
 from glassformer.training.request import Request
+from glassformer.training.resume import resume
 from glassformer.training.run import find_damage
-from glassformer.training.setup import Start
-from glassformer.training.train import resume, train
+from glassformer.training.start import Start
+from glassformer.training.train import train
 
 ROOT = Path(__file__).parents[2]
 TASKS = {"book": "generate", "masked": "fill-mask", "labels": "classify", "pairs": "translate"}

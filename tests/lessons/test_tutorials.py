@@ -141,7 +141,7 @@ def test_every_command_and_picture_of_the_tutorials_can_be_made(tmp_path, monkey
     monkeypatch.setattr("glassformer.inspection.pictures.skips.OFFSETS", [-1, 0, 1])
     monkeypatch.setattr("glassformer.inspection.draw.DPI", 50)
     monkeypatch.setattr("glassformer.inspection.draw.ANIMATION_DPI", 40)
-    monkeypatch.setattr("glassformer.training.train.draw_plots", lambda *_: None)
+    monkeypatch.setattr("glassformer.training.report.draw_plots", lambda *_: None)
     write_users_files(tmp_path)
     failures = []
     for folder, command in list_runs().items():

@@ -22,7 +22,8 @@ from glassformer.nn.memory import LayerMemory, StreamMemory
 from glassformer.nn.positions import sinusoid
 from glassformer.tasks import TASKS
 from glassformer.training.evaluate import evaluate
-from glassformer.training.train import resume, train
+from glassformer.training.resume import resume
+from glassformer.training.train import train
 
 SIZES = {"vocab": 20, "context": 4, "memory": 4, "dim": 8, "depth": 2, "heads": 2}
 

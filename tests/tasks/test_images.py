@@ -35,9 +35,9 @@ from glassformer.tasks.paint import (
 )
 from glassformer.tasks.task import Artifacts
 from glassformer.text.plain import Characters
+from glassformer.training.resume import resume
 from glassformer.training.settings import TrainingSettings
 from glassformer.training.step import Step
-from glassformer.training.train import resume
 from glassformer.training.trainer import Trainer
 
 close = torch.testing.assert_close

@@ -19,7 +19,8 @@ from glassformer.inspection.pictures.factors import GAP, SIZE, place_names, prin
 from glassformer.tasks.ranking import gains, hits, rank_targets
 from glassformer.tasks.recommend_next import sampled_logits
 from glassformer.training.evaluate import evaluate
-from glassformer.training.train import resume, train
+from glassformer.training.resume import resume
+from glassformer.training.train import train
 from glassformer.training.trainer import Trainer
 
 close = torch.testing.assert_close

@@ -19,8 +19,9 @@ from glassformer.models.network import ModelConfig, Network, Trait
 from glassformer.tasks import TASKS
 from glassformer.tasks.task import METRICS, Artifacts, Scores, TaskSpec
 from glassformer.training.evaluate import evaluate
+from glassformer.training.resume import resume
 from glassformer.training.step import Step
-from glassformer.training.train import resume, train
+from glassformer.training.train import train
 from glassformer.training.trainer import Trainer
 
 SIZE = 6  # height and width in pixels

@@ -10,6 +10,7 @@ from glassformer.core.reporter import NullReporter
 from glassformer.training import budget as budgets
 from glassformer.training import train as training
 from glassformer.training.budget import OVERHEAD_SECONDS, Deadline, StepBudget
+from glassformer.training.resume import resume
 from glassformer.training.settings import TrainingSettings, lr_at
 from glassformer.training.trainer import Trainer
 
@@ -166,7 +167,7 @@ def clock(monkeypatch, set_clock):
         return take_step(self, progress)
 
     monkeypatch.setattr(Trainer, "take_step", advance_and_take_step)
-    modules = ("budget", "trainer", "train", "setup", "evaluator", "prior", "baseline")
+    modules = ("budget", "trainer", "train", "setup", "evaluator", "prior", "baseline", "fitting")
     set_clock(clock, *(f"training.{module}" for module in modules))
     monkeypatch.setattr(
         Deadline.__init__, "__kwdefaults__", {"spent": 0.0, "setup": 0.0, "clock": clock}
@@ -190,7 +191,7 @@ def test_a_run_ends_at_its_deadline(tmp_path, book, clock, seconds):
     lines = (tmp_path / "run" / "schedule.log").read_text().splitlines()
     assert len(lines) == result["steps"]
     start_time = clock.now
-    more = training.resume(tmp_path / "run", NullReporter(), minutes=0.25)
+    more = resume(tmp_path / "run", NullReporter(), minutes=0.25)
     assert more["steps"] > result["steps"]
     assert clock.now - start_time == pytest.approx(15 - OVERHEAD_SECONDS, abs=2 * seconds)
 
@@ -231,7 +232,7 @@ def test_a_killed_run_with_a_deadline_ends_with_the_same_weights(
         with pytest.raises(KilledError):
             train(book, tmp_path / "run", minutes=0.2)
     assert 0 < saved_step(tmp_path / "run") < killed_at[0]  # some steps must be repeated
-    training.resume(tmp_path / "run", NullReporter())
+    resume(tmp_path / "run", NullReporter())
     assert_same_end(tmp_path / "reference", tmp_path / "run")
 
 
@@ -240,14 +241,14 @@ def test_a_run_extended_by_minutes_and_killed_ends_with_the_same_weights(
 ):
     train(book, tmp_path / "reference", minutes=None, steps=7)
     shutil.copytree(tmp_path / "reference", tmp_path / "run")
-    training.resume(tmp_path / "reference", NullReporter(), minutes=0.2)
+    resume(tmp_path / "reference", NullReporter(), minutes=0.2)
 
     with monkeypatch.context() as patch:
         killed_at = kill_between_checkpoints(patch, tmp_path / "run", after=10)
         with pytest.raises(KilledError):
-            training.resume(tmp_path / "run", NullReporter(), minutes=0.2)
+            resume(tmp_path / "run", NullReporter(), minutes=0.2)
     assert 7 < saved_step(tmp_path / "run") < killed_at[0]  # some steps must be repeated
-    training.resume(tmp_path / "run", NullReporter())
+    resume(tmp_path / "run", NullReporter())
     assert_same_end(tmp_path / "reference", tmp_path / "run")
 
 
@@ -264,5 +265,5 @@ def test_a_resumed_run_has_the_rest_of_its_time(tmp_path, book, clock, monkeypat
         train(book, tmp_path / "run")
     clock.now += 10_000  # a long pause
     start_time = clock.now
-    training.resume(tmp_path / "run", NullReporter())
+    resume(tmp_path / "run", NullReporter())
     assert clock.now - start_time == pytest.approx(30 - OVERHEAD_SECONDS - 10 * clock.step, abs=1)

@@ -26,8 +26,9 @@ from glassformer.tasks.check import RecordingReporter
 from glassformer.training.compare import Contender, compare, summarize_seeds
 from glassformer.training.compare_report import COSTS
 from glassformer.training.evaluate import evaluate
-from glassformer.training.setup import scale_to_parameters
-from glassformer.training.train import resume, train
+from glassformer.training.resume import resume
+from glassformer.training.start import scale_to_parameters
+from glassformer.training.train import train
 
 TINY = ["model.dim=32", "model.depth=1", "model.context=32", "train.batch_size=4"]
 

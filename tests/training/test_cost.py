@@ -10,8 +10,9 @@ from glassformer.cli import glass
 from glassformer.core.reporter import NullReporter
 from glassformer.tasks.check import RecordingReporter
 from glassformer.training.cost import GRIDS, grid_bytes, measure_cost
+from glassformer.training.resume import load_trainer
 from glassformer.training.run import Run
-from glassformer.training.train import load_trainer, train
+from glassformer.training.train import train
 
 SMALL = ["model.dim=32", "model.depth=3", "model.heads=2", "model.context=16",
          "train.batch_size=8"]  # fmt: skip

@@ -26,9 +26,13 @@ from glassformer.training import (
     baseline,
     compare,
     compare_report,
+    fitting,
     plots,
     recovery,
+    report,
+    resume,
     setup,
+    start,
     train,
 )
 from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
@@ -39,11 +43,13 @@ from glassformer.training.memory import ContextTooLongError, peak_memory, total_
 from glassformer.training.optimizers import adamw, layers_after
 from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.request import Request, max_threads, split_options
+from glassformer.training.resume import extend_budget, load_trainer
 from glassformer.training.run import Run
 from glassformer.training.settings import TrainingSettings, lr_at
-from glassformer.training.setup import (
+from glassformer.training.setup import make_budget
+from glassformer.training.start import (
+    Start,
     add_data_sizes,
-    make_budget,
     make_config,
     resolve_architecture,
     scale_to_parameters,
@@ -157,8 +163,9 @@ def test_an_evaluation_waits_until_it_is_affordable(tmp_path):
     assert seen == [(False, False), (True, False), (True, True), (True, True), (False, False)]
     assert budget.total_eval_seconds == pytest.approx(1.8)
     lines = budget.log.read_text().splitlines()
-    assert [line.split()[-1] for line in lines] == ["0", "0", "1", "1", "0"]
-    assert float(lines[1].split()[0]) == pytest.approx(11 / (100 - 3.9))
+    steps, fractions, evaluated = zip(*(line.split() for line in lines), strict=True)
+    assert (steps, evaluated) == (("0", "1", "2", "3", "4"), ("0", "0", "1", "1", "0"))
+    assert float(fractions[1]) == pytest.approx(11 / (100 - 3.9))
 
 
 def test_earlier_evaluations_count_against_the_time_for_evaluations(tmp_path):
@@ -759,6 +766,19 @@ def test_the_final_evaluation_uses_the_best_weights(tmp_path, book):
     assert trainer.run.metrics()[-1]["kind"] == "final"
 
 
+def test_the_final_evaluation_uses_the_calibration_of_the_best_weights(tmp_path):
+    rows = [f"good fine w{i},pos" if i % 3 else f"bad poor w{i},neg" for i in range(300)]
+    file = tmp_path / "reviews.csv"
+    file.write_text("text,label\n" + "\n".join(rows) + "\n")
+    trainer, _ = set_up(tmp_path, file, "classify", model="text_cnn", prior=False)
+    trainer.evaluate()
+    task = read_toml(trainer.run.path / "best" / "config.toml")["task"]
+    trainer.task.artifacts.metadata["temperature"] = 9.0  # of a later evaluation
+    found = trainer.evaluate_best()
+    assert trainer.task.artifacts.metadata["temperature"] == task["temperature"] != 9.0
+    assert found.metrics["loss"] == pytest.approx(trainer.state.best, rel=1e-5)
+
+
 def test_about_two_hundred_steps_of_a_run_are_logged(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book, steps=800)
     for step in (1, 3, 4, 8, 9):
@@ -934,9 +954,9 @@ def test_a_baseline_is_fitted_on_as_much_data_as_time_and_memory_allow(
 ):
     clock = Clock()
     dataset = FakeDataset(size, clock, total)
-    set_clock(clock, "training.baseline")
+    set_clock(clock, "training.fitting")
     task = SimpleNamespace(dataset=dataset, spec=SimpleNamespace(is_table=is_table))
-    found = baseline.fit(task, None, seconds)
+    found = fitting.fit(task, None, seconds)
     assert dataset.fractions == pytest.approx(fractions)
     assert found == pytest.approx(fractions[-1])
 
@@ -1146,7 +1166,7 @@ def test_dim_is_the_one_closest_to_a_number_of_parameters():
     for parameters in (1, 5_000, 20_000, 60_001, 100_000):
         found = scale_to_parameters("gpt2", config, parameters).dim
         assert found == min(sizes, key=lambda dim: abs(sizes[dim] - parameters)), parameters
-    assert setup.count_parameters("gpt2", replace(config, dim=12)) == sizes[12]
+    assert start.count_parameters("gpt2", replace(config, dim=12)) == sizes[12]
     wide = MODELS["translator"].Config(vocab=50, dim=16, depth=1, heads=2, hidden=16)
     found = scale_to_parameters("translator", wide, 20_000)
     assert found.hidden == 4 * found.dim
@@ -1159,12 +1179,12 @@ def test_dim_is_the_one_closest_to_a_number_of_parameters():
 def test_a_network_needs_memory_for_its_gradients_and_moments(monkeypatch, settings, copies):
     kind = MODELS["gpt2"]
     config = kind.Config(vocab=50, context=16, dim=12, depth=1, heads=2)
-    needed = 4 * setup.count_parameters("gpt2", config) * copies / 1e9
-    monkeypatch.setattr(setup, "total_memory", lambda: 1.001 * needed)
-    setup.check_memory("gpt2", config, cpu_settings(**settings))
-    monkeypatch.setattr(setup, "total_memory", lambda: 0.999 * needed)
+    needed = 4 * start.count_parameters("gpt2", config) * copies / 1e9
+    monkeypatch.setattr(start, "total_memory", lambda: 1.001 * needed)
+    start.check_memory("gpt2", config, cpu_settings(**settings))
+    monkeypatch.setattr(start, "total_memory", lambda: 0.999 * needed)
     with pytest.raises(GlassError, match="use a smaller model"):
-        setup.check_memory("gpt2", config, cpu_settings(**settings))
+        start.check_memory("gpt2", config, cpu_settings(**settings))
 
 
 def test_truncated_texts_are_reported(tmp_path):
@@ -1270,12 +1290,12 @@ def test_a_run_is_extended_to_more_steps_or_minutes(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book, steps=5)
     trainer.state = State(step=5, setup=20.0, seconds=40.0, evals_since_best=4, evals=6)
     with pytest.raises(GlassError, match="5 steps are already done"):
-        train.extend_budget(trainer, 5, None)
-    train.extend_budget(trainer, 9, None)
+        extend_budget(trainer, 5, None)
+    extend_budget(trainer, 9, None)
     assert trainer.budget == StepBudget(9)
     assert (trainer.settings.steps, trainer.settings.minutes) == (9, None)
     assert trainer.state.evals_since_best == 0
-    train.extend_budget(trainer, None, 2.0)
+    extend_budget(trainer, None, 2.0)
     assert (trainer.settings.steps, trainer.settings.minutes) == (None, pytest.approx(3.0))
     assert trainer.budget.remaining == pytest.approx(120, abs=10)
     saved = json.loads((trainer.run.path / "last" / "training.json").read_text())
@@ -1290,8 +1310,8 @@ def test_a_finished_run_has_a_result_plots_and_a_readme(tmp_path, book, monkeypa
     reporter = RecordingReporter()
     metrics = {"bits_per_byte": 2.0}
     trainer = tiny_trainer(tmp_path, book, reporter, baseline=metrics, steps=2, evaluate_every=1)
-    monkeypatch.setattr(train, "peak_memory", lambda: 1.234)
-    result = train.train_and_report(trainer, reporter)
+    monkeypatch.setattr(report, "peak_memory", lambda: 1.234)
+    result = report.train_and_report(trainer, reporter)
     size = sum(p.numel() for p in trainer.network.parameters())
     assert (result["task"], result["model"], result["parameters"]) == ("generate", "gpt2", size)
     assert (result["steps"], result["memory"], result["baseline"]) == (
@@ -1438,13 +1458,13 @@ def set_up(tmp_path, file, task="generate", base=None, model=None, settings=(), 
     request = Request.of(
         task, [file], None, list(settings), given, model=model, from_scratch=base is None
     )
-    start = setup.Start.of(request, base, model)
+    origin = Start.of(request, base, model)
     run = Run.create(tmp_path / f"run{len(list(tmp_path.iterdir()))}")
     reporter = RecordingReporter()
-    data = replace(request.data, model=start.architecture, base_tokenizer=start.tokenizer)
+    data = replace(request.data, model=origin.architecture, base_tokenizer=origin.tokenizer)
     opened = train.prepare(request.spec, data, run, reporter)
     start_time = time.monotonic() - 5.0
-    return setup.set_up(start, opened, request.training, run, reporter, start_time), reporter.lines
+    return setup.set_up(origin, opened, request.training, run, reporter, start_time), reporter.lines
 
 
 SMALL = ["model.dim=8", "model.depth=1", "model.heads=2"]
@@ -1481,7 +1501,7 @@ def test_all_settings_are_saved_before_the_first_step(tmp_path, book):
     torch.manual_seed(4)
     fresh = type(trainer.network)(trainer.network.config)
     assert torch.equal(weights_of(fresh), weights_of(trainer.network))
-    again = train.load_trainer(trainer.run, NullReporter())
+    again = load_trainer(trainer.run, NullReporter())
     assert torch.equal(weights_of(again.network), weights_of(trainer.network))
     assert (again.settings, again.state) == (trainer.settings, trainer.state)
     assert again.budget == StepBudget(3)
@@ -1491,7 +1511,7 @@ def test_settings_that_changed_during_training_apply_after_loading(tmp_path, boo
     trainer, _ = set_up(tmp_path, book, settings=[*SMALL, "model.context=16"], lr=0.5)
     trainer.change_settings(steps=9, accumulate=2)
     trainer.save()
-    again = train.load_trainer(trainer.run, NullReporter())
+    again = load_trainer(trainer.run, NullReporter())
     found = again.settings
     assert (found.steps, found.accumulate, found.lr) == (9, 2, 0.5)
     assert again.budget == StepBudget(9)
@@ -1542,10 +1562,10 @@ def test_a_resumed_run_uses_at_most_the_maximum_number_of_threads(tmp_path, book
     trainer, _ = set_up(tmp_path, book, settings=[*SMALL, "model.context=16"], threads=3)
     seen = []
     monkeypatch.setattr(torch, "set_num_threads", seen.append)
-    monkeypatch.setattr(train, "max_threads", lambda: 2)
-    train.load_trainer(trainer.run, NullReporter())
-    monkeypatch.setattr(train, "max_threads", lambda: 64)
-    train.load_trainer(trainer.run, NullReporter())
+    monkeypatch.setattr(resume, "max_threads", lambda: 2)
+    load_trainer(trainer.run, NullReporter())
+    monkeypatch.setattr(resume, "max_threads", lambda: 64)
+    load_trainer(trainer.run, NullReporter())
     assert seen == [2, 3]
 
 

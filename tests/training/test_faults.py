@@ -27,8 +27,9 @@ from glassformer.core.folder import write_manifest
 from glassformer.core.reporter import NullReporter
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.generate import GenerateObjective, Windows
-from glassformer.training import recovery, setup
+from glassformer.training import recovery, start
 from glassformer.training import train as training
+from glassformer.training.resume import resume
 from glassformer.training.run import Run, find_damage
 from glassformer.training.settings import TrainingSettings
 from glassformer.training.trainer import Trainer
@@ -71,7 +72,7 @@ def test_a_run_stopped_four_times_equals_an_uninterrupted_run(tmp_path, book, mo
     for next_stop in (*stops, 99):
         assert json.loads((tmp_path / "stopped/last/training.json").read_text())["step"] == stop
         stop = next_stop
-        training.resume(tmp_path / "stopped", NullReporter())
+        resume(tmp_path / "stopped", NullReporter())
     assert hash_weights(tmp_path / "stopped") == hash_weights(tmp_path / "reference")
     metrics = [
         [{k: v for k, v in line.items() if k != "seconds"} for line in Run(tmp_path / n).metrics()]
@@ -93,7 +94,7 @@ def test_a_run_killed_before_its_first_step_starts_again(tmp_path, book, monkeyp
     os.waitpid(process, 0)
     assert not (tmp_path / "run" / "config.toml").exists()
     reporter = RecordingReporter()
-    training.resume(tmp_path / "run", reporter)
+    resume(tmp_path / "run", reporter)
     assert "starting again" in reporter.lines[0]
     assert hash_weights(tmp_path / "run") == hash_weights(reference)
 
@@ -103,7 +104,7 @@ def test_a_changed_version_is_reported(tmp_path, book):
     file = tmp_path / "run" / "env.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"torch": "1.0"}))
     reporter = RecordingReporter()
-    training.resume(tmp_path / "run", reporter)
+    resume(tmp_path / "run", reporter)
     line = next(line for line in reporter.lines if line.startswith("torch was 1.0 and is now "))
     assert "results may differ by rounding errors" in line
 
@@ -114,7 +115,7 @@ def test_a_missing_device_is_reported_and_replaced(tmp_path, book):
     file.write_text(file.read_text().replace('device = "cpu"', 'device = "xpu"'))
     Run(tmp_path / "run").write_checksums()
     reporter = RecordingReporter()
-    training.resume(tmp_path / "run", reporter, steps=6)
+    resume(tmp_path / "run", reporter, steps=6)
     assert "device was xpu and is now cpu: results may differ by rounding errors" in reporter.lines
 
 
@@ -135,8 +136,8 @@ def test_a_second_interrupt_quits_at_once_and_the_checkpoint_stays_intact(tmp_pa
     assert load(tmp_path / "run" / LAST)
     done = json.loads((tmp_path / "run/last/training.json").read_text())["step"]
     with pytest.raises(GlassError, match="steps are already done"):
-        training.resume(tmp_path / "run", NullReporter(), steps=1)
-    assert training.resume(tmp_path / "run", NullReporter(), steps=done + 3)["steps"] == done + 3
+        resume(tmp_path / "run", NullReporter(), steps=1)
+    assert resume(tmp_path / "run", NullReporter(), steps=done + 3)["steps"] == done + 3
 
 
 def test_age_of_a_run_is_never_negative(tmp_path, book):
@@ -153,7 +154,7 @@ def test_two_processes_cannot_train_in_the_same_folder(tmp_path, book):
     train(book, tmp_path / "run")
     with Run(tmp_path / "run").lock():
         for attempt in (
-            lambda: training.resume(tmp_path / "run", NullReporter()),
+            lambda: resume(tmp_path / "run", NullReporter()),
             lambda: train(book, tmp_path / "run", overwrite=True),
         ):
             with pytest.raises(GlassError, match="another process is training in"):
@@ -162,7 +163,7 @@ def test_two_processes_cannot_train_in_the_same_folder(tmp_path, book):
         line = [sys.executable, "-c", code, "resume", str(tmp_path / "run")]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         assert (done.returncode, "another process" in done.stderr) == (1, True)
-    training.resume(tmp_path / "run", NullReporter())
+    resume(tmp_path / "run", NullReporter())
 
 
 # --- full disks and missing folders ---------------------------------------------------------------
@@ -185,7 +186,7 @@ def test_a_file_size_limit_is_reported_with_the_last_checkpoint(tmp_path, book):
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     assert "the checkpoint from step 6 is intact; to continue: glass resume run" in done.stderr
-    training.resume(tmp_path / "run", NullReporter(), steps=9)
+    resume(tmp_path / "run", NullReporter(), steps=9)
     assert json.loads((tmp_path / "run/last/training.json").read_text())["step"] == 9
 
 
@@ -244,7 +245,7 @@ def test_the_error_for_a_corrupted_checkpoint_names_the_other_one(tmp_path, book
     with (run / "cache" / "train.ids").open("r+b") as store:
         store.write(b"xx")
     with pytest.raises(GlassError, match=r"train\.ids is corrupted"):
-        training.resume(run, NullReporter())
+        resume(run, NullReporter())
 
 
 # --- NaN and infinity -----------------------------------------------------------------------------
@@ -464,16 +465,16 @@ def test_an_extended_budget_survives_a_kill(tmp_path, book, monkeypatch):
     process = os.fork()
     if process == 0:
         monkeypatch.setattr(Trainer, "loop", lambda _self: os._exit(9))
-        training.resume(tmp_path / "run", NullReporter(), steps=20)
+        resume(tmp_path / "run", NullReporter(), steps=20)
     os.waitpid(process, 0)
-    assert training.resume(tmp_path / "run", NullReporter())["steps"] == 20
+    assert resume(tmp_path / "run", NullReporter())["steps"] == 20
 
 
 def test_resuming_a_run_that_stopped_early_takes_no_steps(tmp_path, book):
     options = {"lr": 0.0, "patience": 1, "steps": 40, "prior": False}
     result = train(book, tmp_path / "run", **options)
     assert result["steps"] == 8
-    assert training.resume(tmp_path / "run", NullReporter())["steps"] == 8
+    assert resume(tmp_path / "run", NullReporter())["steps"] == 8
 
 
 def test_a_deleted_run_folder_is_not_created_again(tmp_path, book, monkeypatch):
@@ -617,14 +618,14 @@ def test_a_network_that_is_too_large_is_rejected_before_it_is_allocated(tmp_path
 
 
 def test_frozen_weights_need_no_memory_for_gradients(monkeypatch):
-    monkeypatch.setattr(setup, "total_memory", lambda: 0.0005)  # GB
+    monkeypatch.setattr(start, "total_memory", lambda: 0.0005)  # GB
     config = MODELS["gpt2"].Config(vocab=100, context=16, dim=48, depth=2, heads=4)
-    count = setup.count_parameters("gpt2", config)
+    count = start.count_parameters("gpt2", config)
     assert 4 * count < 0.0005e9 < 16 * count
     for settings in ({"lora": 2}, {"freeze": ("token.*",)}, {"device": "cuda"}):
-        setup.check_memory("gpt2", config, TrainingSettings(**{"device": "cpu", **settings}))
+        start.check_memory("gpt2", config, TrainingSettings(**{"device": "cpu", **settings}))
     with pytest.raises(GlassError, match="GB of memory"):
-        setup.check_memory("gpt2", config, TrainingSettings(device="cpu"))
+        start.check_memory("gpt2", config, TrainingSettings(device="cpu"))
 
 
 def test_a_run_with_weights_that_get_no_gradient_can_be_resumed(tmp_path, book):
@@ -638,15 +639,15 @@ def test_a_run_with_weights_that_get_no_gradient_can_be_resumed(tmp_path, book):
         reporter=NullReporter(),
         **EXACT,
     )
-    assert training.resume(tmp_path / "run", NullReporter(), steps=4)["steps"] == 4
+    assert resume(tmp_path / "run", NullReporter(), steps=4)["steps"] == 4
 
 
 @pytest.mark.parametrize("parameters", [20_000, 500_000])
 def test_dim_is_the_one_closest_to_a_number_of_parameters(parameters):
     config = MODELS["gpt2"].Config(vocab=50, context=16, depth=2, heads=4)
-    scaled = setup.scale_to_parameters("gpt2", config, parameters)
+    scaled = start.scale_to_parameters("gpt2", config, parameters)
     errors = {
-        dim: abs(setup.count_parameters("gpt2", replace(config, dim=dim)) - parameters)
+        dim: abs(start.count_parameters("gpt2", replace(config, dim=dim)) - parameters)
         for dim in range(8, 400, 8)
     }
     assert scaled.dim == min(errors, key=errors.get)
@@ -670,7 +671,7 @@ def test_the_error_for_a_full_disk_names_the_file(tmp_path, book, monkeypatch):
 
     monkeypatch.setattr(folder, "fsync_path", fsync_or_fail)
     with pytest.raises(GlassError, match=r"metrics\.jsonl.*No space left on device"):
-        training.resume(tmp_path / "run", NullReporter(), steps=6)
+        resume(tmp_path / "run", NullReporter(), steps=6)
 
 
 def test_a_run_with_too_many_threads_is_resumed_with_fewer(tmp_path, book, monkeypatch):
@@ -681,7 +682,7 @@ def test_a_run_with_too_many_threads_is_resumed_with_fewer(tmp_path, book, monke
     thread_counts = []
     monkeypatch.setattr(torch, "set_num_threads", thread_counts.append)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    assert training.resume(tmp_path / "run", NullReporter(), steps=3)["steps"] == 3
+    assert resume(tmp_path / "run", NullReporter(), steps=3)["steps"] == 3
     assert thread_counts == [64]
 
 
@@ -723,7 +724,7 @@ def test_a_tampered_run_folder_is_rejected_in_one_line(tmp_path, book, name, con
         write_manifest(manifest.parent)
     Run(run).write_checksums()
     with pytest.raises(GlassError) as error:
-        training.resume(run, NullReporter(), steps=4)
+        resume(run, NullReporter(), steps=4)
     assert "\n" not in str(error.value)
     assert str(run) in str(error.value)
 
@@ -733,7 +734,7 @@ def test_a_tampered_request_is_rejected(tmp_path, content):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "request.json").write_text(content)
     with pytest.raises(GlassError, match=r"request\.json"):
-        training.resume(tmp_path / "run", NullReporter())
+        resume(tmp_path / "run", NullReporter())
 
 
 def test_optimizer_state_of_another_network_is_rejected(tmp_path, book):
@@ -752,4 +753,4 @@ def test_optimizer_state_of_another_network_is_rejected(tmp_path, book):
         (file.parent / "manifest.json").unlink()
         write_manifest(file.parent)
         with pytest.raises(GlassError, match=r"training\.safetensors is corrupted"):
-            training.resume(tmp_path / "run", NullReporter(), steps=4)
+            resume(tmp_path / "run", NullReporter(), steps=4)

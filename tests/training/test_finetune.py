@@ -17,6 +17,7 @@ from glassformer.text.plain import Characters, Words
 from glassformer.training import train as training
 from glassformer.training.optimizers import adamw, layers_after
 from glassformer.training.request import FINETUNE_LR_FACTOR, Request
+from glassformer.training.resume import resume
 from glassformer.training.run import Run
 from glassformer.training.settings import TrainingSettings
 
@@ -106,7 +107,7 @@ def test_an_adapter_is_small_and_needs_its_base_model(home, tmp_path):
     model.save(tmp_path / "merged")
     assert load(tmp_path / "merged").classify(["the cat"]) == model.classify(["the cat"])
 
-    assert training.resume(run, NullReporter(), steps=66)["steps"] == 66
+    assert resume(run, NullReporter(), steps=66)["steps"] == 66
 
     base.rename(tmp_path / "moved")
     with pytest.raises(GlassError, match=r"adapter for .*base, which does not exist"):

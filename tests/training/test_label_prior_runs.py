@@ -14,8 +14,9 @@ from glassformer.core.reporter import NullReporter
 from glassformer.models.network import TextClassifier
 from glassformer.tasks.check import RecordingReporter
 from glassformer.training.evaluate import evaluate
+from glassformer.training.resume import resume
 from glassformer.training.run import Run
-from glassformer.training.train import resume, train
+from glassformer.training.train import train
 
 TINY = ["model.dim=16", "train.batch_tokens=400"]
 OPTIONS = {"reporter": NullReporter(), "steps": 12, "precision": "float32"}

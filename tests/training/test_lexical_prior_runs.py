@@ -16,8 +16,9 @@ from glassformer.nn.lexical_prior import LexicalPrior
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.translate import FOLDS
 from glassformer.training import recovery
+from glassformer.training.resume import load_trainer, resume
 from glassformer.training.run import Run
-from glassformer.training.train import load_trainer, resume, train
+from glassformer.training.train import train
 
 TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "train.batch_tokens=256"]
 OPTIONS = {"settings": TINY, "precision": "float32", "tokenizer": "words", "seed": 3}

@@ -17,8 +17,9 @@ from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
 from glassformer.training import autotune
 from glassformer.training.recovery import MAX_BAD_STEPS
+from glassformer.training.resume import resume
 from glassformer.training.run import Run
-from glassformer.training.train import resume, train
+from glassformer.training.train import train
 from training.test_training import small_trainer, take_step, weights_of
 
 SMALL = {"dim": 16, "depth": 1, "heads": 2, "context": 16, "hidden": 16}

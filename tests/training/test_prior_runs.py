@@ -22,8 +22,9 @@ from glassformer.training.autotune import Autotune
 from glassformer.training.evaluate import evaluate
 from glassformer.training.memory import ContextTooLongError
 from glassformer.training.request import Request
+from glassformer.training.resume import load_trainer, resume
 from glassformer.training.run import Run
-from glassformer.training.train import load_trainer, resume, train
+from glassformer.training.train import train
 from glassformer.weights import read as weights_file
 
 TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=16", "train.batch_size=4"]

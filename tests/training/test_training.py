@@ -34,11 +34,12 @@ from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import format_metrics
 from glassformer.training.optimizers import EMA, adamw
 from glassformer.training.plots import find_spikes
+from glassformer.training.resume import resume
 from glassformer.training.run import Run, next_run
 from glassformer.training.settings import TrainingSettings, lr_at
 from glassformer.training.setup import format_budget
 from glassformer.training.step import Step
-from glassformer.training.train import resume, train
+from glassformer.training.train import train
 from glassformer.training.trainer import Trainer
 
 TINY = ["model.dim=32", "model.depth=1", "model.heads=2", "model.context=32", "train.batch_size=4"]

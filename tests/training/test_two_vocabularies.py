@@ -18,7 +18,8 @@ from glassformer.tasks.check import RecordingReporter, check
 from glassformer.text import load as load_tokenizer
 from glassformer.text.bilingual import Bilingual, source_tokenizer
 from glassformer.text.plain import Words
-from glassformer.training.train import resume, train
+from glassformer.training.resume import resume
+from glassformer.training.train import train
 
 WORDS = "one two three four five six seven eight nine two"  # 两 is two as well
 NUMBERS = dict(zip("一二三四五六七八九两", WORDS.split(), strict=True))

@@ -54,8 +54,8 @@ def measure_run(run: Path) -> "Cost":
     from glassformer.core.errors import GlassError
     from glassformer.core.reporter import NullReporter
     from glassformer.training.cost import measure_cost
+    from glassformer.training.resume import load_trainer
     from glassformer.training.run import Run
-    from glassformer.training.train import load_trainer
 
     if not Run(run).cache.is_dir():
         raise GlassError(f"{run} has no training data to measure a step on: give a run folder")

@@ -172,7 +172,7 @@ def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) ->
     """
     if steps and minutes:
         raise click.UsageError("give --steps or --minutes, not both")
-    from glassformer.training.train import resume as resume_run
+    from glassformer.training.resume import resume as resume_run
 
     print_result(resume_run(Path(run), steps=steps, minutes=minutes), as_json)
 

@@ -353,5 +353,10 @@ class Task:
         return self.codec.preview(network, move_to_device(batch, network))
 
 
+def select_calibration(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return what `TaskSpec.calibrate` fitted, from the metadata of a saved model."""
+    return {name: metadata[name] for name in ("temperature", "cutoff") if name in metadata}
+
+
 def move_to_device(batch: Batch, network: Network) -> Batch:
     return {name: value.to(network.device) for name, value in batch.items()}

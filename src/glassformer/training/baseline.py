@@ -1,4 +1,4 @@
-"""Models that are fitted in one pass, without gradient steps, and baselines for runs."""
+"""Fit and evaluate the baseline of a run, and compare the trained model with it."""
 
 import json
 import time
@@ -22,34 +22,13 @@ from glassformer.tasks.bootstrap import (
 from glassformer.tasks.task import Metric, Task
 from glassformer.training.diagnosis import Diagnosis, FitState
 from glassformer.training.evaluator import metric_label
+from glassformer.training.fitting import fit, limit_seconds
 from glassformer.training.run import BASELINE, Run
-from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
+from glassformer.training.settings import TrainingSettings
 
 METRICS_FILE, SAMPLE_FILE = "metrics.json", "sample.npy"
-MAX_SECONDS = 90.0  # time limit for fitting and evaluating a baseline
-MAX_BUDGET_FRACTION = 0.1  # the same limit as a fraction of a time budget
-MAX_TOKENS = 2_000_000  # tokens of running text to fit on, to limit memory
+MAX_BUDGET_FRACTION = 0.1  # of a time budget: limit for fitting and evaluating the baseline
 MAX_EVAL_EXAMPLES = 5_000  # examples or tokens to evaluate a baseline on
-TRIAL_TOKENS = 100_000  # tokens to fit on first, to estimate the time for all tokens
-
-
-def fit(task: Task, network: Network, seconds: float | None = None) -> float:
-    """Fit a model in one pass; return the fraction of the training data that was used.
-
-    At most MAX_TOKENS of running text are used. With `seconds`, only as much data is
-    used as that time allows, estimated by fitting on TRIAL_TOKENS first.
-    """
-    dataset = task.dataset
-    max_fraction = 1.0 if task.spec.is_table else min(MAX_TOKENS / max(dataset.size, 1), 1.0)
-    trial = TRIAL_TOKENS / max(dataset.size, 1)
-    if seconds is None or trial >= max_fraction:
-        return dataset.fit(network, max_fraction)
-    dataset.fit(network, trial / 20)  # keeps one-time costs out of the timing
-    start = time.monotonic()
-    trial_fraction = dataset.fit(network, trial)
-    spent = time.monotonic() - start
-    fraction = min(0.7 * (seconds - spent) / spent * trial, max_fraction)
-    return dataset.fit(network, fraction) if fraction > trial else trial_fraction
 
 
 def fit_baseline(
@@ -108,13 +87,6 @@ def fit_baseline(
         f"fitted{data} in {seconds:.1f} s"
     )
     return metrics
-
-
-def limit_seconds(settings: TrainingSettings, fraction: float) -> float:
-    """Return a fraction of the time budget, if there is one, in seconds; at most MAX_SECONDS."""
-    has_deadline = not (settings.steps or settings.epochs)
-    budget = 60 * (settings.minutes or DEFAULT_MINUTES)
-    return min(fraction * budget, MAX_SECONDS) if has_deadline else MAX_SECONDS
 
 
 def estimate_eval_limit(

@@ -22,7 +22,7 @@ from glassformer.training.compare_report import PLOT, format_report, plot_compar
 from glassformer.training.request import BUDGETS, Request, select_settings
 from glassformer.training.run import Run, next_run
 from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
-from glassformer.training.setup import make_config, resolve_architecture
+from glassformer.training.start import make_config, resolve_architecture
 
 ARGUMENTS, RESULT, REPORT = "compare.json", "result.json", "README.md"
 CHILD_SCRIPT = """
@@ -30,7 +30,8 @@ import json, sys
 from pathlib import Path
 from glassformer.core.errors import GlassError
 from glassformer.core.i18n import language, localize
-from glassformer.training.train import resume, train
+from glassformer.training.resume import resume
+from glassformer.training.train import train
 language.set(sys.argv[1])
 try:
     options = json.load(sys.stdin)

@@ -14,12 +14,8 @@ from glassformer.tasks.task import Task, TaskSpec
 from glassformer.training.request import Request, check_paths
 from glassformer.training.run import Run
 from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
-from glassformer.training.setup import (
-    Start,
-    choose_model_sizes,
-    count_parameters,
-    estimate_memory,
-)
+from glassformer.training.setup import choose_model_sizes
+from glassformer.training.start import Start, count_parameters, estimate_memory
 from glassformer.training.train import prepare
 
 

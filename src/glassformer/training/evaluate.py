@@ -19,7 +19,7 @@ from glassformer.models.network import Network
 from glassformer.tasks import TASKS
 from glassformer.tasks.bootstrap import difference_interval, interval
 from glassformer.tasks.table_rows import VALID_EXAMPLES, read_valid_examples
-from glassformer.tasks.task import Artifacts, Scores, Task, TaskSpec
+from glassformer.tasks.task import Artifacts, Scores, Task, TaskSpec, select_calibration
 from glassformer.training.run import BASELINE, Run
 
 
@@ -50,7 +50,7 @@ def evaluate(
             cache = Path(scratch)
             request = make_request(artifacts, files, cache, options, on_bad_row)
             task = spec.open(spec.prepare(request, cache, reporter or NullReporter()), cache)
-            task.artifacts.metadata.update(select_metadata(metadata))
+            task.artifacts.metadata.update(select_calibration(metadata))
         else:
             cache = Run(path).cache
             task = open_run_task(spec, artifacts, path)
@@ -66,11 +66,6 @@ def find_spec(metadata: dict[str, Any], model: str) -> TaskSpec:
     if name not in TASKS:
         raise GlassError(f"{model} has no known task in its {checkpoint.CONFIG}: got {name!r}")
     return TASKS[name]
-
-
-def select_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return what a trained model's metadata say about its predictions, whatever the data."""
-    return {name: metadata[name] for name in ("temperature", "cutoff") if name in metadata}
 
 
 def evaluate_network(

@@ -7,7 +7,7 @@ from glassformer.core.errors import GlassError
 from glassformer.core.reporter import Reporter
 from glassformer.models.network import LanguageModel, Network, PriorNetwork
 from glassformer.tasks.task import Task
-from glassformer.training.baseline import fit, limit_seconds
+from glassformer.training.fitting import fit, limit_seconds
 from glassformer.training.settings import TrainingSettings
 
 MAX_BUDGET_FRACTION = 0.2  # the time limit for fitting a prior, as a fraction of a time budget

@@ -10,7 +10,7 @@ from glassformer.core.errors import GlassError, catch_memory_errors
 from glassformer.core.i18n import tr
 from glassformer.core.reporter import Reporter
 from glassformer.models.network import Network
-from glassformer.tasks.task import Batches, Task
+from glassformer.tasks.task import Batches, Task, select_calibration
 from glassformer.training import recovery
 from glassformer.training.budget import Budget, Deadline, Progress
 from glassformer.training.checkpointer import Checkpointer
@@ -159,7 +159,8 @@ class Trainer:
                 "every evaluation gave a non-finite metric; "
                 f"{self.checkpointer.describe_checkpoint()}"
             )
-        network, _, _ = checkpoint.load(self.run.path / BEST)
+        network, _, metadata = checkpoint.load(self.run.path / BEST)
+        self.task.artifacts.metadata.update(select_calibration(metadata))
         left = self.budget.remaining - 1 if isinstance(self.budget, Deadline) else None
         evaluation = self.evaluator.evaluate_at_end(network.to(self.step.device), left, self.state)
         seconds = round(self.state.seconds, 1)
