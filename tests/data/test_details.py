@@ -269,6 +269,17 @@ def test_larger_texts_get_a_larger_vocabulary(kind, size, vocab):
     assert corpus.default_vocab(kind, size) == vocab
 
 
+def test_a_script_of_many_characters_gets_two_tokens_for_each_frequent_one():
+    characters = [chr(0x4E00 + i) for i in range(1500)]
+    frequent, rare = "".join(characters[:700]) * 10, "".join(characters[700:735])  # 99.5% and 0.5%
+    assert corpus.count_frequent_characters([frequent, rare]) == 700
+    assert corpus.default_vocab("bpe", 10_000, [frequent, rare]) == 2048  # from 1,400 upwards
+    assert corpus.default_vocab("bpe", 400 * 4096, [frequent]) == 4096
+    assert corpus.default_vocab("bpe", 10_000, ["plain English text"]) == 512
+    assert corpus.default_vocab("characters", 10_000, [frequent]) is None
+    assert corpus.default_vocab("bpe", 10_000, [""]) == 512
+
+
 def test_a_tokenizer_has_its_own_special_tokens_and_those_of_the_task():
     texts = ["the cat sat on the mat"] * 5
     made = {

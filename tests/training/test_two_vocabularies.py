@@ -1,6 +1,7 @@
 """Translators with a vocabulary for each language, from training to inspection."""
 
 import random
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from glassformer.data.request import DataRequest
 from glassformer.predict import inputs_for
 from glassformer.registry import build_model
 from glassformer.tasks.check import RecordingReporter, check
+from glassformer.tasks.translate import make_tokenizer
 from glassformer.text import load as load_tokenizer
 from glassformer.text.bilingual import Bilingual, source_tokenizer
 from glassformer.text.plain import Words
@@ -61,6 +63,22 @@ def test_each_language_has_its_own_tokenizer_and_embeddings(home):
     end = tokenizer.source.special_tokens["<end>"]
     assert batch["source"].tolist()[0] == tokenizer.source.encode("一二")
     assert batch["source"].tolist()[1][0] == end  # an empty source is the end of its own language
+
+
+@pytest.mark.parametrize(
+    ("options", "is_shared"),
+    [({}, False), ({"vocab": 600}, True), ({"tokenizer": "characters"}, True),
+     ({"tokenizer": "wordpiece"}, False), ({"source_vocab": 600}, False)],
+)  # fmt: skip
+def test_languages_with_few_common_characters_have_two_vocabularies(options, is_shared):
+    sample = [text for _ in range(50) for text in ("这里一共有两本书", "there are two books here")]
+    request, reporter = DataRequest(files=(Path("pairs.tsv"),), **options), RecordingReporter()
+    tokenizer = make_tokenizer(request, sample, reporter)
+    assert isinstance(tokenizer, Bilingual) != is_shared
+    assert any("source tokens and" in line for line in reporter.lines) != is_shared
+    similar = [text for _ in range(50) for text in ("es gibt zwei alte Bücher", sample[1])]
+    other = make_tokenizer(request, similar, NullReporter())
+    assert isinstance(other, Bilingual) == request.has_source_vocab
 
 
 def test_the_tokenizer_is_read_back_as_it_was_written(home):

@@ -3,6 +3,7 @@
 A resumed run therefore continues with the batch that would have come next.
 """
 
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -75,6 +76,38 @@ class Buckets:
         noisy_lengths = self.lengths * rng.uniform(0.9, 1.1, len(self.lengths))
         batches = np.split(np.argsort(noisy_lengths, kind="stable"), self.cuts)
         return [batches[i] for i in rng.permutation(len(batches))]
+
+
+class BucketBatches:
+    """Training batches of examples of similar length; `gather` returns those with these indices.
+
+    `truncated` is the number of examples that do not fit in the context.
+    """
+
+    def __init__(
+        self,
+        gather: Callable[[NDArray[np.int64]], dict[str, Tensor]],
+        lengths: NDArray[np.int64],
+        tokens: int,
+        seed: int,
+        truncated: int = 0,
+    ) -> None:
+        self.gather, self.truncated = gather, truncated
+        self.buckets = Buckets(lengths, tokens, seed)
+        self.per_epoch = len(self.buckets)
+
+    def at(self, step: int) -> dict[str, Tensor]:
+        return self.gather(self.buckets.at(step))
+
+
+def group_by_length(
+    lengths: NDArray[np.int64], limit: int | None, tokens: int
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the indices of all examples, or of `limit` of them, in batches of similar length."""
+    chosen = choose_examples(len(lengths), limit)
+    order = np.argsort(lengths[chosen], kind="stable")
+    for rows in group_by_tokens(order, lengths[chosen], tokens):
+        yield chosen[rows]
 
 
 def group_by_tokens(

@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import wrap_read_errors
 from glassformer.core.reporter import ProgressBar, Reporter
@@ -25,6 +27,7 @@ from glassformer.text.tokenizer import Tokenizer, unknown_fraction
 MODEL_FILES = ("config.toml", "manifest.json")  # in the folder of a run or a trained model
 CHUNK_CHARACTERS = 1 << 16  # minimum size of a chunk of text, which is encoded at once
 MAX_TOKENIZER_CHARACTERS = 20_000_000  # max text that a tokenizer is trained on
+MAX_COUNTED_CHARACTERS = 2_000_000  # max text whose different characters are counted
 
 T = TypeVar("T")
 
@@ -128,14 +131,27 @@ def summarize_corpus(chunks: Iterable[str]) -> CorpusSummary:
     return CorpusSummary(total, sample)
 
 
-def default_vocab(name: str, size: int) -> int | None:
+def default_vocab(name: str, size: int, sample: Iterable[str] = ()) -> int | None:
     """About one token for every 400 bytes of text, rounded to a power of two from 512 to 8192.
 
-    None if the tokenizer `name` needs no vocabulary size.
+    At least two tokens for every frequent character of the sample: with fewer, the characters of
+    Chinese texts would be split into bytes. None if the tokenizer `name` needs no vocabulary size.
     """
     if name in ("characters", "bytes"):
         return None
-    return int(2 ** min(max(round(math.log2(max(size / 400, 1))), 9), 13))
+    minimum = math.ceil(math.log2(2 * max(count_frequent_characters(sample), 1)))
+    return int(2 ** min(max(round(math.log2(max(size / 400, 1))), minimum, 9), 13))
+
+
+def count_frequent_characters(sample: Iterable[str], share: float = 0.995) -> int:
+    """Return how many different characters make up this share of the start of a sample."""
+    counts: Counter[str] = Counter()
+    for text in sample:
+        counts.update(text)
+        if counts.total() > MAX_COUNTED_CHARACTERS:
+            break
+    frequencies = np.sort([*counts.values(), 0])[::-1]
+    return int((frequencies.cumsum() < share * frequencies.sum()).sum()) + 1
 
 
 def train_tokenizer(

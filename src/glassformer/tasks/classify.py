@@ -4,6 +4,7 @@ Shapes: b batch, c classes.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from glassformer.baselines.nb_svm import NBSVM
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
 from glassformer.data.batches import (
-    Buckets,
+    BucketBatches,
     choose_examples,
     concatenate_texts,
-    group_by_tokens,
+    group_by_length,
 )
 from glassformer.data.corpus import reuse_tokenizer, train_tokenizer
 from glassformer.data.examples import Example
@@ -182,23 +183,6 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
 # --- batches --------------------------------------------------------------------------------------
 
 
-class TextBatches:
-    """Batches of texts of similar length."""
-
-    def __init__(
-        self, dataset: "ClassifyDataset", batch_tokens: int, context: int | None, seed: int
-    ) -> None:
-        self.dataset, self.context = dataset, context
-        lengths = dataset.texts["train"].lengths
-        self.truncated = int((lengths > (context or UNLIMITED)).sum())
-        lengths = np.minimum(lengths, context or UNLIMITED).clip(min=1)
-        self.buckets = Buckets(lengths, batch_tokens, seed)
-        self.per_epoch = len(self.buckets)
-
-    def at(self, step: int) -> Batch:
-        return self.dataset.gather("train", self.buckets.at(step), self.context)
-
-
 class ClassifyDataset:
     def __init__(self, artifacts: Artifacts, folder: Path) -> None:
         self.artifacts, self.labels = artifacts, list(artifacts.metadata["labels"])
@@ -222,8 +206,14 @@ class ClassifyDataset:
     def sizes(self) -> dict[str, int]:
         return {"vocab": self.artifacts.text_tokenizer.vocab, "classes": len(self.labels)}
 
-    def train_batches(self, batch_size: int, context: int | None, seed: int) -> TextBatches:
-        return TextBatches(self, batch_size, context, seed)
+    def lengths(self, split: str, context: int | None) -> Ids:
+        """Return the token count of each text as the network reads it; at least 1."""
+        return np.minimum(self.texts[split].lengths, context or UNLIMITED).clip(min=1)
+
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> BucketBatches:
+        truncated = int((self.texts["train"].lengths > (context or UNLIMITED)).sum())
+        gather = partial(self.gather, "train", context=context)
+        return BucketBatches(gather, self.lengths("train", context), batch_size, seed, truncated)
 
     def gather(self, split: str, rows: Ids, context: int | None) -> Batch:
         texts = [self.texts[split][i] for i in rows]
@@ -234,11 +224,8 @@ class ClassifyDataset:
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
         context = network.context  # `context` only applies to running text; ignored here
-        chosen = choose_examples(len(self.texts["valid"]), limit)
-        lengths = np.minimum(self.texts["valid"].lengths[chosen], context or UNLIMITED).clip(min=1)
-        for rows in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, EVAL_BATCH_TOKENS):
-            index = torch.from_numpy(chosen[rows])
-            yield {**self.gather("valid", chosen[rows], context), "index": index}
+        for rows in group_by_length(self.lengths("valid", context), limit, EVAL_BATCH_TOKENS):
+            yield {**self.gather("valid", rows, context), "index": torch.from_numpy(rows)}
 
     def preview_batch(self, context: int | None) -> Batch:
         return self.gather("valid", np.arange(min(3, len(self.texts["valid"]))), context)

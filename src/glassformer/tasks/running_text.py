@@ -62,7 +62,7 @@ def prepare_corpus(
         )
     else:
         kind = request.tokenizer or choose_tokenizer(summary)
-        vocab = request.vocab or corpus.default_vocab(kind, summary.bytes)
+        vocab = request.vocab or corpus.default_vocab(kind, summary.bytes, summary.sample)
         tokenizer = corpus.train_tokenizer(kind, summary.sample, vocab=vocab)
     chunks = split_text(
         request, read, summary.bytes, request.on_bad_row if request.valid else IgnoreBadRows()

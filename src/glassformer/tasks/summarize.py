@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
-from glassformer.data.batches import Buckets, choose_examples, group_by_tokens, pad_rows
+from glassformer.data.batches import BucketBatches, group_by_length, pad_rows
 from glassformer.data.corpus import default_vocab, reuse_tokenizer, train_tokenizer
 from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows
@@ -100,7 +101,9 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
         )
     kind = request.tokenizer or "wordpiece"
     size = sum(len(text.encode("utf-8", "replace")) for text in sample)
-    vocab = None if kind == "characters" else request.vocab or default_vocab(kind, size // 3)
+    vocab = (
+        None if kind == "characters" else request.vocab or default_vocab(kind, size // 3, sample)
+    )
     return train_tokenizer(kind, sample, vocab=vocab, special_tokens=(SEPARATOR, EOS))
 
 
@@ -129,22 +132,6 @@ def find_special_tokens(tokenizer: Tokenizer) -> tuple[int, int]:
 # --- batches --------------------------------------------------------------------------------------
 
 
-class SummaryBatches:
-    """Batches of documents of similar length, with their summaries."""
-
-    def __init__(
-        self, dataset: "SummarizeDataset", batch_tokens: int, context: int | None, seed: int
-    ) -> None:
-        self.dataset, self.context = dataset, context
-        self.buckets = Buckets(dataset.lengths("train", context), batch_tokens, seed)
-        self.per_epoch = len(self.buckets)
-        lengths = dataset.stores["train"][0].lengths
-        self.truncated = int((lengths > document_limit(context)).sum())
-
-    def at(self, step: int) -> Batch:
-        return self.dataset.gather("train", self.buckets.at(step), self.context)
-
-
 class SummarizeDataset:
     def __init__(self, artifacts: Artifacts, folder: Path) -> None:
         self.artifacts, tokenizer = artifacts, artifacts.text_tokenizer
@@ -170,8 +157,11 @@ class SummarizeDataset:
         document, _, summary = self.stores[split]
         return np.minimum(document.lengths, document_limit(context)) + summary.lengths + 1
 
-    def train_batches(self, batch_size: int, context: int | None, seed: int) -> SummaryBatches:
-        return SummaryBatches(self, batch_size, context, seed)
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> BucketBatches:
+        document, _, _ = self.stores["train"]
+        truncated = int((document.lengths > document_limit(context)).sum())
+        gather = partial(self.gather, "train", context=context)
+        return BucketBatches(gather, self.lengths("train", context), batch_size, seed, truncated)
 
     def gather(self, split: str, rows: Ids, context: int | None) -> Batch:
         """Return documents with their summaries, and the positions and ids of the targets.
@@ -192,11 +182,8 @@ class SummarizeDataset:
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
         context = network.context or context  # a baseline reads what its network reads
-        chosen = choose_examples(self.eval_size, limit)
-        lengths = self.lengths("valid", context)[chosen]
-        for rows in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, EVAL_BATCH_TOKENS):
-            index = torch.from_numpy(chosen[rows])
-            yield {**self.gather("valid", chosen[rows], context), "index": index}
+        for rows in group_by_length(self.lengths("valid", context), limit, EVAL_BATCH_TOKENS):
+            yield {**self.gather("valid", rows, context), "index": torch.from_numpy(rows)}
 
     def preview_batch(self, context: int | None) -> Batch:
         return self.gather("valid", np.arange(min(4, self.eval_size)), context)

@@ -16,10 +16,10 @@ from torch import Tensor
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
 from glassformer.data.batches import (
-    Buckets,
+    BucketBatches,
     choose_examples,
     concatenate_texts,
-    group_by_tokens,
+    group_by_length,
     pad_rows,
 )
 from glassformer.data.corpus import default_vocab, reuse_tokenizer, train_tokenizer
@@ -48,10 +48,12 @@ from glassformer.tasks.translation_metrics import (
     list_translations,
     translation_details,
 )
-from glassformer.text.bilingual import Bilingual, source_tokenizer
+from glassformer.text.bilingual import Bilingual, shared_characters, source_tokenizer
 from glassformer.text.tokenizer import Tokenizer
 
 BOS, EOS = "<start>", "<end>"
+SUBWORD_TOKENIZERS = ("bpe", "wordpiece")
+MIN_SHARED_CHARACTERS = 0.5  # of two languages that share a vocabulary by default
 MAX_TOKEN_PAIRS = 8_000_000  # (source, target) pairs to align, to limit memory
 FOLDS = 8  # parts of the training pairs, each of which the prior predicts from the others
 MAX_TOKENS = 256  # in a source or target; longer pairs are left out
@@ -103,29 +105,33 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
 def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) -> Tokenizer:
     """Reuse or train a tokenizer for both languages, or one for each of them.
 
-    The default is BPE, or characters for the built-in sample. `sample` has sources and targets in
-    turn.
+    The default is BPE, or characters for the built-in sample. By default, subword tokenizers of
+    languages with few characters in common have two vocabularies: the head then predicts no tokens
+    of the source language. `sample` has sources and targets in turn.
     """
     if request.base_tokenizer:
         return reuse_tokenizer(
             request.base_tokenizer, sample, extend=request.extend, reporter=reporter
         )
     kind = request.tokenizer or ("bpe" if request.files else "characters")
-    if not request.has_source_vocab:
-        return train_on_pairs(kind, sample, request.vocab)
-    source_kind = request.source_tokenizer or kind
-    source = train_on_pairs(source_kind, sample[0::2], request.source_vocab)
-    target = train_on_pairs(kind, sample[1::2], request.vocab)
+    sources, targets = sample[0::2], sample[1::2]
+    size = sum(len(text.encode("utf-8", "replace")) for text in sample)
+    is_shared = not request.has_source_vocab
+    if is_shared and not request.vocab and kind in SUBWORD_TOKENIZERS:
+        is_shared = shared_characters(sources, targets) >= MIN_SHARED_CHARACTERS
+    if is_shared:
+        return train_on_texts(kind, sample, request.vocab, size)
+    source = train_on_texts(request.source_tokenizer or kind, sources, request.source_vocab, size)
+    target = train_on_texts(kind, targets, request.vocab, size)
     reporter(f"vocabularies of {source.vocab:,} source tokens and {target.vocab:,} target tokens")
     return Bilingual(source, target)
 
 
-def train_on_pairs(kind: str, sample: list[str], vocab: int | None) -> Tokenizer:
-    """Train a tokenizer on texts from pairs, by default with a vocabulary that suits their size."""
-    size = sum(len(text.encode("utf-8", "replace")) for text in sample)
+def train_on_texts(kind: str, texts: list[str], vocab: int | None, size: int) -> Tokenizer:
+    """Train a tokenizer, by default with a vocabulary that suits pairs of `size` bytes in total."""
     # smaller than for running text: the head takes much of the time, and words repeat in both texts
-    vocab = None if kind == "characters" else vocab or default_vocab(kind, size // 3)
-    return train_tokenizer(kind, sample, vocab=vocab, special_tokens=(BOS, EOS))
+    vocab = None if kind == "characters" else vocab or default_vocab(kind, size // 3, texts)
+    return train_tokenizer(kind, texts, vocab=vocab, special_tokens=(BOS, EOS))
 
 
 def read_examples(
@@ -137,22 +143,6 @@ def read_examples(
 
 
 # --- batches --------------------------------------------------------------------------------------
-
-
-class PairBatches:
-    """Batches of pairs of similar length."""
-
-    truncated = 0
-
-    def __init__(self, dataset: "TranslateDataset", batch_tokens: int, seed: int) -> None:
-        self.dataset = dataset
-        self.buckets = Buckets(dataset.lengths("train"), batch_tokens, seed)
-        self.per_epoch = len(self.buckets)
-
-    def at(self, step: int) -> Batch:
-        rows = self.buckets.at(step)
-        folds = torch.from_numpy(self.dataset.folds[rows])
-        return {**self.dataset.gather("train", rows), "folds": folds}
 
 
 class TranslateDataset:
@@ -185,8 +175,12 @@ class TranslateDataset:
         source, target = self.pairs[split]
         return source.lengths + target.lengths + 2
 
-    def train_batches(self, batch_size: int, context: int | None, seed: int) -> PairBatches:
-        return PairBatches(self, batch_size, seed)
+    def train_batches(self, batch_size: int, context: int | None, seed: int) -> BucketBatches:
+        return BucketBatches(self.gather_with_folds, self.lengths("train"), batch_size, seed)
+
+    def gather_with_folds(self, rows: Ids) -> Batch:
+        """Return training pairs, each with the fold that its prior leaves out."""
+        return {**self.gather("train", rows), "folds": torch.from_numpy(self.folds[rows])}
 
     def gather(self, split: str, rows: Ids) -> Batch:
         """Return sources, inputs that start with <start>, and targets that end with <end>."""
@@ -200,11 +194,8 @@ class TranslateDataset:
     def eval_batches(
         self, network: Network, limit: int | None = None, context: int | None = None
     ) -> Iterator[Batch]:
-        chosen = choose_examples(len(self.pairs["valid"][0]), limit)
-        lengths = self.lengths("valid")[chosen]
-        for rows in group_by_tokens(np.argsort(lengths, kind="stable"), lengths, EVAL_BATCH_TOKENS):
-            index = torch.from_numpy(chosen[rows])
-            yield {**self.gather("valid", chosen[rows]), "index": index}
+        for rows in group_by_length(self.lengths("valid"), limit, EVAL_BATCH_TOKENS):
+            yield {**self.gather("valid", rows), "index": torch.from_numpy(rows)}
 
     def preview_batch(self, context: int | None) -> Batch:
         return self.gather("valid", np.arange(min(4, len(self.pairs["valid"][0]))))
