@@ -226,8 +226,9 @@ class Trace(Mapping[str, Tensor]):
             hint = did_you_mean(unused[0], self.names)
             message = f"the edit of {unused[0]!r} matched no value{hint}"
             warnings.warn(localize(message), stacklevel=2)
-        skip_patterns = unused or self.allow_missing or not self.names
-        for pattern in () if skip_patterns else self.patterns:
+        if unused or self.allow_missing or not self.names:
+            return
+        for pattern in self.patterns:
             if not any(fnmatchcase(name, pattern) for name in self.names):
                 leaves = sorted({name.rpartition(".")[2] for name in self.names})
                 hint = did_you_mean(pattern.rpartition(".")[2], leaves)

@@ -14,11 +14,11 @@ from glassformer.data.request import DataRequest
 from glassformer.generate.decode import generate_tokens
 from glassformer.generate.sampling import GREEDY
 from glassformer.nn.attention import Attention
-from glassformer.nn.block import Block, MemoryBlock
+from glassformer.nn.block import Block
 from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal
-from glassformer.nn.memory import LayerMemory, StreamMemory
+from glassformer.nn.memory import LayerMemory, MemoryBlock, StreamMemory
 from glassformer.nn.positions import sinusoid
 from glassformer.tasks import TASKS
 from glassformer.training.evaluate import evaluate

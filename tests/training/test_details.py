@@ -40,7 +40,7 @@ from glassformer.training.budget import Deadline, StepBudget
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluator
 from glassformer.training.memory import ContextTooLongError, peak_memory, total_memory
-from glassformer.training.optimizers import adamw, layers_after
+from glassformer.training.optimizers import adamw, freeze_parameters, layers_after
 from glassformer.training.recipe import Recipe, read_recipe
 from glassformer.training.request import Request, max_threads, split_options
 from glassformer.training.resume import extend_budget, load_trainer
@@ -689,20 +689,22 @@ def test_layers_nearer_the_input_have_a_smaller_scale():
 
 def test_only_the_parameters_of_a_group_that_are_not_frozen_are_trained():
     network = copy.deepcopy(CASES["gpt2"].network)
-    settings = TrainingSettings(freeze=("blocks.0.*",))
+    settings = TrainingSettings()
+    freeze_parameters(network, ["blocks.0.*"])
     held = {id(p) for t in adamw(network, settings, "blocks").param_groups for p in t["params"]}
     for name, parameter in network.named_parameters():
         assert (id(parameter) in held) == name.startswith("blocks.1."), name
         assert parameter.requires_grad != name.startswith("blocks.0."), name
     with pytest.raises(GlassError, match="no parameter matches"):
-        adamw(network, TrainingSettings(freeze=("blocks.7.*",)), None)
+        freeze_parameters(network, ["blocks.7.*"])
+    freeze_parameters(network, ["*"])
     with pytest.raises(GlassError, match="there is nothing to train"):
-        adamw(network, TrainingSettings(freeze=("*",)), None)
+        adamw(network, settings, None)
 
 
 def test_parameters_in_the_body_of_a_classifier_are_frozen_by_their_names_in_the_body():
     network = copy.deepcopy(CASES["gpt2_classifier"].network)
-    adamw(network, TrainingSettings(freeze=("token.*",)), None)
+    freeze_parameters(network, ["token.*"])
     assert not network.body.token.weight.requires_grad
     assert network.body.position.weight.requires_grad
 

@@ -12,7 +12,7 @@ from glassformer.training.optimizers import OPTIMIZERS, optimizer_tensors, resto
 from glassformer.training.settings import TrainingSettings
 
 close = torch.testing.assert_close
-SETTINGS = TrainingSettings(optimizer="muon", lr=0.02, weight_decay=0.0, beta2=0.95)
+SETTINGS = TrainingSettings(optimizer="muon", lr=0.02, weight_decay=0.0, beta1=0.8, beta2=0.95)
 
 
 @pytest.mark.parametrize("shape", [(3, 12, 12), (2, 8, 32), (2, 32, 8)])
@@ -35,7 +35,7 @@ def test_matrices_of_equal_shape_are_updated_as_if_alone():
 
     def step(parameters, gradients):
         group = {"params": parameters, "scale": 1.0, "weight_decay": 0.1, "is_matrix": True}
-        optimizer = Muon([group], lr=0.1, beta2=0.95)
+        optimizer = Muon([group], lr=0.1, betas=(0.8, 0.95))
         for _ in range(2):
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
@@ -52,7 +52,7 @@ def test_one_step_moves_a_matrix_by_the_learning_rate_in_every_direction():
     weight = nn.Parameter(torch.zeros(8, 4))
     weight.grad = torch.randn(8, 4)
     group = {"params": [weight], "scale": 1.0, "weight_decay": 0.0, "is_matrix": True}
-    Muon([group], lr=0.5, beta2=0.95).step()
+    Muon([group], lr=0.5, betas=(0.8, 0.95)).step()
     close(weight.detach(), -0.5 * 2**0.5 * orthogonalize(weight.grad[None])[0])
 
 
@@ -61,7 +61,7 @@ def test_other_parameters_get_the_update_of_adamw():
     theirs = nn.Parameter(ours.detach().clone())
     group = {"params": [ours], "scale": 1.0, "weight_decay": 0.1, "is_matrix": False}
     optimizers = (
-        Muon([group], lr=0.03, beta2=0.95),
+        Muon([group], lr=0.03, betas=(0.8, 0.95)),
         torch.optim.AdamW([theirs], lr=0.03, betas=(0.8, 0.95), weight_decay=0.1),
     )
     for _ in range(4):

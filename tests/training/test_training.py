@@ -6,7 +6,9 @@ import math
 import re
 import signal
 import subprocess
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +21,7 @@ from cases import CASES, ids
 from faults import COMMAND, saved_step, wait_for_steps
 from glassformer import MODELS, GlassError, checkpoint, load
 from glassformer.core.reporter import NullReporter, format_duration
+from glassformer.core.world import World
 from glassformer.data.request import DataRequest
 from glassformer.models.network import Network
 from glassformer.nn.block import enable_checkpointing
@@ -88,6 +91,42 @@ def test_micro_batches_give_the_same_step_as_the_full_batch(tmp_path, book, coun
     torch.testing.assert_close(
         weights_of(full.network), weights_of(split.network), atol=1e-6, rtol=1e-5
     )
+
+
+class Threads(World):
+    """Processes as threads: each adds its values to those of the others."""
+
+    def __init__(self, rank, values, barrier):
+        super().__init__(rank, len(values))
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "barrier", barrier)
+
+    def all_reduce(self, value):
+        self.barrier.wait()
+        self.values[self.rank] = value
+        self.barrier.wait()
+        return sum(self.values)
+
+
+def test_two_processes_take_the_same_step_as_one(tmp_path, book):
+    single = small_trainer(tmp_path, book, batch_size=7)
+    expected, batch = take_step(single), single.batches.at(0)
+    values, barrier = [None, None], threading.Barrier(2, timeout=60)
+    networks = [small_trainer(tmp_path, book, batch_size=7).network for _ in values]
+
+    def train_one(rank):
+        world = Threads(rank, values, barrier)
+        step = Step(networks[rank], single.task.objective, single.settings, world)
+        return step(batch, expected.lr, 0)
+
+    with ThreadPoolExecutor(2) as pool:
+        results = [*pool.map(train_one, range(2))]
+    for network, result in zip(networks, results, strict=True):
+        assert result.count == expected.count
+        assert result.loss == pytest.approx(expected.loss, abs=1e-5)
+        assert result.grad_norm == pytest.approx(expected.grad_norm, abs=1e-5)
+        close = torch.testing.assert_close
+        close(weights_of(network), weights_of(single.network), atol=1e-5, rtol=1e-5)
 
 
 def test_micro_batches_are_weighted_by_their_predictions(tmp_path):

@@ -79,34 +79,34 @@ def beam_search(
         vocab = log_probs.shape[-1]
         n_candidates = min(2 * beam_size, beam_size * vocab)
         best, index = log_probs.flatten(1).topk(n_candidates)  # b 2w, best first
-        beam, token = index // vocab, index % vocab
+        parent, token = index // vocab, index % vocab  # b 2w: the beam it extends, and the new id
         ends = token == eos
 
-        norm = ((5 + length) / 6) ** length_penalty
-        for b, rank in (ends[:, :beam_size] & best[:, :beam_size].isfinite()).nonzero().tolist():
-            if len(hypotheses[b]) < beam_size and length <= limits[b]:
-                hypotheses[b].append(
-                    (float(best[b, rank]) / norm, generated[b, beam[b, rank]].tolist())
-                )
+        def finish(b: int, log_prob: Tensor, ids: Tensor, length: int = length) -> None:
+            if len(hypotheses[b]) < beam_size:
+                score = float(log_prob) / ((5 + length) / 6) ** length_penalty
+                hypotheses[b].append((score, ids.tolist()))
 
-        totals, rank = best.masked_fill(ends, -float("inf")).topk(beam_size)  # unfinished: b w
+        ended = ends[:, :beam_size] & best[:, :beam_size].isfinite()
+        for b, i in ended.nonzero().tolist():
+            if length <= limits[b]:
+                finish(b, best[b, i], generated[b, parent[b, i]])
+
+        totals, kept = best.masked_fill(ends, -float("inf")).topk(beam_size)  # unfinished: b w
         if observe is not None:
-            observe(BeamStep(best, beam, token, rank))
-        beam, token = beam.gather(1, rank), token.gather(1, rank)
-        generated = generated.gather(1, beam[..., None].expand(-1, -1, length - 1))
-        generated = torch.cat((generated, token[..., None]), dim=-1)
-        for b, rank in totals.isfinite().nonzero().tolist():
-            if length == limits[b] and len(hypotheses[b]) < beam_size:
-                hypotheses[b].append((float(totals[b, rank]) / norm, generated[b, rank].tolist()))
+            observe(BeamStep(best, parent, token, kept))
+        beams, new_ids = parent.gather(1, kept), token.gather(1, kept)  # b w
+        generated = generated.gather(1, beams[..., None].expand(-1, -1, length - 1))
+        generated = torch.cat((generated, new_ids[..., None]), dim=-1)
+        for b, i in totals.isfinite().nonzero().tolist():
+            if length == limits[b]:
+                finish(b, totals[b, i], generated[b, i])
         is_done = [
             len(finished) == beam_size or length >= limit
             for finished, limit in zip(hypotheses, limits, strict=True)
         ]
         if all(is_done):
             break
-        cache.select_rows((beam + rows.reshape(batch, beam_size) * beam_size).flatten())
-        logits = network(token.flatten()[:, None], cache=cache)[:, -1]
-    return [
-        sorted(finished, key=lambda hypothesis: -hypothesis[0])[:beam_size]
-        for finished in hypotheses
-    ]
+        cache.select_rows((beams + rows.reshape(batch, beam_size) * beam_size).flatten())
+        logits = network(new_ids.flatten()[:, None], cache=cache)[:, -1]
+    return [sorted(finished, key=lambda h: h[0], reverse=True) for finished in hypotheses]

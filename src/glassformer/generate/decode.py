@@ -40,10 +40,11 @@ def generate_tokens(
     generated, new_ids, cache = ids, ids, None
     for _ in range(max_new_tokens):
         with torch.inference_mode():
-            if limit and (cache is None or cache.length + new_ids.shape[1] > limit):
-                window = limit if cache is None else max(limit // 2, 1)
-                start = max(generated.shape[1] - window, 0)
-                new_ids, cache = generated[:, start:], None
+            is_full = limit and cache is not None and cache.length + new_ids.shape[1] > limit
+            if is_full:  # read the second half of the context again
+                new_ids, cache = generated[:, -max(limit // 2, 1) :], None
+            elif limit and cache is None:  # the first pass: as much of the prompt as fits
+                new_ids = ids[:, -limit:]
             if cache is None:
                 cache = network.cache(limit or ids.shape[1] + max_new_tokens)
                 cache.past_ids = read_past_ids(generated, keep, new_ids.shape[1])

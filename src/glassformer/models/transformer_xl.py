@@ -19,13 +19,12 @@ from torch import Tensor, nn
 from glassformer.models.network import DECODER, LanguageModel, ModelConfig, Trait
 from glassformer.nn import init
 from glassformer.nn.attention import Attention
-from glassformer.nn.block import MemoryBlock
 from glassformer.nn.cache import Cache
 from glassformer.nn.dropout import Dropout
 from glassformer.nn.feedforward import FeedForward
 from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.masks import causal
-from glassformer.nn.memory import LayerMemory, StreamMemory
+from glassformer.nn.memory import LayerMemory, MemoryBlock, StreamMemory
 from glassformer.nn.norms import LayerNorm
 from glassformer.nn.positions import Relative
 

@@ -67,17 +67,6 @@ class Block(nn.Module):
         return residual_taps(self.residual, "attention", "feedforward")
 
 
-class MemoryBlock(Block):
-    """A block that also attends to its inputs for earlier tokens, as in Transformer-XL."""
-
-    def forward(self, inputs: Tensor, layout: SequenceLayout) -> Tensor:  # type: ignore[override]
-        """b s d -> b t d: the last t inputs, the queries of the layout, are the new tokens."""
-        normalized = self.attention_norm(inputs)
-        x, queries = (value[:, -layout.queries :] for value in (inputs, normalized))
-        x = tap("attention_residual", x + self.attention(queries, layout, source=normalized))
-        return self.residual("feedforward", x, self.feedforward_norm, self.feedforward)
-
-
 class CrossBlock(nn.Module):
     """Self-attention, then cross-attention to a source, then feed-forward."""
 

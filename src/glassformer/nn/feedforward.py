@@ -4,9 +4,7 @@ Shapes: b batch, t tokens, d features, f hidden features.
 """
 
 from collections.abc import Callable
-from functools import partial
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -18,6 +16,10 @@ from glassformer.trace import Tap, tap
 Activation = Callable[[Tensor], Tensor]
 
 
+def gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")  # GPT-2's approximation
+
+
 def relu_squared(x: Tensor) -> Tensor:
     return F.relu(x).square()
 
@@ -25,28 +27,23 @@ def relu_squared(x: Tensor) -> Tensor:
 ACTIVATIONS: dict[str, Activation] = {
     "relu": F.relu,
     "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),  # GPT-2's approximation
+    "gelu_tanh": gelu_tanh,
     "silu": F.silu,
     "relu_squared": relu_squared,
 }
 
-DISPLAY_NAMES = {
-    "relu": "ReLU",
-    "gelu": "GELU",
-    "gelu_tanh": "GELU_tanh",
-    "silu": "SiLU",
-    "relu_squared": "ReLU²",
+DISPLAY_NAMES: dict[Activation, str] = {
+    F.relu: "ReLU",
+    F.gelu: "GELU",
+    gelu_tanh: "GELU_tanh",
+    F.silu: "SiLU",
+    relu_squared: "ReLU²",
 }
 
 
 def activation_name(activation: Activation) -> str:
-    """The display name of an activation.
-
-    Activations are compared by their outputs, because a deep copy of a partial is not equal to it.
-    """
-    x = torch.linspace(-2, 2, 9)
-    names = (name for name, other in ACTIVATIONS.items() if torch.equal(other(x), activation(x)))
-    return DISPLAY_NAMES.get(next(names, ""), tr("activation"))
+    """The name of an activation in formulas."""
+    return DISPLAY_NAMES.get(activation, tr("activation"))
 
 
 class FeedForward(nn.Module):

@@ -1,6 +1,6 @@
 """The memory of Transformer-XL: what each layer read before, without gradients.
 
-Shapes: b batch, t new tokens, m remembered tokens, d features.
+Shapes: b batch, t new tokens, m remembered tokens, s both, d features.
 """
 
 from collections.abc import Iterator
@@ -8,9 +8,26 @@ from contextlib import contextmanager
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from glassformer.nn.block import Block
 from glassformer.nn.cache import Cache, RecurrentState
+from glassformer.nn.layout import SequenceLayout
+from glassformer.trace import tap
+
+
+class MemoryBlock(Block):
+    """A pre-norm block that also attends to its inputs for earlier tokens."""
+
+    def __init__(self, dim: int, attention: nn.Module, feedforward: nn.Module) -> None:
+        super().__init__(dim, attention, feedforward)
+
+    def forward(self, inputs: Tensor, layout: SequenceLayout) -> Tensor:  # type: ignore[override]
+        """b s d -> b t d: the last t inputs, the queries of the layout, are the new tokens."""
+        normalized = self.attention_norm(inputs)
+        x, queries = (value[:, -layout.queries :] for value in (inputs, normalized))
+        x = tap("attention_residual", x + self.attention(queries, layout, source=normalized))
+        return self.residual("feedforward", x, self.feedforward_norm, self.feedforward)
 
 
 class LayerMemory(RecurrentState):

@@ -115,22 +115,22 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
         )
     kind = request.tokenizer or ("bpe" if request.files else "characters")
     sources, targets = sample[0::2], sample[1::2]
-    size = sum(len(text.encode("utf-8", "replace")) for text in sample)
     is_shared = not request.has_source_vocab
     if is_shared and not request.vocab and kind in SUBWORD_TOKENIZERS:
         is_shared = shared_characters(sources, targets) >= MIN_SHARED_CHARACTERS
     if is_shared:
-        return train_on_texts(kind, sample, request.vocab, size)
-    source = train_on_texts(request.source_tokenizer or kind, sources, request.source_vocab, size)
-    target = train_on_texts(kind, targets, request.vocab, size)
+        # fewer tokens than for running text, because words repeat in both languages
+        return train_on_texts(kind, sample, request.vocab, divisor=3)
+    source = train_on_texts(request.source_tokenizer or kind, sources, request.source_vocab)
+    target = train_on_texts(kind, targets, request.vocab)
     reporter(f"vocabularies of {source.vocab:,} source tokens and {target.vocab:,} target tokens")
     return Bilingual(source, target)
 
 
-def train_on_texts(kind: str, texts: list[str], vocab: int | None, size: int) -> Tokenizer:
-    """Train a tokenizer, by default with a vocabulary that suits pairs of `size` bytes in total."""
-    # smaller than for running text: the head takes much of the time, and words repeat in both texts
-    vocab = None if kind == "characters" else vocab or default_vocab(kind, size // 3, texts)
+def train_on_texts(kind: str, texts: list[str], vocab: int | None, divisor: int = 1) -> Tokenizer:
+    """Train a tokenizer, by default with a vocabulary for the size of the texts / `divisor`."""
+    size = sum(len(text.encode("utf-8", "replace")) for text in texts) // divisor
+    vocab = None if kind == "characters" else vocab or default_vocab(kind, size, texts)
     return train_tokenizer(kind, texts, vocab=vocab, special_tokens=(BOS, EOS))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-MOMENTUM, BETA1, EPS = 0.95, 0.8, 1e-8
+MOMENTUM, EPS = 0.95, 1e-8
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients that quickly push singular values to ~1
 ITERATIONS = 5
 
@@ -34,8 +34,10 @@ def orthogonalize(matrices: Tensor) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """Muon for groups of matrices (`is_matrix`), AdamW for the others."""
 
-    def __init__(self, groups: list[dict[str, Any]], *, lr: float, beta2: float) -> None:
-        super().__init__(groups, {"lr": lr, "beta2": beta2})
+    def __init__(
+        self, groups: list[dict[str, Any]], *, lr: float, betas: tuple[float, float]
+    ) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -71,14 +73,15 @@ class Muon(torch.optim.Optimizer):
         return moment
 
     def update_adamw(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        gradient, state, beta2 = parameter.grad, self.state[parameter], group["beta2"]
+        gradient, state = parameter.grad, self.state[parameter]
         assert gradient is not None
+        beta1, beta2 = group["betas"]
         step = state.setdefault("step", torch.zeros(()))
         mean, square = (self.get_moment(parameter, name) for name in ("exp_avg", "exp_avg_sq"))
         step += 1
-        mean.lerp_(gradient, 1 - BETA1)
+        mean.lerp_(gradient, 1 - beta1)
         square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        step_size = group["lr"] / (1 - BETA1 ** float(step))
+        step_size = group["lr"] / (1 - beta1 ** float(step))
         denominator = (square / (1 - beta2 ** float(step))).sqrt_().add_(EPS)
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
         parameter.addcdiv_(mean, denominator, value=-step_size)

@@ -1,7 +1,7 @@
 """Optimizers by name, averaged weights (EMA), and the optimizer state as tensors to save."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -52,7 +52,7 @@ def muon(network: Network, settings: TrainingSettings, group: str | None) -> Muo
         }
         for (scale, decay, is_matrix), parameters in groups.items()
     ] or [{"params": [], "scale": 1.0, "weight_decay": 0.0, "is_matrix": False}]
-    return Muon(param_groups, lr=settings.lr, beta2=settings.beta2)
+    return Muon(param_groups, lr=settings.lr, betas=(settings.beta1, settings.beta2))
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ OPTIMIZERS = {
         muon,
         moments=("exp_avg", "exp_avg_sq"),
         scalars=("step",),
-        settings={"lr": 0.02, "beta2": 0.95, "weight_decay": 0.0},
+        settings={"lr": 0.02, "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.0},
     ),
 }
 
@@ -94,32 +94,33 @@ def group_parameters(
 ) -> dict[tuple[float, float], list[nn.Parameter]]:
     """Return the trained parameters, grouped by learning-rate scale and weight decay.
 
-    Freezes the parameters that match `settings.freeze`. `group` is a prefix of parameter names;
-    None selects all parameters.
+    `group` is a prefix of parameter names; None selects all parameters.
     """
     selected: dict[tuple[float, float], list[nn.Parameter]] = {}
-    match_counts = dict.fromkeys(settings.freeze, 0)
     for name, parameter in network.named_parameters():
-        aliases = (name, name.removeprefix("body."))  # patterns for a body fit its classifier
-        matches = [p for p in match_counts if any(fnmatchcase(alias, p) for alias in aliases)]
-        for pattern in matches:
-            match_counts[pattern] += 1
-        if matches:
-            parameter.requires_grad_(False)
-        elif parameter.requires_grad and (group is None or name.startswith(f"{group}.")):
+        if parameter.requires_grad and (group is None or name.startswith(f"{group}.")):
             scale = settings.layer_lr_decay ** layers_after(network, name)
             scale *= network.lr_scales.get(name.partition(".")[0], 1.0)
             decay = settings.weight_decay if parameter.ndim >= 2 else 0.0
             selected.setdefault((scale, decay), []).append(parameter)
-    for pattern, count in match_counts.items():
-        if not count:
-            names = [name for name, _ in network.named_parameters()]
-            raise GlassError(
-                f"freeze: no parameter matches {pattern!r}{did_you_mean(pattern, names)}"
-            )
     if not selected and not network.has(Trait.FITTED):
         raise GlassError("all parameters are frozen: there is nothing to train")
     return selected
+
+
+def freeze_parameters(network: Network, patterns: Sequence[str]) -> None:
+    """Exclude the parameters whose names match one of the patterns from training."""
+    names = [name for name, _ in network.named_parameters()]
+    for pattern in patterns:
+        # patterns for the names of a model also fit a classifier that has it as its body
+        matches = {n for n in names if fnmatchcase(n, pattern)}
+        matches |= {n for n in names if fnmatchcase(n.removeprefix("body."), pattern)}
+        if not matches:
+            raise GlassError(
+                f"freeze: no parameter matches {pattern!r}{did_you_mean(pattern, names)}"
+            )
+        for name in matches:
+            network.get_parameter(name).requires_grad_(False)
 
 
 def layers_after(network: Network, name: str) -> int:
@@ -163,15 +164,15 @@ def restore_optimizer(
     """
     kind, state = find_optimizer(name), dict[int, dict[str, Tensor]]()
     for key, value in tensors.items():
-        number, _, field = key.partition(".")
-        state.setdefault(int(number), {})[field] = value
+        number, _, name_in_state = key.partition(".")
+        state.setdefault(int(number), {})[name_in_state] = value
     groups = [(p, group) for group in optimizer.param_groups for p in group["params"]]
     parameters = [p for p, _ in groups]
     if not state.keys() <= set(range(len(parameters))):  # may be fewer: some never had a gradient
         raise ValueError(f"state for {len(state)} tensors, but {len(parameters)} are trained")
     for i, values in state.items():
         shape = tuple(parameters[i].shape)
-        shapes = {field: tuple(value.shape) for field, value in values.items()}
+        shapes = {key: tuple(value.shape) for key, value in values.items()}
         are_floats = all(value.is_floating_point() for value in values.values())
         moments = groups[i][1].get("moments", kind.moments)
         scalars = groups[i][1].get("scalars", kind.scalars)

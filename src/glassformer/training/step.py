@@ -14,7 +14,7 @@ from glassformer.data.batches import split_batch
 from glassformer.models.network import Network
 from glassformer.nn.block import enable_checkpointing
 from glassformer.tasks.task import Batch, Objective
-from glassformer.training.optimizers import EMA, find_optimizer
+from glassformer.training.optimizers import EMA, find_optimizer, freeze_parameters
 from glassformer.training.settings import TrainingSettings
 
 SINGLE_PROCESS = World()
@@ -41,10 +41,10 @@ class State:
     is_finished: bool = False  # whether training ended by itself; a new budget sets it to False
 
     def __post_init__(self) -> None:
-        names = "step best_step evals evals_since_best eval_seconds setup seconds predictions"
-        for name in (*names.split(), "consecutive_skips"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise GlassError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
+        for name, value in vars(self).items():
+            is_number = type(value) in (int, float) and name not in ("best", "evaluated_at")
+            if is_number and not 0 <= value < math.inf:
+                raise GlassError(f"{name} must be at least 0 and finite, got {value}")
         if not 0 < self.lr_scale <= 1:
             raise GlassError(f"lr_scale must be above 0 and at most 1, got {self.lr_scale}")
 
@@ -73,6 +73,7 @@ class Step:
         self.settings, self.world = settings, world
         if settings.checkpointing:
             enable_checkpointing(self.network)
+        freeze_parameters(self.network, settings.freeze)
         make = find_optimizer(settings.optimizer).make
         self.optimizers = {group: make(network, settings, group) for group in objective.groups}
         self.ema = EMA(self.network, settings.ema_decay) if settings.ema_decay else None
@@ -86,6 +87,7 @@ class Step:
         A group whose loss or gradient is not finite is not updated, nor are those after it.
         """
         losses, norms, count = [], [], 0
+        batch = self.world.shard(batch)
         micro_batches = self.split(batch)
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
@@ -115,7 +117,7 @@ class Step:
         Each generator yields one summed loss per group of parameters. Because losses are summed,
         not averaged, the gradient does not depend on the number of micro-batches.
         """
-        micro_batches = split_batch(self.world.shard(batch), count or self.settings.accumulate)
+        micro_batches = split_batch(batch, count or self.settings.accumulate)
         return [self.losses(micro_batch) for micro_batch in micro_batches]
 
     def losses(self, batch: Batch) -> Losses:
@@ -142,22 +144,25 @@ class Step:
         micro_batches: list[Losses],
         optimizer: torch.optim.Optimizer,
     ) -> tuple[float, float, int]:
-        """Compute the gradient of one group of parameters.
+        """Compute the gradient of one group of parameters, summed over all processes.
 
         Returns the mean loss of the batch, the norm of the gradient and the number of predictions.
         """
         count, total = self.world.all_reduce(self.objective.count(batch)), 0.0
+        *_, last_optimizer = self.optimizers.values()
         for losses in micro_batches:
             loss = next(losses)
             self.scaler.scale(loss / count).backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
-            if optimizer is [*self.optimizers.values()][-1]:
+            if optimizer is last_optimizer:
                 losses.close()  # frees the tensors of the micro-batch
+        gradients = []
+        for parameter in self.parameters_with_gradients(optimizer):
+            parameter.grad = self.world.all_reduce(parameter.grad)
+            gradients.append(parameter.grad)
         self.scaler.unscale_(optimizer)
-        gradients = [
-            p.grad for p in self.parameters_with_gradients(optimizer) if p.grad is not None
-        ]
-        return total / count, float(nn.utils.get_total_norm(gradients)), count
+        norm = nn.utils.get_total_norm(g for g in gradients if g is not None)
+        return self.world.all_reduce(total) / count, float(norm), count
 
     def parameters_with_gradients(self, optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
         """Return the parameters of an optimizer that have a gradient, in the network's order."""
