@@ -19,6 +19,7 @@ from glassformer.core.reporter import NullReporter
 from glassformer.data.request import DataRequest
 from glassformer.nn.dropout import Dropout
 from glassformer.tasks import TASKS
+from glassformer.tasks.bootstrap import Sample, SampledMetric
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.task import METRICS, Scores
 from glassformer.training import (
@@ -31,7 +32,7 @@ from glassformer.training import (
     setup,
     train,
 )
-from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
+from glassformer.training.autotune import Autotune, UnsupportedPrecisionError, bfloat16_ratio
 from glassformer.training.budget import Deadline, StepBudget
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluator
@@ -403,6 +404,22 @@ def test_error_names_the_unknown_metric():
         evaluator.metric_value({"loss": 1.0, "x": 2})
 
 
+def test_only_evaluations_during_training_calibrate_the_model():
+    """The final evaluation must not fit anything to the data that it reports on."""
+    task, calibrated = FakeTask([1.0, 1.0]), []
+    evaluate = task.evaluate
+
+    def record(network, limit=None, context=None, *, calibrate=False):
+        calibrated.append(calibrate)
+        return evaluate(network, limit, context)
+
+    task.evaluate = record
+    evaluator, network = Evaluator(task, TrainingSettings()), copy.deepcopy(CASES["gpt2"].network)
+    evaluator.evaluate(network, State())
+    evaluator.evaluate_at_end(network, None, State())
+    assert calibrated == [True, False]
+
+
 # --- settings that are chosen by timing -----------------------------------------------------------
 
 
@@ -645,6 +662,26 @@ def test_label_smoothing_changes_the_loss(tmp_path, book):
     assert found != pytest.approx(loss_without, rel=1e-6)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_an_extra_loss_of_the_network_is_added_to_the_mean_loss(tmp_path, book, accumulate):
+    expected = take_step(tiny_trainer(tmp_path, book)).loss + 0.25
+    trainer = tiny_trainer(tmp_path, book, accumulate=accumulate)
+    trainer.network.extra_loss = lambda: torch.tensor(0.25)
+    assert take_step(trainer).loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_each_layer_is_trained_with_its_own_learning_rate(tmp_path, book):
+    """The first update of AdamW is the learning rate times the sign of the gradient."""
+    options = {"lr": 0.01, "warmup": 0.0, "weight_decay": 0.0}
+    trainer = tiny_trainer(tmp_path, book, layer_lr_decay=0.5, **options)
+    network = trainer.network
+    before = copy.deepcopy(network)
+    take_step(trainer)
+    for name, rate in (("token", 0.005), ("blocks.0.feedforward.up", 0.01), ("norm", 0.01)):
+        old, new = (n.get_submodule(name).weight.detach() for n in (before, network))
+        assert float((new - old).abs().max()) == pytest.approx(rate, rel=1e-2), name
+
+
 def test_weights_are_averaged_from_the_first_step(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book, ema_decay=0.999, lr=0.1, warmup=0.0)
     before = weights_of(trainer.network)
@@ -744,6 +781,36 @@ def test_an_evaluation_is_logged_and_reported(tmp_path, book):
     assert len(trainer.run.metrics()) == 2
 
 
+def test_a_logged_evaluation_has_the_seconds_of_training_so_far(tmp_path, book):
+    trainer = tiny_trainer(tmp_path, book)
+    trainer.state.seconds = 41.26
+    trainer.evaluate()
+    trainer.evaluate_best()
+    lines = [(line["kind"], line["seconds"]) for line in trainer.run.metrics()]
+    assert lines == [("validation", 41.3), ("final", 41.3)]
+
+
+def test_the_final_evaluation_may_take_the_time_that_is_left(tmp_path, book):
+    trainer, clock, seconds = tiny_trainer(tmp_path, book), Clock(), []
+    trainer.evaluate()
+    evaluate = trainer.evaluator.evaluate_at_end
+    trainer.evaluator.evaluate_at_end = lambda network, left, state: (
+        seconds.append(left) or evaluate(network, left, state)
+    )
+    trainer.evaluate_best()
+    trainer.budget = deadline(tmp_path, clock)
+    clock.now += 40
+    trainer.evaluate_best()
+    assert seconds == [None, 59]  # all but a second of the 60 that are left
+
+
+def test_the_prior_of_the_last_checkpoint_is_fitted_like_that_of_the_average(tmp_path, book):
+    trainer, fitted = tiny_trainer(tmp_path, book, ema_decay=0.5), []
+    trainer.evaluator.fit_prior_weights = fitted.append
+    trainer.evaluate()
+    assert [id(n) for n in fitted] == [id(trainer.step.ema.network), id(trainer.network)]
+
+
 def test_the_final_evaluation_uses_the_best_weights(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book)
     trainer.evaluate()
@@ -832,6 +899,29 @@ def test_settings_that_change_during_training_are_recorded(tmp_path, book):
     assert trainer.step.settings.accumulate == trainer.evaluator.settings.accumulate == 2
     assert trainer.evaluator.settings.patience == 3
     assert trainer.settings.lr == 1e-3
+
+
+def test_returning_to_a_checkpoint_replays_the_schedule_from_its_step(tmp_path, book):
+    trainer = tiny_trainer(tmp_path, book)
+    (tmp_path / "schedule.log").write_text("0.0 0\n0.25 0\n0.5 1\n0.75 0\n")
+    trainer.budget = deadline(tmp_path, Clock())
+    trainer.state.step = 2
+    trainer.save()
+    trainer.budget.begin(3)
+    trainer.state.step = 4
+    recovery.reload_checkpoint(trainer)
+    assert trainer.state.step == 2
+    assert (trainer.budget.fraction, trainer.budget.tenth) == (0.25, 2)
+
+
+def test_more_micro_batches_are_still_used_after_the_run_is_resumed(tmp_path, book, monkeypatch):
+    trainer = tiny_trainer(tmp_path, book)
+    trainer.save()
+    monkeypatch.setattr(recovery, "find_micro_batch_count", lambda *_: 2)
+    recovery.shrink_micro_batches(trainer)
+    assert (trainer.settings.accumulate, trainer.state.changed) == (2, {"accumulate": 2})
+    saved = json.loads((trainer.run.path / "last" / "training.json").read_text())
+    assert saved["changed"] == {"accumulate": 2}
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
@@ -986,6 +1076,55 @@ def test_a_baseline_is_saved_with_its_metrics(tmp_path, book):
         baseline.load_baseline_metrics(trainer.run, trainer.task)
     file.unlink()
     assert baseline.load_baseline_metrics(trainer.run, trainer.task) == {}
+
+
+@pytest.mark.parametrize(
+    ("budget", "fraction", "seconds"),
+    [
+        ({"minutes": 2.0}, 0.1, 12), ({"minutes": 2.0}, 0.2, 24), ({}, 0.1, 30),
+        ({"minutes": 60.0}, 0.1, 90), ({"steps": 5}, 0.1, 90), ({"epochs": 1.0}, 0.2, 90),
+    ],
+)  # fmt: skip
+def test_what_is_fitted_before_training_takes_a_fraction_of_the_budget(budget, fraction, seconds):
+    assert baseline.limit_seconds(TrainingSettings(**budget), fraction) == pytest.approx(seconds)
+
+
+def test_half_of_the_time_for_a_baseline_is_for_fitting_it(tmp_path, book, monkeypatch):
+    trainer, seconds, limits = tiny_trainer(tmp_path, book), [], []
+    fit, estimate = baseline.fit, baseline.estimate_eval_limit
+    monkeypatch.setattr(
+        baseline, "fit", lambda task, network, left: seconds.append(left) or fit(task, network)
+    )
+
+    def record(task, network, limit, context, end):
+        limits.append((limit, context))
+        return estimate(task, network, limit, context, end)
+
+    monkeypatch.setattr(baseline, "estimate_eval_limit", record)
+    settings = cpu_settings(minutes=2.0)
+    baseline.fit_baseline(trainer.task, trainer.run, settings, 8, NullReporter())
+    assert seconds == [6]  # of a tenth of two minutes
+    assert limits == [(trainer.task.spec.final_eval_limit or 5000, 8)]
+
+
+def test_a_baseline_and_its_model_are_compared_on_the_examples_of_both(tmp_path, monkeypatch):
+    """The baseline was evaluated on the first 30 of 50 examples, and was right on 20 of them."""
+    rows = lambda right, count: np.array([[i < right, 1.0] for i in range(count)])
+    ours, theirs = Sample(np.arange(50), rows(24, 50)), Sample(np.arange(30), rows(20, 30))
+    sampled = SampledMetric(lambda scores, _: scores, lambda sums: sums[:, 0] / sums[:, 1])
+    spec = replace(TASKS["classify"], sampled_metric=sampled)
+    monkeypatch.setattr(baseline, "load_baseline_sample", lambda _run, _columns: theirs)
+    found = baseline.compare_with_baseline(
+        SimpleNamespace(spec=spec),
+        {"accuracy": 24 / 50},
+        ours,
+        {"accuracy": 20 / 30},
+        Run(tmp_path),
+    )
+    assert (found.value, found.baseline["accuracy"]) == (24 / 30, 20 / 30)
+    assert found.is_better
+    low, high = found.difference
+    assert 0 < low < 4 / 30 < high
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -1180,6 +1319,24 @@ def test_truncated_texts_are_reported(tmp_path):
         f"{long} texts are longer than the context of 20 tokens and are truncated; "
         "to use more of each text: --set model.context=40"
     ]
+
+
+def test_the_ratio_of_half_precision_is_its_time_divided_by_that_of_float32(monkeypatch):
+    seconds = {torch.float32: 2.0, torch.bfloat16: 5.0}
+    clock = Clock()
+
+    class Timed:
+        def __init__(self, dtype):
+            self.dtype = dtype
+
+        def __matmul__(self, other):
+            clock.now += seconds[self.dtype]
+
+    network = SimpleNamespace(device=torch.device("cpu"))
+    with monkeypatch.context() as patch:
+        patch.setattr(autotune.time, "perf_counter", clock)
+        patch.setattr(autotune.torch, "ones", lambda *_sizes, dtype: Timed(dtype))
+        assert bfloat16_ratio(network) == 2.5
 
 
 def test_memory_is_measured_in_gigabytes():
