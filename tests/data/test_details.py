@@ -28,8 +28,11 @@ from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows, Row, save_streams
 from glassformer.data.format import FileFormat
 from glassformer.data.labeled import (
+    Columns,
     check_labels,
+    choose_columns,
     guess_columns,
+    make_labeled_reader,
     peek_rows,
     read_table_rows,
 )
@@ -131,6 +134,17 @@ def test_buckets_depend_on_the_seed_and_continue_across_epochs():
     assert len(one) == len(sizes)
     assert sorted(map(len, batches[: len(one)])) == sorted(sizes)
     assert batches[0] != batches[len(one)]
+
+
+def test_the_examples_of_a_batch_have_similar_lengths():
+    """Lengths are compared with 10% of noise."""
+    lengths = np.random.default_rng(0).integers(20, 200, 600)
+    buckets = Buckets(lengths, 1000, 0)
+    batches = [lengths[buckets.at(step)] for step in range(len(buckets))]
+    assert len(batches) > 50
+    assert max(float(batch.max() / batch.min()) for batch in batches) < 2
+    padded = sum(len(batch) * int(batch.max()) for batch in batches)
+    assert padded < 1.2 * lengths.sum()
 
 
 def test_batches_are_not_ordered_by_length():
@@ -308,6 +322,20 @@ def test_unknown_tokens_are_reported_or_added():
         corpus.reuse_tokenizer(Bytes(), ["a"], extend=True, reporter=reporter)
 
 
+def test_unknown_tokens_are_counted_in_all_of_the_sample():
+    reporter, words = RecordingReporter(), Words.train(["a b"])
+    corpus.reuse_tokenizer(words, ["a b", "c d"], extend=False, reporter=reporter)
+    assert reporter.lines[0].startswith("50.0% of the tokens are unknown")
+
+
+def test_the_named_encoding_is_used_for_files_and_for_files_in_folders(tmp_path):
+    (tmp_path / "f").mkdir()
+    file = write(tmp_path / "f" / "a.txt", "žluťoučký kůň\n".encode("cp1250"))
+    for path in (file, tmp_path / "f"):
+        found = corpus.read_texts((path,), BadRowPolicy(), None, FileFormat(encoding="cp1250"))
+        assert "".join(found) == "žluťoučký kůň\n"
+
+
 def test_bytes_and_tokens_are_counted_for_each_split(tmp_path):
     content = [("train", "äb"), ("train", "c"), ("valid", "cä")] * 50  # more than one batch
     bar = ProgressBar(NullReporter(), "", 6 * 50)
@@ -413,6 +441,41 @@ def test_aligned_lines_have_the_location_of_the_source_and_the_shorter_file_is_r
     write(one, "1\n2\n3\n")
     with pytest.raises(GlassError, match=rf"^{other} ends before {one}"):
         list(read_aligned_lines(one, other, BadRowPolicy()))
+
+
+def test_the_column_of_the_groups_is_guessed_neither_as_the_text_nor_as_the_label():
+    values = [
+        {"short": f"text {i}", "kind": "abcd"[i % 4], "who": "one person" if i % 2 else "another"}
+        for i in range(40)
+    ]
+    choose = lambda **options: choose_columns(rows(*values), DataRequest(**options))
+    assert choose() == Columns(("short",), "who")  # it has the fewest values
+    assert choose(group="who") == Columns(("short",), "kind")
+    assert choose(group="who", label="who") == Columns(("short",), "who")
+    assert choose(group="who", text=("who",)) == Columns(("who",), "kind")
+    names = [{"who": f"a long name {i}", "label": "ab"[i % 2], "text": str(i)} for i in range(40)]
+    found = choose_columns(rows(*names), DataRequest(group="who"))
+    assert found == Columns(("text",), "label")
+    two = [{"who": f"name {i}", "label": "ab"[i % 2]} for i in range(40)]
+    assert choose_columns(rows(*two), DataRequest(group="who")) == Columns(("who",), "label")
+
+
+def test_named_columns_are_preferred_to_those_of_the_training_data():
+    names = rows({"a": "text", "b": "text", "x": "1", "y": "2"})
+    trained = {"trained_text": ("a",), "trained_label": "x"}
+    assert choose_columns(names, DataRequest(**trained)) == Columns(("a",), "x")
+    found = choose_columns(names, DataRequest(**trained, text=("b",), label="y"))
+    assert found == Columns(("b",), "y")
+
+
+def test_labels_are_read_without_spaces_and_one_text_of_a_pair_may_be_empty(tmp_path):
+    file = write(tmp_path / "a.csv", "text1,text2,label\none,two, x \n,three,y\nfour,,x\n , ,x\n")
+    policy = BadRowPolicy(tmp_path / "log.jsonl")
+    read, metadata = make_labeled_reader(DataRequest(files=(file,)), NullReporter())
+    found = [(example.texts, example.label) for example in read(policy)]
+    assert found == [(("one", "two"), "x"), (("", "three"), "y"), (("four", ""), "x")]
+    assert metadata == {"text": ["text1", "text2"], "label": "label"}
+    assert policy.reasons == {"the text is empty": 1}
 
 
 def test_at_most_a_thousand_labels_are_allowed():
