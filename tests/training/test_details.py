@@ -1468,6 +1468,25 @@ def test_a_finished_run_has_a_result_plots_and_a_readme(tmp_path, book, monkeypa
     assert trainer.run.find_damage() == []
 
 
+def test_a_new_budget_replaces_any_saved_one_when_a_run_starts_again(tmp_path, monkeypatch):
+    """Also one that was set with `--set`, which would otherwise take precedence."""
+    given = []
+    monkeypatch.setattr(train, "train", lambda *_, **options: given.append(options) or {})
+    saved = {
+        "task": "generate", "data": [], "valid": [], "epochs": 2.0, "lr": 0.5,
+        "settings": ["train.steps=5", "model.dim=8", "train.minutes=1", "train.lora=2"],
+    }  # fmt: skip
+    (tmp_path / "request.json").write_text(json.dumps(saved))
+    train.restart(tmp_path, NullReporter(), None, None)
+    train.restart(tmp_path, NullReporter(), 9, None)
+    train.restart(tmp_path, NullReporter(), None, 0.5)
+    budgets = [[options.get(name) for name in ("steps", "epochs", "minutes")] for options in given]
+    assert budgets == [[None, 2.0, None], [9, None, None], [None, None, 0.5]]
+    kept = ["model.dim=8", "train.lora=2"]
+    assert [options["settings"] for options in given] == [saved["settings"], kept, kept]
+    assert all((o["run"], o["lr"], o["overwrite"]) == (tmp_path, 0.5, True) for o in given)
+
+
 def test_paths_are_made_absolute_but_standard_input_is_not():
     assert train.make_absolute("-") == "-"
     assert train.make_absolute("a/b") == str(Path.cwd() / "a" / "b")
