@@ -330,10 +330,10 @@ def test_unknown_tokens_are_counted_in_all_of_the_sample():
 
 def test_the_named_encoding_is_used_for_files_and_for_files_in_folders(tmp_path):
     (tmp_path / "f").mkdir()
-    file = write(tmp_path / "f" / "a.txt", "žluťoučký kůň\n".encode("cp1250"))
+    file = write(tmp_path / "f" / "a.txt", "an é in UTF-8\n")
     for path in (file, tmp_path / "f"):
-        found = corpus.read_texts((path,), BadRowPolicy(), None, FileFormat(encoding="cp1250"))
-        assert "".join(found) == "žluťoučký kůň\n"
+        found = corpus.read_texts((path,), BadRowPolicy(), None, FileFormat(encoding="cp1252"))
+        assert "".join(found) == "an Ã© in UTF-8\n"
 
 
 def test_bytes_and_tokens_are_counted_for_each_split(tmp_path):

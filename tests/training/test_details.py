@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from cases import CASES
-from glassformer import MODELS, GlassError
+from glassformer import MODELS, GlassError, checkpoint
 from glassformer.core.config import read_toml
 from glassformer.core.reporter import NullReporter
 from glassformer.data.request import DataRequest
@@ -22,6 +22,7 @@ from glassformer.tasks import TASKS
 from glassformer.tasks.bootstrap import Sample, SampledMetric
 from glassformer.tasks.check import RecordingReporter
 from glassformer.tasks.task import METRICS, Scores
+from glassformer.text.plain import Characters
 from glassformer.training import (
     autotune,
     baseline,
@@ -1487,6 +1488,37 @@ def test_a_new_budget_replaces_any_saved_one_when_a_run_starts_again(tmp_path, m
     assert all((o["run"], o["lr"], o["overwrite"]) == (tmp_path, 0.5, True) for o in given)
 
 
+def test_a_run_is_diagnosed_by_its_epochs_and_minutes(tmp_path, book, monkeypatch):
+    trainer, seen = tiny_trainer(tmp_path, book), []
+    monkeypatch.setattr(train, "diagnose", lambda *args, **options: seen.append((args, options)))
+    assert train.diagnose_run(trainer) is None
+    assert seen == []  # nothing was trained or evaluated
+    for kind, step, loss in (
+        ("validation", 0, 3.5), ("train", 5, 9.0), ("validation", 20, 2.5), ("final", 20, 1.0)
+    ):  # fmt: skip
+        trainer.run.log_metrics(kind, step=step, loss=loss)
+    trainer.state.step, trainer.state.seconds = 20, 90.0
+    train.diagnose_run(trainer)
+    ((args, options),) = seen
+    assert args == ((0, 20), (3.5, 2.5))
+    epochs = 20 / trainer.batches.per_epoch
+    assert options == {"epochs": epochs, "minutes": 1.5, "run": str(trainer.run.path)}
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "expected"),
+    [
+        ("generate", ["model.context=2048"], ("sparse", ["train.batch_size=1"])),
+        ("generate", ["model.context=4096", "train.batch_size=4"], ("sparse", [])),
+        ("generate", ["model.context=2047"], (None, [])), ("generate", ["model.dim=8"], (None, [])),
+        ("classify", ["model.context=4096"], (None, [])),
+        (None, ["model.context=4096"], (None, [])),
+    ],
+)  # fmt: skip
+def test_long_contexts_have_another_default_model(task, settings, expected):
+    assert train.choose_for_context(task, settings, NullReporter()) == expected
+
+
 def test_paths_are_made_absolute_but_standard_input_is_not():
     assert train.make_absolute("-") == "-"
     assert train.make_absolute("a/b") == str(Path.cwd() / "a" / "b")
@@ -1692,6 +1724,67 @@ def test_a_number_of_parameters_sets_dim_unless_there_is_a_base_model(tmp_path, 
     assert (adapted.checkpointer.adapter.rank, adapted.checkpointer.adapter.base) == (2, str(base))
     with pytest.raises(GlassError, match="specify it with --from"):
         set_up(tmp_path, book, lora=2)
+
+
+def test_a_run_to_start_from_gives_its_best_weights(tmp_path, book):
+    settings = [*SMALL, "model.context=16"]
+    trainer, _ = set_up(tmp_path, book, model="gpt2", settings=settings, prior=False)
+    best = copy.deepcopy(trainer.network)
+    with torch.no_grad():
+        for parameter in best.parameters():
+            parameter.add_(1.0)
+    trainer.checkpointer.save_best(best)
+    tuned, lines = set_up(tmp_path, book, base=trainer.run.path, prior=False)
+    assert torch.equal(weights_of(tuned.network), weights_of(best))
+    assert f"starting from {trainer.run.path / 'best'}" in lines
+
+
+def test_a_recipe_changes_settings_of_a_base_model(tmp_path, book):
+    checkpoint.save(tmp_path / "base", CASES["gpt2"].network, Characters("abc"))
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('task = "generate"\n[model]\ncontext = 8\n')
+    request = Request.of(None, [book], recipe, [], {}, from_scratch=False)
+    config = setup.Start.of(request, tmp_path / "base", None).config
+    assert config == replace(CASES["gpt2"].network.config, context=8)
+
+
+def test_the_baseline_is_evaluated_in_windows_of_the_network(tmp_path, book, monkeypatch):
+    contexts = []
+    monkeypatch.setattr(
+        setup, "fit_baseline", lambda *arguments: contexts.append(arguments[3]) or {}
+    )
+    set_up(tmp_path, book, settings=[*SMALL, "model.context=16"], baseline=True, prior=False)
+    assert contexts == [16]
+
+
+def test_sizes_that_were_set_are_not_chosen_and_heads_stay_with_their_dim(tmp_path, book):
+    task, config = open_task("generate", book, tmp_path / "cache"), MODELS["speedrun"].Config()
+    suggested = MODELS["speedrun"].suggest_sizes(60, task.dataset.size)
+    assert suggested["heads"] != config.heads
+    assert suggested["depth"] != config.depth
+
+    def choose(*explicit):
+        start = setup.Start("speedrun", config, explicit=frozenset(explicit))
+        settings = TrainingSettings(minutes=60.0)
+        found = setup.choose_model_sizes(start, task, settings, NullReporter()).config
+        return {name for name in ("dim", "heads", "depth") if
+                getattr(found, name) == suggested[name] != getattr(config, name)}  # fmt: skip
+
+    assert choose() == {"dim", "heads", "depth"}
+    assert choose("depth") == {"dim", "heads"}
+    assert choose("dim") == choose("heads") == {"depth"}
+
+
+def test_the_speed_of_a_model_counts_only_what_it_was_fitted_on(tmp_path, book, monkeypatch):
+    monkeypatch.setattr(setup, "fit", lambda _task, _network: 0.25)
+    run, reporter = Run.create(tmp_path / "run"), RecordingReporter()
+    task = open_task("generate", book, run.cache)
+    network = MODELS["markov"](MODELS["markov"].Config(vocab=task.artifacts.tokenizer.vocab))
+    trainer = setup.make_fitted_trainer(
+        network, task, TrainingSettings(device="cpu"), Checkpointer(run, task), reporter
+    )
+    assert trainer.state.predictions == round(task.dataset.n_targets / 4)
+    assert reporter.lines == ["fitted on the first 25.0% of the data, to limit memory"]
 
 
 def test_a_head_is_kept_if_the_labels_are_the_same(tmp_path):
