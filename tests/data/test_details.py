@@ -27,6 +27,7 @@ from glassformer.data.delimited import guess_separator
 from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows, Row, save_streams
 from glassformer.data.format import FileFormat
+from glassformer.data.inputs import read_inputs
 from glassformer.data.labeled import (
     Columns,
     check_labels,
@@ -36,6 +37,9 @@ from glassformer.data.labeled import (
     peek_rows,
     read_table_rows,
 )
+from glassformer.data.memory import to_record
+from glassformer.data.near_duplicates import NearDuplicateCounter
+from glassformer.data.output import TableWriter, merge_columns
 from glassformer.data.pairs import read_aligned_lines
 from glassformer.data.request import DataOptions, DataRequest
 from glassformer.data.split import LeakCounter, is_held_out
@@ -611,6 +615,68 @@ def test_the_sample_of_a_first_example_longer_than_the_limit_is_its_beginning(mo
     long = Example("", ("abcdef", "g"), "train")
     assert summarize_examples([long, Example("", ("h",), "train")]).sample == ["abcde"]
     assert summarize_examples([Example("", ("abcd", "efg"), "train")]).sample == ["abcd", "e"]
+
+
+def test_a_csv_file_has_a_byte_order_mark_and_floats_of_six_digits(tmp_path):
+    row = {"a": "é", "p": 0.123456789, "n": 7, "list": [1, "ü"]}
+    for name in ("a.csv", "a.tsv"):
+        with TableWriter(tmp_path / name) as writer:
+            writer.write(row)
+    text = 'é,0.123457,7,"[1, ""ü""]"'
+    assert (tmp_path / "a.csv").read_bytes() == f"\ufeffa,p,n,list\r\n{text}\r\n".encode()
+    assert (tmp_path / "a.tsv").read_bytes().startswith(b"a\tp\tn\tlist\r\n")
+
+
+@pytest.mark.parametrize("count", [0, 2, 3, 7])
+def test_all_rows_are_written_to_the_groups_of_a_parquet_file(tmp_path, monkeypatch, count):
+    monkeypatch.setattr("glassformer.data.output.ROWS_PER_GROUP", 3)
+    with TableWriter(tmp_path / "a.parquet") as writer:
+        for i in range(count):
+            writer.write({"n": i})
+    found = [row.values["n"] for row in read_rows(tmp_path / "a.parquet", BadRowPolicy())]
+    assert found == [str(i) for i in range(count)]
+    assert writer.count == count
+
+
+def test_a_result_never_replaces_a_column_of_the_input():
+    columns = {"label": "mine", "new_label": "mine too", "text": "a"}
+    found = merge_columns(columns, {"label": "x", "score": 1.0})
+    assert found == {**columns, "new_new_label": "x", "score": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "record"),
+    [
+        ("classify", ("a", "x"), {"text": "a", "label": "x"}),
+        ("classify", ("a", "b", "x"), {"text_1": "a", "text_2": "b", "label": "x"}),
+        ("translate", ("a", "b"), {"source": "a", "target": "b"}),
+        ("summarize", ["a", "b"], {"document": "a", "summary": "b"}),
+        ("recommend", (1, "i", 2.5), {"user": "1", "item": "i", "rating": "2.5"}),
+        ("recommend", (1, 2, 3.0, 4), {"user": "1", "item": "2", "rating": "3", "time": "4"}),
+        ("recommend-next", (1, 2, 9), {"user": "1", "item": "2", "time": "9"}),
+        ("recommend-next", (1, 2, 3, 9), {"user": "1", "item": "2", "rating": "3", "time": "9"}),
+        ("generate", "a text", {"text": "a text"}),
+    ],
+)
+def test_the_columns_of_tuples_depend_on_the_task(task, row, record):
+    assert to_record(task, row, 1) == record
+
+
+def test_near_duplicates_differ_in_few_words_whatever_the_case():
+    words = "the quick brown fox jumps over the lazy dog near the old river bank in late May"
+    counter = NearDuplicateCounter()
+    counter.add("train", words)
+    for text in (words, words.upper(), words.replace("late", "early"), words[::-1], "the fox"):
+        counter.add("valid", text)
+    assert counter.find() == [(words.upper(), words), (words.replace("late", "early"), words)]
+
+
+def test_a_missing_second_column_of_a_pair_is_named(tmp_path):
+    file = write(tmp_path / "a.jsonl", '{"a": "x", "b": "y"}\n{"a": "z", "c": "w"}\n')
+    found = read_inputs(file, BadRowPolicy(), FileFormat(), ("a", "b"))
+    assert next(found).value == ("x", "y")
+    with pytest.raises(GlassError, match=r"a\.jsonl:2: no column 'b'; the columns are a, c"):
+        next(found)
 
 
 # --- samples --------------------------------------------------------------------------------------

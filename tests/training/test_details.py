@@ -21,13 +21,14 @@ from glassformer.nn.dropout import Dropout
 from glassformer.tasks import TASKS
 from glassformer.tasks.bootstrap import Sample, SampledMetric
 from glassformer.tasks.check import RecordingReporter
-from glassformer.tasks.task import METRICS, Scores
+from glassformer.tasks.task import METRICS, Scores, Task
 from glassformer.text.plain import Characters
 from glassformer.training import (
     autotune,
     baseline,
     compare,
     compare_report,
+    evaluate,
     plots,
     recovery,
     setup,
@@ -965,6 +966,16 @@ def test_optimizer_moments_are_restored_and_metrics_of_later_steps_dropped(tmp_p
     assert [line["step"] for line in trainer.run.metrics()] == [0, 1]
 
 
+def test_the_loss_scale_is_restored(tmp_path, book):
+    trainer = tiny_trainer(tmp_path, book, precision="float16")
+    trainer.step.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    take_step(trainer)
+    trainer.save()
+    trainer.step.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    trainer.checkpointer.reload(trainer.step)
+    assert trainer.step.scaler.get_scale() == 8.0
+
+
 def test_the_last_checkpoint_is_described_for_error_messages(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book)
     assert trainer.checkpointer.describe_checkpoint() == "there is no checkpoint"
@@ -1128,6 +1139,24 @@ def test_a_baseline_and_its_model_are_compared_on_the_examples_of_both(tmp_path,
     assert 0 < low < 4 / 30 < high
 
 
+def test_a_baseline_is_evaluated_again_in_windows_of_the_same_length(tmp_path, book, monkeypatch):
+    trainer, contexts = tiny_trainer(tmp_path, book), []
+    baseline.fit_baseline(trainer.task, trainer.run, cpu_settings(steps=3), 8, NullReporter())
+    evaluate_task = Task.evaluate
+
+    def record(self, network, limit=None, context=None, **options):
+        contexts.append((limit, context))
+        return evaluate_task(self, network, limit, context, **options)
+
+    monkeypatch.setattr(Task, "evaluate", record)
+    for context in (None, 4):
+        evaluate.evaluate_network(
+            trainer.network, trainer.task, trainer.run.cache,
+            baseline=trainer.run.path / "baseline", context=context,
+        )  # fmt: skip
+    assert contexts == [(None, None), (None, 8), (None, 4), (None, 4)]
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 
@@ -1198,6 +1227,15 @@ def test_options_take_precedence_over_a_recipe(tmp_path):
     file.write_text('task = "classify"\ntrain = 3\n')
     with pytest.raises(GlassError, match="train must be a table"):
         read_recipe(file)
+
+
+def test_the_optimizer_of_a_recipe_has_its_own_defaults(tmp_path):
+    file = tmp_path / "recipe.toml"
+    for text, lr in (('optimizer = "adamw"', 1.5e-3), ('optimizer = "adamw"\nlr = 0.5', 0.5)):
+        file.write_text(f'task = "generate"\n[train]\n{text}\n')
+        found = Request.of(None, (), file, [], {}).training
+        assert (found.optimizer, found.lr) == ("adamw", lr)
+    assert Request.of(None, (), file, ["train.optimizer=muon"], {}).training.optimizer == "muon"
 
 
 @pytest.mark.parametrize(
@@ -1536,6 +1574,30 @@ def test_a_spike_exceeds_the_median_by_six_times_half_of_the_spread():
     assert plots.find_spikes([*level, 1.061]) == [20]
     assert plots.find_spikes([9.0, *level[1:]]) == []
     assert plots.find_spikes([*level, 2.0, 1.0, 2.0]) == [20, 22]
+
+
+def test_plots_show_training_validation_skipped_steps_and_the_baseline(tmp_path, monkeypatch):
+    made, subplots = [], plots.subplots
+    monkeypatch.setattr(plots, "subplots", lambda **o: made.append(subplots(**o)) or made[-1])
+    metrics = [
+        {"kind": "train", "step": 1, "loss": 3.0, "lr": 0.1},
+        {"kind": "skipped", "step": 2},
+        {"kind": "train", "step": 3, "loss": 2.0, "lr": 0.2},
+        {"kind": "validation", "step": 3, "loss": 2.5, "bits_per_byte": 4.0},
+        {"kind": "final", "step": 3, "loss": 9.0, "bits_per_byte": 9.0},
+    ]
+    task = SimpleNamespace(spec=TASKS["generate"])
+    plots.plot_metrics(metrics, task, "loss", 3.25, tmp_path)
+    loss, rate, bits = (
+        {line.get_label(): [tuple(map(float, xy)) for xy in line.get_xydata()] for line in lines}
+        for lines in (axes.get_lines() for _, axes in made)
+    )
+    assert (loss["training"], loss["validation"]) == ([(1, 3), (3, 2)], [(3, 2.5)])
+    assert {x for x, _ in loss["skipped: not finite"]} == {2}
+    assert rate == {"training": [(1, 0.1), (3, 0.2)]}
+    assert bits["validation"] == [(3, 4)]
+    assert {y for _, y in bits[TASKS["generate"].baseline_name]} == {3.25}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bits_per_byte.png", "loss.png", "lr.png"]
 
 
 def test_the_final_evaluation_is_not_part_of_a_curve():
