@@ -1,5 +1,6 @@
 """Exact values of the details of data: splits, batches, stores, columns, separators."""
 
+import codecs
 import hashlib
 import io
 import json
@@ -25,7 +26,7 @@ from glassformer.data.batches import (
 from glassformer.data.compression import file_type
 from glassformer.data.delimited import guess_separator
 from glassformer.data.examples import Example
-from glassformer.data.files import BadRowPolicy, IgnoreBadRows, Row, save_streams
+from glassformer.data.files import BadRowPolicy, CountBadRows, IgnoreBadRows, Row, save_streams
 from glassformer.data.format import FileFormat
 from glassformer.data.inputs import read_inputs
 from glassformer.data.labeled import (
@@ -40,7 +41,7 @@ from glassformer.data.labeled import (
 from glassformer.data.memory import to_record
 from glassformer.data.near_duplicates import NearDuplicateCounter
 from glassformer.data.output import TableWriter, merge_columns
-from glassformer.data.pairs import read_aligned_lines
+from glassformer.data.pairs import make_pair_reader, read_aligned_lines
 from glassformer.data.request import DataOptions, DataRequest
 from glassformer.data.split import LeakCounter, is_held_out
 from glassformer.data.store import Store, StoreWriter
@@ -434,6 +435,47 @@ def test_pairs_are_guessed_by_name_and_other_texts_by_length():
     assert found.text == ("long",)
 
 
+def read_pairs(*files, **options):
+    request = DataRequest(files=files, **options)
+    reader, metadata = make_pair_reader(request, NullReporter())
+    return list(reader(BadRowPolicy())), metadata
+
+
+def test_source_and_target_are_the_first_columns_with_letters_in_most_rows(tmp_path):
+    rows = [f"{'n1' if i == 0 else i},ein {i},one {i}" for i in range(6)]
+    file = write(tmp_path / "a.csv", "\n".join(["key,de,en", *rows]))
+    examples, metadata = read_pairs(file)
+    assert metadata == {"text": ["de"], "target": "en"}
+    assert examples[1].texts == ("ein 1", "one 1")
+    trained = {"trained_text": ("en",), "trained_target": "de"}
+    examples, metadata = read_pairs(file, **trained)
+    assert (examples[1].texts, metadata) == (("one 1", "ein 1"), {"text": ["en"], "target": "de"})
+    examples, _ = read_pairs(file, **trained, text=("key", "en"))  # what the user says counts
+    assert examples[1].texts == ("1", "one 1")
+
+
+def test_the_columns_of_the_training_data_are_recorded_rather_than_those_for_validation(tmp_path):
+    file = write(tmp_path / "a.csv", "source,target\na,b\n")
+    other = write(tmp_path / "b.csv", "src,tgt\nc,d\n")
+    examples, metadata = read_pairs(file, valid=(other,))
+    assert [(e.texts, e.split) for e in examples] == [(("a", "b"), "train"), (("c", "d"), "valid")]
+    assert metadata == {"text": ["source"], "target": "target"}
+
+
+def test_the_named_encoding_is_used_for_aligned_files(tmp_path):
+    files = (write(tmp_path / "a.txt", "é\n"), write(tmp_path / "b.txt", "e\n"))
+    (example,), _ = read_pairs(*files, encoding="cp1252")
+    assert example.texts == ("Ã©", "e")
+
+
+def test_the_pairs_of_the_sample_are_split_by_their_source():
+    request = DataRequest(seed=3, valid_fraction=0.3)
+    examples = list(make_pair_reader(request, NullReporter())[0](BadRowPolicy()))
+    assert len(examples) == 6000
+    assert all(e.split == request.assign_split(e.texts[0]) for e in examples)
+    assert {e.split for e in examples} == {"train", "valid"}
+
+
 def test_aligned_lines_have_the_location_of_the_source_and_the_shorter_file_is_reported(tmp_path):
     one, other = write(tmp_path / "a", "1\n2\n"), write(tmp_path / "b", "x\ny\n")
     assert list(read_aligned_lines(one, other, BadRowPolicy())) == [
@@ -524,6 +566,26 @@ def test_a_separator_occurs_in_every_line(tmp_path, content, separator):
     assert guess_separator(write(tmp_path / "a.tsv", content)) == "\t"
 
 
+def test_a_table_without_cells_in_a_row_or_beyond_its_columns_is_read(tmp_path):
+    """Spreadsheets end rows with empty cells, and tables with empty rows."""
+    file = write(tmp_path / "a.csv", "text,label\none,x,,\n,\ntwo,y,\n,,\n")
+    found = [row.values for row in read_rows(file, BadRowPolicy())]
+    assert found == [{"text": "one", "label": "x"}, {"text": "two", "label": "y"}]
+
+
+def test_the_column_of_the_groups_and_the_header_option_say_whether_there_is_a_header(tmp_path):
+    file = write(tmp_path / "a.csv", "aa,bb\ncc,dd\n")
+    for options, count in (
+        ({}, 2),
+        ({"group": "bb"}, 1),
+        ({"label": "aa"}, 1),
+        ({"header": True}, 1),
+        ({"text": ("aa",), "header": False}, 2),
+    ):
+        found = list(read_rows(file, BadRowPolicy(), DataOptions(**options).format))
+        assert len(found) == count, options
+
+
 def test_a_column_without_a_name_is_numbered(tmp_path):
     file = write(tmp_path / "a.csv", " Text ,,label\none,two,three\n")
     (row,) = read_rows(file, BadRowPolicy())
@@ -552,6 +614,27 @@ def test_bad_rows_are_counted_by_reason_and_logged_in_short(tmp_path):
     silent = IgnoreBadRows()
     silent("a:1", "wrong")
     assert silent.count == 0
+
+
+def test_bad_rows_are_counted_and_the_first_ten_are_kept():
+    policy = CountBadRows()
+    for i in range(12):
+        policy(f"a:{i}", "odd" if i % 2 else "even")
+    assert (policy.count, policy.reasons) == (12, {"even": 6, "odd": 6})
+    assert policy.first == [f"a:{i}: {'odd' if i % 2 else 'even'}" for i in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding"),
+    [
+        (codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"), (codecs.BOM_UTF32_LE, "utf-32-le"),
+        (codecs.BOM_UTF32_BE, "utf-32-be"),
+    ],
+)  # fmt: skip
+def test_a_byte_order_mark_names_the_encoding(tmp_path, mark, encoding):
+    file = write(tmp_path / "a.txt", mark + "añ\n二".encode(encoding))
+    assert [line for _, line in files.read_lines(file, BadRowPolicy())] == ["añ\n", "二"]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,13 @@ def test_folders_named_train_and_val_are_the_splits(tmp_path):
     assert found == {("train", "cat"), ("train", "dog"), ("valid", "cat")}
 
 
+def test_all_images_of_an_evaluation_are_for_validation_whatever_their_folder(tmp_path):
+    for i, name in enumerate(("train/cat/1.png", "train/dog/1.png", "val/cat/1.png")):
+        write_image(tmp_path / name, seed=i)
+    images, _ = read(tmp_path, valid_fraction=1.0)
+    assert [image.split for image in images] == ["valid"] * 3
+
+
 def test_equal_images_are_in_the_same_split(tmp_path):
     for i in range(60):
         write_image(tmp_path / "a" / f"{i}.png", seed=i % 20)

@@ -813,6 +813,17 @@ def test_the_prior_of_the_last_checkpoint_is_fitted_like_that_of_the_average(tmp
     assert [id(n) for n in fitted] == [id(trainer.step.ema.network), id(trainer.network)]
 
 
+def test_the_best_weights_are_the_averaged_ones_and_the_last_are_not(tmp_path, book):
+    trainer = tiny_trainer(tmp_path, book, ema_decay=0.5, lr=0.1)
+    take_step(trainer)
+    trainer.evaluate()
+    trainer.save()
+    best, last = (checkpoint.load(trainer.run.path / name)[0] for name in ("best", "last"))
+    assert torch.equal(weights_of(best), weights_of(trainer.step.ema.network))
+    assert torch.equal(weights_of(last), weights_of(trainer.network))
+    assert not torch.equal(weights_of(best), weights_of(last))
+
+
 def test_the_final_evaluation_uses_the_best_weights(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book)
     trainer.evaluate()
@@ -1631,6 +1642,28 @@ def test_a_table_of_models_shows_metrics_first_then_costs():
     assert compare_report.choose_columns(TASKS["generate"], full)[:4] == [
         "bits_per_byte", "perplexity", "f1", "parameters"
     ]  # fmt: skip
+
+
+def test_a_comparison_is_plotted_against_the_seconds_of_training(tmp_path, monkeypatch):
+    made, subplots = [], compare_report.subplots
+    monkeypatch.setattr(
+        compare_report, "subplots", lambda **o: made.append(subplots(**o)) or made[-1]
+    )
+    paths = {}
+    for name, curve in (("a", [(10, 0.25), (20, 0.5)]), ("b", [(1, 0.75)])):
+        run = Run.create(tmp_path / name)
+        for step, (seconds, value) in enumerate(curve):
+            run.log_metrics("validation", step=step, seconds=seconds, accuracy=value)
+        run.log_metrics("final", step=9, seconds=99, accuracy=0.0)
+        paths[name] = [run.path]
+    rows = [{"name": "b", "accuracy": 0.7}, {"name": "a", "accuracy": 0.6}]
+    compare_report.plot_comparison(rows, paths, TASKS["classify"], tmp_path / "x.png")
+    ((_, axes),) = made
+    fitted, trained = axes.get_lines()
+    assert (fitted.get_label(), set(fitted.get_ydata())) == ("b  0.7", {0.7})
+    assert trained.get_label() == "a  0.6"
+    assert trained.get_xydata().tolist() == [[10, 0.25], [20, 0.5]]
+    assert axes.get_xlabel() == "seconds of training"
 
 
 def test_a_report_names_the_budget_and_the_data():
