@@ -165,6 +165,20 @@ def test_a_folder_keeps_its_task_and_its_tokenizer(tmp_path):
     assert checkpoint.load(tmp_path / "n")[1:] == (None, {})
 
 
+def test_a_long_list_is_saved_in_a_file_of_its_own(tmp_path):
+    task = {"name": "recommend", "titles": [f"Film {i}" for i in range(2000)], "users": ["a", "ü"]}
+    checkpoint.save(tmp_path / "m", gpt2(), letters(), task=task)
+    assert json.loads((tmp_path / "m" / "lists.json").read_text()) == {"titles": task["titles"]}
+    assert "Film 1" not in (tmp_path / "m" / "config.toml").read_text()
+    assert checkpoint.load(tmp_path / "m")[2] == task
+    checkpoint.save(tmp_path / "n", gpt2(), letters(), task={"users": ["a"]})
+    assert not (tmp_path / "n" / "lists.json").exists()
+    for content in ("[]", '{"titles": "a"}'):
+        (tmp_path / "m" / "lists.json").write_text(content)
+        with pytest.raises(GlassError, match="expected lists by name"):
+            checkpoint.read_lists(tmp_path / "m" / "lists.json")
+
+
 def test_what_cannot_be_opened_is_refused(tmp_path):
     with pytest.raises(GlassError, match="does not exist"):
         checkpoint.open_model(tmp_path / "x")

@@ -92,6 +92,13 @@ def test_train_leaves_out_what_is_not_set(calls, file):
     ]
 
 
+def test_the_time_since_the_command_was_started_counts_for_the_budget(calls, file):
+    recorded = calls("glassformer.training.train.train", {"run": "x", "seconds": 1})
+    result = CliRunner().invoke(glass, ["train", "generate", str(file)], obj=12.5)
+    assert result.exit_code == 0, result.output
+    assert recorded[0][1] == {"start_time": 12.5}
+
+
 def test_resume_passes_on_its_budget(calls, tmp_path):
     recorded = calls("glassformer.training.train.resume", {"run": "x", "seconds": 1})
     invoke("resume", tmp_path)

@@ -1,8 +1,10 @@
 """Exact values in all parts of training: budgets, schedules, choices, files and messages."""
 
+import contextlib
 import copy
 import json
 import math
+import signal
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -38,6 +40,7 @@ from glassformer.training.autotune import Autotune, UnsupportedPrecisionError, b
 from glassformer.training.budget import Deadline, StepBudget
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluator
+from glassformer.training.interrupt import stop_on_signal
 from glassformer.training.memory import ContextTooLongError, peak_memory, total_memory
 from glassformer.training.optimizers import adamw, layers_after
 from glassformer.training.recipe import Recipe, read_recipe
@@ -904,6 +907,37 @@ def test_only_the_first_request_to_stop_is_reported_and_the_run_is_saved(tmp_pat
     assert trainer.run.metrics() == []
 
 
+@pytest.mark.parametrize(
+    ("number", "raises"), [(signal.SIGINT, True), (signal.SIGTERM, True), (signal.SIGHUP, False)]
+)
+def test_the_second_signal_stops_at_once_unless_it_is_a_hangup(number, raises):
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    calls = []
+
+    def stop():
+        calls.append(number)
+        return len(calls) == 1
+
+    with stop_on_signal(stop):
+        signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt) if raises else contextlib.nullcontext():
+            signal.raise_signal(number)
+    assert len(calls) == 2
+    assert {n: signal.getsignal(n) for n in handlers} == handlers
+
+
+def test_a_signal_that_the_process_ignores_stays_ignored():
+    before, calls = signal.signal(signal.SIGHUP, signal.SIG_IGN), []
+    try:
+        with stop_on_signal(lambda: calls.append(1) or True):
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert calls == [1]
+
+
 def test_settings_that_change_during_training_are_recorded(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book)
     trainer.change_settings(accumulate=2)
@@ -1566,6 +1600,20 @@ def test_a_run_is_diagnosed_by_its_epochs_and_minutes(tmp_path, book, monkeypatc
 )  # fmt: skip
 def test_long_contexts_have_another_default_model(task, settings, expected):
     assert train.choose_for_context(task, settings, NullReporter()) == expected
+
+
+@pytest.mark.parametrize("role", ["data", "valid", "base"])
+def test_a_run_folder_cannot_contain_what_the_run_reads(tmp_path, book, role):
+    run = tmp_path / "run"
+    (run / "sub").mkdir(parents=True)
+    file = run / "sub" / "book.txt"
+    file.write_text(book.read_text())
+    checkpoint.save(run / "sub" / "base", CASES["gpt2"].network, Characters("abc"))
+    data = [file if role == "data" else book]
+    options = {"valid": {"valid": [file]}, "base": {"base": run / "sub" / "base"}}.get(role, {})
+    with pytest.raises(GlassError, match=r"is inside the run folder .* and could be overwritten"):
+        train.train("generate", *data, run=run, overwrite=True, reporter=NullReporter(), **options)
+    assert file.read_text() == book.read_text()
 
 
 def test_paths_are_made_absolute_but_standard_input_is_not():
