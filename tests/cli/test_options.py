@@ -240,17 +240,17 @@ def test_summarize_passes_on_the_title_and_the_beam(calls, model, file, tmp_path
 
 
 def test_paint_passes_on_every_option_and_lays_out_the_sheet(calls, model, tmp_path):
-    recorded = calls("glassformer.api.Model.paint", np.zeros((6, 4, 4, 1), dtype=np.uint8))
+    recorded = calls("glassformer.api.Model.paint", np.zeros((12, 4, 4, 1), dtype=np.uint8))
     out = tmp_path / "x.png"
     line = ("paint", tmp_path, "--out", out, "--overwrite")
-    invoke(*line, "-n", 6, "--class", "x", "--seed", 5, "--columns", 2)
-    assert recorded == [((6,), {"label": "x", "seed": 5})]
+    invoke(*line, "-n", 12, "--class", "x", "--seed", 5, "--columns", 2)
+    assert recorded == [((12,), {"label": "x", "seed": 5})]
     with Image.open(out) as image:
-        assert image.size == (2 * 6 + 2, 3 * 6 + 2)  # two columns, three rows
-    invoke(*line, "-n", 6)
-    assert recorded[1] == ((6,), {"label": None, "seed": 0})
+        assert image.size == (2 * 6 + 2, 6 * 6 + 2)  # two columns, six rows
+    invoke(*line, "-n", 12)
+    assert recorded[1] == ((12,), {"label": None, "seed": 0})
     with Image.open(out) as image:
-        assert image.size == (3 * 6 + 2, 2 * 6 + 2)  # as many columns as classes
+        assert image.size == (3 * 6 + 2, 4 * 6 + 2)  # as many columns as classes
 
 
 def test_heads_and_patch_pass_on_their_texts(calls, model, tmp_path):

@@ -787,9 +787,10 @@ def test_a_passage_occurs_in_its_file():
     from importlib.util import find_spec
     from pathlib import Path
 
-    for text, package, name in sample.code_passages(3):
+    for text, package, name in sample.code_passages(40):
         folder = Path(find_spec(package).submodule_search_locations[0])
         assert name.split("/")[0] == package
+        assert 3 <= len(text.split("\n")) <= 8
         assert text in (folder.parent / name).read_text("utf-8")
 
 

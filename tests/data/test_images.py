@@ -248,5 +248,18 @@ def test_a_sheet_has_the_images_in_rows():
         assert (windows == image[0]).all(axis=(2, 3)).any()
 
 
+@pytest.mark.parametrize("columns", [1, 2, 3, 5])
+def test_every_image_of_a_sheet_has_its_place_and_a_gap_on_all_sides(columns):
+    images = np.stack([np.full((3, 4, 5), 10 * i, np.uint8) for i in range(5)])
+    sheet = np.asarray(make_sheet(images, columns))
+    rows = -(-5 // columns)
+    assert sheet.shape == (6 * rows + 2, 7 * columns + 2, 3)
+    expected = np.full_like(sheet, 255)
+    for i in range(5):
+        top, left = 2 + 6 * (i // columns), 2 + 7 * (i % columns)
+        expected[top : top + 4, left : left + 5] = 10 * i
+    assert np.array_equal(sheet, expected)
+
+
 def test_a_size_is_written_as_width_by_height():
     assert str(Size(3, 20, 10)) == "10 x 20 RGB"
