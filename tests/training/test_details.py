@@ -32,6 +32,7 @@ from glassformer.training import (
     compare_report,
     evaluate,
     plots,
+    prior,
     recovery,
     setup,
     train,
@@ -1202,6 +1203,19 @@ def test_a_baseline_is_evaluated_again_in_windows_of_the_same_length(tmp_path, b
     assert contexts == [(None, None), (None, 8), (None, 4), (None, 4)]
 
 
+def test_the_calibration_of_a_baseline_is_not_that_of_the_model(tmp_path):
+    file = tmp_path / "a.csv"
+    rows = [f"a {('good', 'bad')[i % 2]} film {i},{'xy'[i % 2]}" for i in range(300)]
+    file.write_text("text,label\n" + "\n".join(rows))
+    run = Run.create(tmp_path / "run")
+    task = open_task("classify", file, run.cache)
+    before = copy.deepcopy(task.artifacts.metadata)
+    baseline.fit_baseline(task, run, cpu_settings(steps=3), None, NullReporter())
+    assert task.artifacts.metadata == before
+    saved = checkpoint.load(run.path / "baseline")[2]
+    assert saved.keys() - before.keys() == {"name", "temperature"}
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 
@@ -1889,6 +1903,40 @@ def test_a_recipe_changes_settings_of_a_base_model(tmp_path, book):
     request = Request.of(None, [book], recipe, [], {}, from_scratch=False)
     config = setup.Start.of(request, tmp_path / "base", None).config
     assert config == replace(CASES["gpt2"].network.config, context=8)
+
+
+def test_a_task_may_initialize_a_new_network_but_not_one_with_trained_weights(tmp_path, book):
+    task, calls = open_task("generate", book, tmp_path / "cache"), []
+    initialize = lambda dataset, network: calls.append((dataset, network))
+    task = replace(task, spec=replace(task.spec, initialize=initialize))
+    start = setup.Start("gpt2", CASES["gpt2"].network.config)
+    network = start.build(task, cpu_settings(), NullReporter())
+    assert calls == [(task.dataset, network)]
+    trained = replace(start, base=tmp_path, network=network)
+    copied = trained.build(task, cpu_settings(seed=9), NullReporter())
+    assert len(calls) == 1
+    assert torch.equal(weights_of(copied), weights_of(network))
+
+
+@pytest.mark.parametrize(
+    ("case", "task", "settings", "fits"),
+    [
+        ("gpt2", "generate", {}, True), ("gpt2", "generate", {"prior": True}, True),
+        ("gpt2", "generate", {"prior": False}, False), ("gpt2", "generate", {"lora": 2}, False),
+        ("llama", "generate", {}, True), ("classifier", "classify", {"prior": False}, False),
+        ("bert", "fill-mask", {}, False), ("summarizer", "summarize", {}, False),
+    ],
+)  # fmt: skip
+def test_a_prior_is_fitted_if_task_and_network_support_it(case, task, settings, fits):
+    opened = SimpleNamespace(spec=TASKS[task])
+    found = prior.should_fit_prior(CASES[case].network, opened, TrainingSettings(**settings))
+    assert found is fits
+
+
+def test_a_prior_that_the_network_cannot_have_is_rejected():
+    task, settings = SimpleNamespace(spec=TASKS["generate"]), TrainingSettings(prior=True)
+    with pytest.raises(GlassError, match="bert cannot have a prior"):
+        prior.should_fit_prior(CASES["bert"].network, task, settings)
 
 
 def test_the_baseline_is_evaluated_in_windows_of_the_network(tmp_path, book, monkeypatch):
