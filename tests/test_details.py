@@ -4,6 +4,7 @@ import copy
 import json
 import math
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import glassformer
 from cases import CASES, ids
 from glassformer import MODELS, GlassError, checkpoint, weights
 from glassformer.api import Model, load
@@ -18,6 +20,7 @@ from glassformer.checkpoint import Adapter
 from glassformer.core.bounds import BOUNDS, check_bounds
 from glassformer.core.config import did_you_mean, override
 from glassformer.core.errors import is_memory_error
+from glassformer.core.metrics import Metrics
 from glassformer.core.reporter import format_duration, format_value
 from glassformer.core.world import World
 from glassformer.models.network import Network, Trait
@@ -591,6 +594,36 @@ def test_summarize_passes_on_its_options_and_one_text_gives_one_summary(monkeypa
     assert model.summarize(["a", "b"], title="T") == "summary of a\n\nb about T"
     assert seen[0] == (["a", "b"], options)
     assert seen[1][1] == {"beam": 1, "length_penalty": 0.6}
+
+
+def test_the_functions_of_python_pass_on_their_options(monkeypatch, tmp_path):
+    calls = []
+
+    def record(name, result):
+        fake = lambda *args, **options: calls.append((args, options)) or result
+        monkeypatch.setattr(f"glassformer.{name}", fake)
+
+    record("checkpoint.open_model", (gpt2(), letters(), {"name": "generate"}))
+    load("m", ignore=["a"], tokenizer="t.bin")
+    assert calls.pop() == ((Path("m"), ["a"]), {"tokenizer": Path("t.bin")})
+    record("training.evaluate.evaluate", {"loss": 1.0})
+    options = {"text": "x", "plot": "p.png", "predictions": "p.csv", "skip_bad": True}
+    assert glassformer.evaluate("run", "a.csv", **options) == {"loss": 1.0}
+    paths = {"plot": Path("p.png"), "predictions": Path("p.csv")}
+    expected = {"text": ("x",), "skip_bad": True, **paths}
+    assert calls.pop() == ((Path("run"), (Path("a.csv"),)), expected)
+    trained = Model(gpt2())
+    trained.metrics = Metrics({"run": "r"})
+    glassformer.evaluate(trained)  # its own validation data
+    assert calls.pop() == ((Path("r"), ()), {})
+    record("training.compare.compare", (tmp_path, [{"name": "a"}]))
+    assert glassformer.compare("classify", "a.csv", models="a,b", steps=3) == [{"name": "a"}]
+    args, options = calls.pop()
+    assert (args, options.pop("reporter") is None) == (("classify", "a.csv"), False)
+    assert options == {"models": ["a", "b"], "steps": 3}
+    record("training.train.resume", {"run": "r", "steps": 9})
+    assert glassformer.resume("r", minutes=0.5).metrics["steps"] == 9
+    assert calls[0] == ((Path("r"),), {"minutes": 0.5})
 
 
 # --- tokenizers -----------------------------------------------------------------------------------

@@ -956,9 +956,9 @@ def test_returning_to_a_checkpoint_replays_the_schedule_from_its_step(tmp_path, 
     trainer.state.step = 2
     trainer.save()
     trainer.budget.begin(3)
-    trainer.state.step = 4
+    trainer.state.step, trainer.state.best, trainer.state.best_step = 4, 1.5, 3
     recovery.reload_checkpoint(trainer)
-    assert trainer.state.step == 2
+    assert (trainer.state.step, trainer.state.best, trainer.state.best_step) == (2, 1.5, 3)
     assert (trainer.budget.fraction, trainer.budget.tenth) == (0.25, 2)
 
 
