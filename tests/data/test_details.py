@@ -33,6 +33,7 @@ from glassformer.data.labeled import (
     Columns,
     check_labels,
     choose_columns,
+    find_unknown_labels,
     guess_columns,
     make_labeled_reader,
     peek_rows,
@@ -398,6 +399,21 @@ def test_a_column_with_few_values_is_a_label_and_one_with_many_is_not():
     values = [{"one": "same", "text": f"text {i}"} for i in range(20)]
     with pytest.raises(GlassError, match="no column looks like a label"):
         guess_columns(rows(*values), (), None)
+
+
+def test_a_column_with_empty_cells_is_guessed_as_the_label_only_if_there_is_no_other():
+    values = [{"note": "x" * (i % 2), "kind": "abc"[i % 3], "text": f"text {i}"} for i in range(20)]
+    assert guess_columns(rows(*values), (), None).label == "kind"
+    values = [{"note": "x" * (i % 2), "text": f"text {i}"} for i in range(20)]
+    assert guess_columns(rows(*values), (), None).label == "note"
+
+
+def test_each_label_of_a_cell_must_be_known_to_the_model():
+    several = DataRequest(labels=("a", "b"), multi_label=True)
+    found = [find_unknown_labels(cell, several) for cell in ("a|b", " b ", "a|c| d")]
+    assert found == [[], [], ["c", "d"]]
+    assert find_unknown_labels("a|b", DataRequest(labels=("a", "b"))) == ["a|b"]
+    assert find_unknown_labels("z", DataRequest()) == []
 
 
 def test_a_column_of_text_is_not_guessed_as_the_label():
