@@ -2,7 +2,9 @@
 
 import copy
 import json
+import math
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+import glassformer
 from cases import CASES, ids
 from glassformer import MODELS, GlassError, checkpoint, weights
 from glassformer.api import Model, load
@@ -17,6 +20,7 @@ from glassformer.checkpoint import Adapter
 from glassformer.core.bounds import BOUNDS, check_bounds
 from glassformer.core.config import did_you_mean, override
 from glassformer.core.errors import is_memory_error
+from glassformer.core.metrics import Metrics
 from glassformer.core.reporter import format_duration, format_value
 from glassformer.core.world import World
 from glassformer.models.network import Network, Trait
@@ -39,6 +43,7 @@ from glassformer.text.subword import (
     split_long_words,
 )
 from glassformer.text.tokenizer import clean
+from glassformer.training.evaluate import evaluate
 from glassformer.training.settings import TrainingSettings
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVW"
@@ -161,6 +166,20 @@ def test_a_folder_keeps_its_task_and_its_tokenizer(tmp_path):
     assert found.head.weight.dtype == torch.float64
     checkpoint.save(tmp_path / "n", network, None)
     assert checkpoint.load(tmp_path / "n")[1:] == (None, {})
+
+
+def test_a_long_list_is_saved_in_a_file_of_its_own(tmp_path):
+    task = {"name": "recommend", "titles": [f"Film {i}" for i in range(2000)], "users": ["a", "ü"]}
+    checkpoint.save(tmp_path / "m", gpt2(), letters(), task=task)
+    assert json.loads((tmp_path / "m" / "lists.json").read_text()) == {"titles": task["titles"]}
+    assert "Film 1" not in (tmp_path / "m" / "config.toml").read_text()
+    assert checkpoint.load(tmp_path / "m")[2] == task
+    checkpoint.save(tmp_path / "n", gpt2(), letters(), task={"users": ["a"]})
+    assert not (tmp_path / "n" / "lists.json").exists()
+    for content in ("[]", '{"titles": "a"}'):
+        (tmp_path / "m" / "lists.json").write_text(content)
+        with pytest.raises(GlassError, match="expected lists by name"):
+            checkpoint.read_lists(tmp_path / "m" / "lists.json")
 
 
 def test_what_cannot_be_opened_is_refused(tmp_path):
@@ -511,6 +530,100 @@ def test_a_saved_model_is_loaded_unchanged(tmp_path):
     with pytest.raises(GlassError):
         model.save(tmp_path / "m")
     model.save(tmp_path / "m", overwrite=True)
+
+
+def test_the_answer_is_the_most_likely_label_if_it_reaches_the_threshold():
+    model, probs = Model(classifier(), letters(), {"labels": ["x", "y"]}), {"y": 0.7, "x": 0.3}
+    found = [model.choose_labels(probs, threshold) for threshold in (None, 0.0, 0.7, 0.71)]
+    assert found == [["y"], ["y"], ["y"], []]
+    assert model.answer(probs, ("abc",)) == ("y", 0.7)
+    assert model.answer(probs, ("abc",), threshold=0.8) == (None, 0.7)
+    assert model.answer(probs, ("ab一二",)) == ("y", 0.7)  # half of the tokens are unknown
+    assert model.answer(probs, ("a一", "二")) == (None, 0.7)  # two of three are
+
+
+def test_of_several_labels_all_from_the_cutoff_are_chosen_in_the_order_of_the_labels():
+    task = {"labels": ["x", "y", "z"], "multi_label": True}
+    model, probs = Model(classifier(3), letters(), task), {"y": 0.7, "x": 0.5, "z": 0.2}
+    assert model.choose_labels(probs) == ["x", "y"]
+    assert model.choose_labels(probs, 0.0) == ["x", "y", "z"]
+    assert model.choose_labels(probs, 0.51) == ["y"]
+    assert model.answer(probs, ("abc",), threshold=0.9) == ("", 0.7)
+    model.task["cutoff"] = 0.2
+    assert model.answer(probs, ("abc",)) == ("x|y|z", 0.7)
+
+
+def test_probabilities_have_a_column_for_each_label_in_their_order():
+    model = Model(classifier(), letters(), {"labels": ["x", "y"]})
+    model.classify = lambda _texts: [{"y": 0.75, "x": 0.25}, {"x": 0.5, "y": 0.5}]
+    assert model.predict_proba(["a", "b"]).tolist() == [[0.25, 0.75], [0.5, 0.5]]
+    assert model.predict(["a", "b"], threshold=0.6) == ["y", None]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 5.0])
+def test_an_evaluation_on_other_data_agrees_with_the_probabilities_of_classify(
+    tmp_path, temperature
+):
+    """Both divide the logits by the temperature that was fitted in training."""
+    task = {"name": "classify", "text": ["text"], "label": "label", "labels": ["x", "y"]}
+    model = Model(classifier(), letters(), task | {"temperature": temperature})
+    with torch.no_grad():
+        model.network.head.weight.mul_(20)
+    model.save(tmp_path / "model")
+    rows = [("abc", "x"), ("dea", "y"), ("bbb", "x"), ("fa", "y")]
+    file = tmp_path / "a.csv"
+    file.write_text("text,label\n" + "".join(f"{text},{label}\n" for text, label in rows))
+    found = model.classify([text for text, _ in rows])
+    expected = -sum(math.log(probs[label]) for probs, (_, label) in zip(found, rows, strict=True))
+    assert evaluate(tmp_path / "model", (file,))["loss"] == pytest.approx(expected / 4, rel=1e-4)
+
+
+def test_summarize_passes_on_its_options_and_one_text_gives_one_summary(monkeypatch):
+    words = letters(special_tokens=("<unk>", "<sep>", "<end>"))
+    model, seen = Model(CASES["summarizer"].network, words), []
+
+    def fake(_network, _codec, texts, **options):
+        seen.append((texts, options))
+        return (f"summary of {text}" for text in texts)
+
+    monkeypatch.setattr("glassformer.api.predict", fake)
+    model.extract = lambda text, *, title=None: f"{text} about {title}"
+    options = {"beam": 3, "length_penalty": 1.5}
+    assert model.summarize(["a", "b"], **options) == ["summary of a", "summary of b"]
+    assert model.summarize("a") == "summary of a about None"
+    assert model.summarize(["a", "b"], title="T") == "summary of a\n\nb about T"
+    assert seen[0] == (["a", "b"], options)
+    assert seen[1][1] == {"beam": 1, "length_penalty": 0.6}
+
+
+def test_the_functions_of_python_pass_on_their_options(monkeypatch, tmp_path):
+    calls = []
+
+    def record(name, result):
+        fake = lambda *args, **options: calls.append((args, options)) or result
+        monkeypatch.setattr(f"glassformer.{name}", fake)
+
+    record("checkpoint.open_model", (gpt2(), letters(), {"name": "generate"}))
+    load("m", ignore=["a"], tokenizer="t.bin")
+    assert calls.pop() == ((Path("m"), ["a"]), {"tokenizer": Path("t.bin")})
+    record("training.evaluate.evaluate", {"loss": 1.0})
+    options = {"text": "x", "plot": "p.png", "predictions": "p.csv", "skip_bad": True}
+    assert glassformer.evaluate("run", "a.csv", **options) == {"loss": 1.0}
+    paths = {"plot": Path("p.png"), "predictions": Path("p.csv")}
+    expected = {"text": ("x",), "skip_bad": True, **paths}
+    assert calls.pop() == ((Path("run"), (Path("a.csv"),)), expected)
+    trained = Model(gpt2())
+    trained.metrics = Metrics({"run": "r"})
+    glassformer.evaluate(trained)  # its own validation data
+    assert calls.pop() == ((Path("r"), ()), {})
+    record("training.compare.compare", (tmp_path, [{"name": "a"}]))
+    assert glassformer.compare("classify", "a.csv", models="a,b", steps=3) == [{"name": "a"}]
+    args, options = calls.pop()
+    assert (args, options.pop("reporter") is None) == (("classify", "a.csv"), False)
+    assert options == {"models": ["a", "b"], "steps": 3}
+    record("training.train.resume", {"run": "r", "steps": 9})
+    assert glassformer.resume("r", minutes=0.5).metrics["steps"] == 9
+    assert calls[0] == ((Path("r"),), {"minutes": 0.5})
 
 
 # --- tokenizers -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import pytest
 from click.testing import CliRunner
@@ -161,3 +162,33 @@ def test_the_base_model_of_an_adapter_is_not_deleted(folder):
 def test_delete_and_prune_cannot_be_combined(folder):
     assert "not both" in invoke("--delete", folder / "a", "--prune", "1", code=2).stderr
     assert "0 is not in the range" in invoke(folder, "--prune", "0", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("task", "metric", "best"), [("generate", "bits_per_byte", 1.0), ("classify", "accuracy", 3.0)]
+)
+def test_the_metric_of_a_run_is_the_best_so_far_and_then_the_final_one(
+    tmp_path, task, metric, best
+):
+    run = make_run(tmp_path / "run", None, task=task, metric=metric)
+    lines = [{"kind": "validation", "step": i, metric: v} for i, v in enumerate((2.0, 1.0, 3.0))]
+    lines.append({"kind": "train", "step": 3, "loss": 0.0})
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    row = json.loads(invoke(tmp_path, "--json").stdout)
+    assert (row["metric"], row["value"]) == (metric, best)
+    for value in (7.0, 6.0):  # a run that was extended has two final evaluations
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps({"kind": "final", "step": 4, metric: value}) + "\n")
+    assert json.loads(invoke(tmp_path, "--json").stdout)["value"] == 6.0
+
+
+def test_the_age_of_a_run_is_shown_in_minutes_or_hours(tmp_path):
+    for name, minutes in (("a", 7), ("b", 99), ("c", 150)):
+        run = make_run(tmp_path / name, 1.0)
+        then = time.time() - 60 * minutes
+        os.utime(run / "config.toml", (then, then))
+    assert [line.split("  ")[-1] for line in invoke(tmp_path).stdout.splitlines()] == [
+        "2 h ago", "99 min ago", "7 min ago",
+    ]  # fmt: skip
+    hours = [json.loads(line)["hours"] for line in invoke(tmp_path, "--json").stdout.splitlines()]
+    assert hours == pytest.approx([2.5, 1.65, 7 / 60], abs=0.02)

@@ -1,5 +1,6 @@
 """Exact values of the details of data: splits, batches, stores, columns, separators."""
 
+import codecs
 import hashlib
 import io
 import json
@@ -25,15 +26,23 @@ from glassformer.data.batches import (
 from glassformer.data.compression import file_type
 from glassformer.data.delimited import guess_separator
 from glassformer.data.examples import Example
-from glassformer.data.files import BadRowPolicy, IgnoreBadRows, Row, save_streams
+from glassformer.data.files import BadRowPolicy, CountBadRows, IgnoreBadRows, Row, save_streams
 from glassformer.data.format import FileFormat
+from glassformer.data.inputs import read_inputs
 from glassformer.data.labeled import (
+    Columns,
     check_labels,
+    choose_columns,
+    find_unknown_labels,
     guess_columns,
+    make_labeled_reader,
     peek_rows,
     read_table_rows,
 )
-from glassformer.data.pairs import read_aligned_lines
+from glassformer.data.memory import to_record
+from glassformer.data.near_duplicates import NearDuplicateCounter
+from glassformer.data.output import TableWriter, merge_columns
+from glassformer.data.pairs import make_pair_reader, read_aligned_lines
 from glassformer.data.request import DataOptions, DataRequest
 from glassformer.data.split import LeakCounter, is_held_out
 from glassformer.data.store import Store, StoreWriter
@@ -131,6 +140,17 @@ def test_buckets_depend_on_the_seed_and_continue_across_epochs():
     assert len(one) == len(sizes)
     assert sorted(map(len, batches[: len(one)])) == sorted(sizes)
     assert batches[0] != batches[len(one)]
+
+
+def test_the_examples_of_a_batch_have_similar_lengths():
+    """Lengths are compared with 10% of noise."""
+    lengths = np.random.default_rng(0).integers(20, 200, 600)
+    buckets = Buckets(lengths, 1000, 0)
+    batches = [lengths[buckets.at(step)] for step in range(len(buckets))]
+    assert len(batches) > 50
+    assert max(float(batch.max() / batch.min()) for batch in batches) < 2
+    padded = sum(len(batch) * int(batch.max()) for batch in batches)
+    assert padded < 1.2 * lengths.sum()
 
 
 def test_batches_are_not_ordered_by_length():
@@ -319,6 +339,20 @@ def test_unknown_tokens_are_reported_or_added():
         corpus.reuse_tokenizer(Bytes(), ["a"], extend=True, reporter=reporter)
 
 
+def test_unknown_tokens_are_counted_in_all_of_the_sample():
+    reporter, words = RecordingReporter(), Words.train(["a b"])
+    corpus.reuse_tokenizer(words, ["a b", "c d"], extend=False, reporter=reporter)
+    assert reporter.lines[0].startswith("50.0% of the tokens are unknown")
+
+
+def test_the_named_encoding_is_used_for_files_and_for_files_in_folders(tmp_path):
+    (tmp_path / "f").mkdir()
+    file = write(tmp_path / "f" / "a.txt", "an é in UTF-8\n")
+    for path in (file, tmp_path / "f"):
+        found = corpus.read_texts((path,), BadRowPolicy(), None, FileFormat(encoding="cp1252"))
+        assert "".join(found) == "an Ã© in UTF-8\n"
+
+
 def test_bytes_and_tokens_are_counted_for_each_split(tmp_path):
     content = [("train", "äb"), ("train", "c"), ("valid", "cä")] * 50  # more than one batch
     bar = ProgressBar(NullReporter(), "", 6 * 50)
@@ -378,6 +412,21 @@ def test_a_column_with_few_values_is_a_label_and_one_with_many_is_not():
         guess_columns(rows(*values), (), None)
 
 
+def test_a_column_with_empty_cells_is_guessed_as_the_label_only_if_there_is_no_other():
+    values = [{"note": "x" * (i % 2), "kind": "abc"[i % 3], "text": f"text {i}"} for i in range(20)]
+    assert guess_columns(rows(*values), (), None).label == "kind"
+    values = [{"note": "x" * (i % 2), "text": f"text {i}"} for i in range(20)]
+    assert guess_columns(rows(*values), (), None).label == "note"
+
+
+def test_each_label_of_a_cell_must_be_known_to_the_model():
+    several = DataRequest(labels=("a", "b"), multi_label=True)
+    found = [find_unknown_labels(cell, several) for cell in ("a|b", " b ", "a|c| d")]
+    assert found == [[], [], ["c", "d"]]
+    assert find_unknown_labels("a|b", DataRequest(labels=("a", "b"))) == ["a|b"]
+    assert find_unknown_labels("z", DataRequest()) == []
+
+
 def test_a_column_of_text_is_not_guessed_as_the_label():
     values = [{"few": "ab"[i % 2], "more": "abc"[i % 3], "n": str(i)} for i in range(20)]
     assert guess_columns(rows(*values), (), None).label == "few"
@@ -413,6 +462,47 @@ def test_pairs_are_guessed_by_name_and_other_texts_by_length():
     assert found.text == ("long",)
 
 
+def read_pairs(*files, **options):
+    request = DataRequest(files=files, **options)
+    reader, metadata = make_pair_reader(request, NullReporter())
+    return list(reader(BadRowPolicy())), metadata
+
+
+def test_source_and_target_are_the_first_columns_with_letters_in_most_rows(tmp_path):
+    rows = [f"{'n1' if i == 0 else i},ein {i},one {i}" for i in range(6)]
+    file = write(tmp_path / "a.csv", "\n".join(["key,de,en", *rows]))
+    examples, metadata = read_pairs(file)
+    assert metadata == {"text": ["de"], "target": "en"}
+    assert examples[1].texts == ("ein 1", "one 1")
+    trained = {"trained_text": ("en",), "trained_target": "de"}
+    examples, metadata = read_pairs(file, **trained)
+    assert (examples[1].texts, metadata) == (("one 1", "ein 1"), {"text": ["en"], "target": "de"})
+    examples, _ = read_pairs(file, **trained, text=("key", "en"))  # what the user says counts
+    assert examples[1].texts == ("1", "one 1")
+
+
+def test_the_columns_of_the_training_data_are_recorded_rather_than_those_for_validation(tmp_path):
+    file = write(tmp_path / "a.csv", "source,target\na,b\n")
+    other = write(tmp_path / "b.csv", "src,tgt\nc,d\n")
+    examples, metadata = read_pairs(file, valid=(other,))
+    assert [(e.texts, e.split) for e in examples] == [(("a", "b"), "train"), (("c", "d"), "valid")]
+    assert metadata == {"text": ["source"], "target": "target"}
+
+
+def test_the_named_encoding_is_used_for_aligned_files(tmp_path):
+    files = (write(tmp_path / "a.txt", "é\n"), write(tmp_path / "b.txt", "e\n"))
+    (example,), _ = read_pairs(*files, encoding="cp1252")
+    assert example.texts == ("Ã©", "e")
+
+
+def test_the_pairs_of_the_sample_are_split_by_their_source():
+    request = DataRequest(seed=3, valid_fraction=0.3)
+    examples = list(make_pair_reader(request, NullReporter())[0](BadRowPolicy()))
+    assert len(examples) == 6000
+    assert all(e.split == request.assign_split(e.texts[0]) for e in examples)
+    assert {e.split for e in examples} == {"train", "valid"}
+
+
 def test_aligned_lines_have_the_location_of_the_source_and_the_shorter_file_is_reported(tmp_path):
     one, other = write(tmp_path / "a", "1\n2\n"), write(tmp_path / "b", "x\ny\n")
     assert list(read_aligned_lines(one, other, BadRowPolicy())) == [
@@ -424,6 +514,41 @@ def test_aligned_lines_have_the_location_of_the_source_and_the_shorter_file_is_r
     write(one, "1\n2\n3\n")
     with pytest.raises(GlassError, match=rf"^{other} ends before {one}"):
         list(read_aligned_lines(one, other, BadRowPolicy()))
+
+
+def test_the_column_of_the_groups_is_guessed_neither_as_the_text_nor_as_the_label():
+    values = [
+        {"short": f"text {i}", "kind": "abcd"[i % 4], "who": "one person" if i % 2 else "another"}
+        for i in range(40)
+    ]
+    choose = lambda **options: choose_columns(rows(*values), DataRequest(**options))
+    assert choose() == Columns(("short",), "who")  # it has the fewest values
+    assert choose(group="who") == Columns(("short",), "kind")
+    assert choose(group="who", label="who") == Columns(("short",), "who")
+    assert choose(group="who", text=("who",)) == Columns(("who",), "kind")
+    names = [{"who": f"a long name {i}", "label": "ab"[i % 2], "text": str(i)} for i in range(40)]
+    found = choose_columns(rows(*names), DataRequest(group="who"))
+    assert found == Columns(("text",), "label")
+    two = [{"who": f"name {i}", "label": "ab"[i % 2]} for i in range(40)]
+    assert choose_columns(rows(*two), DataRequest(group="who")) == Columns(("who",), "label")
+
+
+def test_named_columns_are_preferred_to_those_of_the_training_data():
+    names = rows({"a": "text", "b": "text", "x": "1", "y": "2"})
+    trained = {"trained_text": ("a",), "trained_label": "x"}
+    assert choose_columns(names, DataRequest(**trained)) == Columns(("a",), "x")
+    found = choose_columns(names, DataRequest(**trained, text=("b",), label="y"))
+    assert found == Columns(("b",), "y")
+
+
+def test_labels_are_read_without_spaces_and_one_text_of_a_pair_may_be_empty(tmp_path):
+    file = write(tmp_path / "a.csv", "text1,text2,label\none,two, x \n,three,y\nfour,,x\n , ,x\n")
+    policy = BadRowPolicy(tmp_path / "log.jsonl")
+    read, metadata = make_labeled_reader(DataRequest(files=(file,)), NullReporter())
+    found = [(example.texts, example.label) for example in read(policy)]
+    assert found == [(("one", "two"), "x"), (("", "three"), "y"), (("four", ""), "x")]
+    assert metadata == {"text": ["text1", "text2"], "label": "label"}
+    assert policy.reasons == {"the text is empty": 1}
 
 
 def test_at_most_a_thousand_labels_are_allowed():
@@ -468,6 +593,26 @@ def test_a_separator_occurs_in_every_line(tmp_path, content, separator):
     assert guess_separator(write(tmp_path / "a.tsv", content)) == "\t"
 
 
+def test_a_table_without_cells_in_a_row_or_beyond_its_columns_is_read(tmp_path):
+    """Spreadsheets end rows with empty cells, and tables with empty rows."""
+    file = write(tmp_path / "a.csv", "text,label\none,x,,\n,\ntwo,y,\n,,\n")
+    found = [row.values for row in read_rows(file, BadRowPolicy())]
+    assert found == [{"text": "one", "label": "x"}, {"text": "two", "label": "y"}]
+
+
+def test_the_column_of_the_groups_and_the_header_option_say_whether_there_is_a_header(tmp_path):
+    file = write(tmp_path / "a.csv", "aa,bb\ncc,dd\n")
+    for options, count in (
+        ({}, 2),
+        ({"group": "bb"}, 1),
+        ({"label": "aa"}, 1),
+        ({"header": True}, 1),
+        ({"text": ("aa",), "header": False}, 2),
+    ):
+        found = list(read_rows(file, BadRowPolicy(), DataOptions(**options).format))
+        assert len(found) == count, options
+
+
 def test_a_column_without_a_name_is_numbered(tmp_path):
     file = write(tmp_path / "a.csv", " Text ,,label\none,two,three\n")
     (row,) = read_rows(file, BadRowPolicy())
@@ -496,6 +641,27 @@ def test_bad_rows_are_counted_by_reason_and_logged_in_short(tmp_path):
     silent = IgnoreBadRows()
     silent("a:1", "wrong")
     assert silent.count == 0
+
+
+def test_bad_rows_are_counted_and_the_first_ten_are_kept():
+    policy = CountBadRows()
+    for i in range(12):
+        policy(f"a:{i}", "odd" if i % 2 else "even")
+    assert (policy.count, policy.reasons) == (12, {"even": 6, "odd": 6})
+    assert policy.first == [f"a:{i}: {'odd' if i % 2 else 'even'}" for i in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding"),
+    [
+        (codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"),
+        (codecs.BOM_UTF16_BE, "utf-16-be"), (codecs.BOM_UTF32_LE, "utf-32-le"),
+        (codecs.BOM_UTF32_BE, "utf-32-be"),
+    ],
+)  # fmt: skip
+def test_a_byte_order_mark_names_the_encoding(tmp_path, mark, encoding):
+    file = write(tmp_path / "a.txt", mark + "añ\n二".encode(encoding))
+    assert [line for _, line in files.read_lines(file, BadRowPolicy())] == ["añ\n", "二"]
 
 
 @pytest.mark.parametrize(
@@ -561,6 +727,68 @@ def test_the_sample_of_a_first_example_longer_than_the_limit_is_its_beginning(mo
     assert summarize_examples([Example("", ("abcd", "efg"), "train")]).sample == ["abcd", "e"]
 
 
+def test_a_csv_file_has_a_byte_order_mark_and_floats_of_six_digits(tmp_path):
+    row = {"a": "é", "p": 0.123456789, "n": 7, "list": [1, "ü"]}
+    for name in ("a.csv", "a.tsv"):
+        with TableWriter(tmp_path / name) as writer:
+            writer.write(row)
+    text = 'é,0.123457,7,"[1, ""ü""]"'
+    assert (tmp_path / "a.csv").read_bytes() == f"\ufeffa,p,n,list\r\n{text}\r\n".encode()
+    assert (tmp_path / "a.tsv").read_bytes().startswith(b"a\tp\tn\tlist\r\n")
+
+
+@pytest.mark.parametrize("count", [0, 2, 3, 7])
+def test_all_rows_are_written_to_the_groups_of_a_parquet_file(tmp_path, monkeypatch, count):
+    monkeypatch.setattr("glassformer.data.output.ROWS_PER_GROUP", 3)
+    with TableWriter(tmp_path / "a.parquet") as writer:
+        for i in range(count):
+            writer.write({"n": i})
+    found = [row.values["n"] for row in read_rows(tmp_path / "a.parquet", BadRowPolicy())]
+    assert found == [str(i) for i in range(count)]
+    assert writer.count == count
+
+
+def test_a_result_never_replaces_a_column_of_the_input():
+    columns = {"label": "mine", "new_label": "mine too", "text": "a"}
+    found = merge_columns(columns, {"label": "x", "score": 1.0})
+    assert found == {**columns, "new_new_label": "x", "score": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "record"),
+    [
+        ("classify", ("a", "x"), {"text": "a", "label": "x"}),
+        ("classify", ("a", "b", "x"), {"text_1": "a", "text_2": "b", "label": "x"}),
+        ("translate", ("a", "b"), {"source": "a", "target": "b"}),
+        ("summarize", ["a", "b"], {"document": "a", "summary": "b"}),
+        ("recommend", (1, "i", 2.5), {"user": "1", "item": "i", "rating": "2.5"}),
+        ("recommend", (1, 2, 3.0, 4), {"user": "1", "item": "2", "rating": "3", "time": "4"}),
+        ("recommend-next", (1, 2, 9), {"user": "1", "item": "2", "time": "9"}),
+        ("recommend-next", (1, 2, 3, 9), {"user": "1", "item": "2", "rating": "3", "time": "9"}),
+        ("generate", "a text", {"text": "a text"}),
+    ],
+)
+def test_the_columns_of_tuples_depend_on_the_task(task, row, record):
+    assert to_record(task, row, 1) == record
+
+
+def test_near_duplicates_differ_in_few_words_whatever_the_case():
+    words = "the quick brown fox jumps over the lazy dog near the old river bank in late May"
+    counter = NearDuplicateCounter()
+    counter.add("train", words)
+    for text in (words, words.upper(), words.replace("late", "early"), words[::-1], "the fox"):
+        counter.add("valid", text)
+    assert counter.find() == [(words.upper(), words), (words.replace("late", "early"), words)]
+
+
+def test_a_missing_second_column_of_a_pair_is_named(tmp_path):
+    file = write(tmp_path / "a.jsonl", '{"a": "x", "b": "y"}\n{"a": "z", "c": "w"}\n')
+    found = read_inputs(file, BadRowPolicy(), FileFormat(), ("a", "b"))
+    assert next(found).value == ("x", "y")
+    with pytest.raises(GlassError, match=r"a\.jsonl:2: no column 'b'; the columns are a, c"):
+        next(found)
+
+
 # --- samples --------------------------------------------------------------------------------------
 
 
@@ -586,9 +814,10 @@ def test_a_passage_occurs_in_its_file():
     from importlib.util import find_spec
     from pathlib import Path
 
-    for text, package, name in sample.code_passages(3):
+    for text, package, name in sample.code_passages(40):
         folder = Path(find_spec(package).submodule_search_locations[0])
         assert name.split("/")[0] == package
+        assert 3 <= len(text.split("\n")) <= 8
         assert text in (folder.parent / name).read_text("utf-8")
 
 

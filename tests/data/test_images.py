@@ -61,6 +61,13 @@ def test_folders_named_train_and_val_are_the_splits(tmp_path):
     assert found == {("train", "cat"), ("train", "dog"), ("valid", "cat")}
 
 
+def test_all_images_of_an_evaluation_are_for_validation_whatever_their_folder(tmp_path):
+    for i, name in enumerate(("train/cat/1.png", "train/dog/1.png", "val/cat/1.png")):
+        write_image(tmp_path / name, seed=i)
+    images, _ = read(tmp_path, valid_fraction=1.0)
+    assert [image.split for image in images] == ["valid"] * 3
+
+
 def test_equal_images_are_in_the_same_split(tmp_path):
     for i in range(60):
         write_image(tmp_path / "a" / f"{i}.png", seed=i % 20)
@@ -239,6 +246,19 @@ def test_a_sheet_has_the_images_in_rows():
     windows = np.lib.stride_tricks.sliding_window_view(sheet, (4, 4))
     for image in images:
         assert (windows == image[0]).all(axis=(2, 3)).any()
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 5])
+def test_every_image_of_a_sheet_has_its_place_and_a_gap_on_all_sides(columns):
+    images = np.stack([np.full((3, 4, 5), 10 * i, np.uint8) for i in range(5)])
+    sheet = np.asarray(make_sheet(images, columns))
+    rows = -(-5 // columns)
+    assert sheet.shape == (6 * rows + 2, 7 * columns + 2, 3)
+    expected = np.full_like(sheet, 255)
+    for i in range(5):
+        top, left = 2 + 6 * (i // columns), 2 + 7 * (i % columns)
+        expected[top : top + 4, left : left + 5] = 10 * i
+    assert np.array_equal(sheet, expected)
 
 
 def test_a_size_is_written_as_width_by_height():

@@ -145,6 +145,26 @@ def test_a_repeated_rating_is_in_one_split(tmp_path):
     assert {"train", "valid"} == set().union(*splits.values())
 
 
+def test_ratings_in_validation_files_are_for_validation_and_all_others_for_training(tmp_path):
+    rows = [(str(i), "1", "4", "0") for i in range(60)]
+    request = DataRequest(
+        files=(write(tmp_path / "a.csv", rows),),
+        valid=(write(tmp_path / "b.csv", [(f"v{i}", "1", "4", "0") for i in range(60)]),),
+    )
+    reader, _, _ = make_rating_reader(request, NullReporter())
+    splits = [(example.split, example.texts[0][0] == "v") for example in reader(BadRowPolicy())]
+    assert splits == [("train", False)] * 60 + [("valid", True)] * 60
+
+
+@pytest.mark.parametrize(("kind", "column"), [("rating", 2), ("time", 3)])
+def test_the_sample_gives_ratings_or_times(kind, column):
+    texts, columns, titles = read(kind=kind)
+    expected = [(row[0], row[1], row[column]) for row in film_ratings()]
+    assert texts == expected
+    assert columns == {"text": ["user", "item"], "target": kind}
+    assert titles == film_titles()
+
+
 # --- the scale ------------------------------------------------------------------------------------
 
 STARS = Counter({1.0: 50, 2.0: 60, 3.0: 90, 4.0: 80, 5.0: 70})
@@ -172,9 +192,19 @@ def test_a_rare_rating_next_to_the_others_extends_the_scale():
     assert Scale.of(few, None).high == 5
 
 
+def test_a_rating_far_from_the_others_that_is_not_rare_extends_the_scale():
+    assert Scale.of(STARS + Counter({10.0: 2}), None).high == 10
+    many = Counter({rating: 10 * count for rating, count in STARS.items()})
+    assert Scale.of(many + Counter({10.0: 3}), None).high == 5  # one in a thousand of 3,503
+    assert Scale.of(many + Counter({10.0: 4}), None).high == 10
+
+
 def test_a_given_scale_counts_and_is_checked():
     scale = Scale.of(STARS, (0.0, 10.0))
     assert (scale.low, scale.high) == (0, 10)
+    assert scale.contains(0.0)
+    assert scale.contains(10.0)
+    assert not scale.contains(10.5)
     for wrong in ((5.0, 1.0), (1.0,), (1.0, float("inf"))):
         with pytest.raises(GlassError, match="scale must be a lower and a higher rating"):
             DataOptions(scale=wrong)
@@ -212,6 +242,14 @@ def test_unknown_users_and_items_are_named():
         CATALOG.find_user(9)
     with pytest.raises(GlassError, match=r"unknown item 'Upp': .* 3 items .*Up"):
         CATALOG.find_item("Upp")
+
+
+def test_an_item_without_a_title_is_shown_by_its_id():
+    catalog = Catalog(["7"], ["a", "b"], [[0]], ["Heat", ""])
+    assert [catalog.name(i) for i in range(2)] == ["Heat", "b"]
+    assert Catalog(["7"], ["a"], [[0]]).name(0) == "a"
+    assert CATALOG.counts().tolist() == [1, 1, 1]
+    assert Catalog(["7", "8"], ["a", "b", "c"], [[0, 2], [2]]).counts().tolist() == [1, 0, 2]
 
 
 def test_an_empty_text_is_no_item():

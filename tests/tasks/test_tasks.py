@@ -212,7 +212,7 @@ def test_rows_of_a_group_are_in_the_same_split(home):
         rows = csv.writer(file)
         rows.writerow(["text", "label", "who"])
         rows.writerows([f"text {i}", "ab"[i % 2], f"person {i % 40}"] for i in range(400))
-    task = prepare_task(home, "classify", group="who")
+    task = prepare_task(home, "classify", group="who", text=("text",))
     people = {
         part: {
             int(task.artifacts.tokenizer.decode(task.dataset.texts[part][i]).split()[1]) % 40

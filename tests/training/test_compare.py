@@ -378,3 +378,25 @@ def test_inconsistent_tables_of_fitted_models_are_rejected(name, table, corrupt,
     write_manifest(tmp_path / "model")
     with pytest.raises(GlassError, match="tables are corrupted"):
         load(tmp_path / "model")
+
+
+def test_a_contender_is_trained_without_a_baseline_and_resumed_if_it_was_stopped(
+    tmp_path, monkeypatch
+):
+    from glassformer.training import compare as module
+
+    requests = []
+    monkeypatch.setattr(
+        module, "run_in_process", lambda text: requests.append(json.loads(text)) or (130, "{}")
+    )
+    common = {"task": "generate", "data": ["d"], "models": ["a"], "seeds": 2, "seed": 1, "lr": 0.5}
+    for path in (tmp_path / "new", tmp_path / "begun"):
+        with pytest.raises(GlassError, match="was stopped; run the same command again"):
+            module.train_contender(Contender("gpt2"), path, common)
+        (tmp_path / "begun").mkdir(exist_ok=True)
+        (tmp_path / "begun" / "config.toml").write_text("")
+    assert requests == [
+        {"task": "generate", "data": ["d"], "seed": 1, "lr": 0.5, "model": "gpt2", "settings": [],
+         "run": str(tmp_path / "new"), "baseline": False, "overwrite": False},
+        {"resume": str(tmp_path / "begun")},
+    ]  # fmt: skip

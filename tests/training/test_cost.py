@@ -7,9 +7,10 @@ import torch
 from click.testing import CliRunner
 
 from glassformer.cli import glass
+from glassformer.cli.info import format_cost
 from glassformer.core.reporter import NullReporter
 from glassformer.tasks.check import RecordingReporter
-from glassformer.training.cost import GRIDS, grid_bytes, measure_cost
+from glassformer.training.cost import GRIDS, Cost, PartCost, Variant, grid_bytes, measure_cost
 from glassformer.training.resume import load_trainer
 from glassformer.training.run import Run
 from glassformer.training.train import train
@@ -75,6 +76,20 @@ def test_the_grids_of_the_tutorial_take_256_megabytes_and_46_layers_fit():
     assert grid_bytes(16, 1000) == 256_000_000
     assert grid_bytes(16, 1000) // GRIDS == 64_000_000
     assert 12_000_000_000 // grid_bytes(16, 1000) == 46
+
+
+def test_a_cost_is_printed_in_megabytes_milliseconds_and_gigaflops():
+    parts = [PartCost("token", 1_000, 2_500_000), PartCost("attention", 250_000, 500_000)]
+    variants = [Variant("float32", 3_000_000, 0.25)]
+    text = format_cost(Cost((8, 16), parts, 3_000_000, 12_340_000_000, 64_000_000, variants))
+    rows = [line.split() for line in text.splitlines()]
+    assert rows[1] == ["token", "1,000", "0.0", "MB", "2.5", "MB"]
+    assert rows[2] == ["attention", "250,000", "1.0", "MB", "0.5", "MB"]  # 4 bytes per parameter
+    assert rows[3] == ["total", "251,000", "1.0", "MB", "3.0", "MB"]
+    assert rows[-1] == ["float32", "3.0", "MB", "250", "ms"]
+    assert "gradients 1.0 MB, optimizer 3.0 MB" in text
+    assert "batch of 8 x 16 tokens: 12.3 GFLOP per step" in text
+    assert "if computed as a whole: 64.0 MB (4 grids" in text
 
 
 def test_info_of_a_run_prints_and_exports_its_cost(run):

@@ -1,8 +1,10 @@
 """Exact values in all parts of training: budgets, schedules, choices, files and messages."""
 
+import contextlib
 import copy
 import json
 import math
+import signal
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,21 +15,25 @@ import pytest
 import torch
 
 from cases import CASES
-from glassformer import MODELS, GlassError
+from glassformer import MODELS, GlassError, checkpoint
 from glassformer.core.config import read_toml
 from glassformer.core.reporter import NullReporter
 from glassformer.data.request import DataRequest
 from glassformer.nn.dropout import Dropout
 from glassformer.tasks import TASKS
+from glassformer.tasks.bootstrap import Sample, SampledMetric
 from glassformer.tasks.check import RecordingReporter
-from glassformer.tasks.task import METRICS, Scores
+from glassformer.tasks.task import METRICS, Scores, Task
+from glassformer.text.plain import Characters
 from glassformer.training import (
     autotune,
     baseline,
     compare,
     compare_report,
+    evaluate,
     fitting,
     plots,
+    prior,
     recovery,
     report,
     resume,
@@ -35,10 +41,11 @@ from glassformer.training import (
     start,
     train,
 )
-from glassformer.training.autotune import Autotune, UnsupportedPrecisionError
+from glassformer.training.autotune import Autotune, UnsupportedPrecisionError, bfloat16_ratio
 from glassformer.training.budget import Deadline, StepBudget
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluator
+from glassformer.training.interrupt import stop_on_signal
 from glassformer.training.memory import ContextTooLongError, peak_memory, total_memory
 from glassformer.training.optimizers import adamw, freeze_parameters, layers_after
 from glassformer.training.recipe import Recipe, read_recipe
@@ -410,6 +417,22 @@ def test_error_names_the_unknown_metric():
         evaluator.metric_value({"loss": 1.0, "x": 2})
 
 
+def test_only_evaluations_during_training_calibrate_the_model():
+    """The final evaluation must not fit anything to the data that it reports on."""
+    task, calibrated = FakeTask([1.0, 1.0]), []
+    evaluate = task.evaluate
+
+    def record(network, limit=None, context=None, *, calibrate=False):
+        calibrated.append(calibrate)
+        return evaluate(network, limit, context)
+
+    task.evaluate = record
+    evaluator, network = Evaluator(task, TrainingSettings()), copy.deepcopy(CASES["gpt2"].network)
+    evaluator.evaluate(network, State())
+    evaluator.evaluate_at_end(network, None, State())
+    assert calibrated == [True, False]
+
+
 # --- settings that are chosen by timing -----------------------------------------------------------
 
 
@@ -652,6 +675,26 @@ def test_label_smoothing_changes_the_loss(tmp_path, book):
     assert found != pytest.approx(loss_without, rel=1e-6)
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_an_extra_loss_of_the_network_is_added_to_the_mean_loss(tmp_path, book, accumulate):
+    expected = take_step(tiny_trainer(tmp_path, book)).loss + 0.25
+    trainer = tiny_trainer(tmp_path, book, accumulate=accumulate)
+    trainer.network.extra_loss = lambda: torch.tensor(0.25)
+    assert take_step(trainer).loss == pytest.approx(expected, rel=1e-5)
+
+
+def test_each_layer_is_trained_with_its_own_learning_rate(tmp_path, book):
+    """The first update of AdamW is the learning rate times the sign of the gradient."""
+    options = {"lr": 0.01, "warmup": 0.0, "weight_decay": 0.0}
+    trainer = tiny_trainer(tmp_path, book, layer_lr_decay=0.5, **options)
+    network = trainer.network
+    before = copy.deepcopy(network)
+    take_step(trainer)
+    for name, rate in (("token", 0.005), ("blocks.0.feedforward.up", 0.01), ("norm", 0.01)):
+        old, new = (n.get_submodule(name).weight.detach() for n in (before, network))
+        assert float((new - old).abs().max()) == pytest.approx(rate, rel=1e-2), name
+
+
 def test_weights_are_averaged_from_the_first_step(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book, ema_decay=0.999, lr=0.1, warmup=0.0)
     before = weights_of(trainer.network)
@@ -753,6 +796,47 @@ def test_an_evaluation_is_logged_and_reported(tmp_path, book):
     assert len(trainer.run.metrics()) == 2
 
 
+def test_a_logged_evaluation_has_the_seconds_of_training_so_far(tmp_path, book):
+    trainer = tiny_trainer(tmp_path, book)
+    trainer.state.seconds = 41.26
+    trainer.evaluate()
+    trainer.evaluate_best()
+    lines = [(line["kind"], line["seconds"]) for line in trainer.run.metrics()]
+    assert lines == [("validation", 41.3), ("final", 41.3)]
+
+
+def test_the_final_evaluation_may_take_the_time_that_is_left(tmp_path, book):
+    trainer, clock, seconds = tiny_trainer(tmp_path, book), Clock(), []
+    trainer.evaluate()
+    evaluate = trainer.evaluator.evaluate_at_end
+    trainer.evaluator.evaluate_at_end = lambda network, left, state: (
+        seconds.append(left) or evaluate(network, left, state)
+    )
+    trainer.evaluate_best()
+    trainer.budget = deadline(tmp_path, clock)
+    clock.now += 40
+    trainer.evaluate_best()
+    assert seconds == [None, 59]  # all but a second of the 60 that are left
+
+
+def test_the_prior_of_the_last_checkpoint_is_fitted_like_that_of_the_average(tmp_path, book):
+    trainer, fitted = tiny_trainer(tmp_path, book, ema_decay=0.5), []
+    trainer.evaluator.fit_prior_weights = fitted.append
+    trainer.evaluate()
+    assert [id(n) for n in fitted] == [id(trainer.step.ema.network), id(trainer.network)]
+
+
+def test_the_best_weights_are_the_averaged_ones_and_the_last_are_not(tmp_path, book):
+    trainer = tiny_trainer(tmp_path, book, ema_decay=0.5, lr=0.1)
+    take_step(trainer)
+    trainer.evaluate()
+    trainer.save()
+    best, last = (checkpoint.load(trainer.run.path / name)[0] for name in ("best", "last"))
+    assert torch.equal(weights_of(best), weights_of(trainer.step.ema.network))
+    assert torch.equal(weights_of(last), weights_of(trainer.network))
+    assert not torch.equal(weights_of(best), weights_of(last))
+
+
 def test_the_final_evaluation_uses_the_best_weights(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book)
     trainer.evaluate()
@@ -846,6 +930,37 @@ def test_only_the_first_request_to_stop_is_reported_and_the_run_is_saved(tmp_pat
     assert trainer.run.metrics() == []
 
 
+@pytest.mark.parametrize(
+    ("number", "raises"), [(signal.SIGINT, True), (signal.SIGTERM, True), (signal.SIGHUP, False)]
+)
+def test_the_second_signal_stops_at_once_unless_it_is_a_hangup(number, raises):
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    calls = []
+
+    def stop():
+        calls.append(number)
+        return len(calls) == 1
+
+    with stop_on_signal(stop):
+        signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt) if raises else contextlib.nullcontext():
+            signal.raise_signal(number)
+    assert len(calls) == 2
+    assert {n: signal.getsignal(n) for n in handlers} == handlers
+
+
+def test_a_signal_that_the_process_ignores_stays_ignored():
+    before, calls = signal.signal(signal.SIGHUP, signal.SIG_IGN), []
+    try:
+        with stop_on_signal(lambda: calls.append(1) or True):
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert calls == [1]
+
+
 def test_settings_that_change_during_training_are_recorded(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book)
     trainer.change_settings(accumulate=2)
@@ -854,6 +969,29 @@ def test_settings_that_change_during_training_are_recorded(tmp_path, book):
     assert trainer.step.settings.accumulate == trainer.evaluator.settings.accumulate == 2
     assert trainer.evaluator.settings.patience == 3
     assert trainer.settings.lr == 1e-3
+
+
+def test_returning_to_a_checkpoint_replays_the_schedule_from_its_step(tmp_path, book):
+    trainer = tiny_trainer(tmp_path, book)
+    (tmp_path / "schedule.log").write_text("0 0.0 0\n1 0.25 0\n2 0.5 1\n3 0.75 0\n")
+    trainer.budget = deadline(tmp_path, Clock())
+    trainer.state.step = 2
+    trainer.save()
+    trainer.budget.begin(3)
+    trainer.state.step, trainer.state.best, trainer.state.best_step = 4, 1.5, 3
+    recovery.reload_checkpoint(trainer)
+    assert (trainer.state.step, trainer.state.best, trainer.state.best_step) == (2, 1.5, 3)
+    assert (trainer.budget.fraction, trainer.budget.tenth) == (0.25, 2)
+
+
+def test_more_micro_batches_are_still_used_after_the_run_is_resumed(tmp_path, book, monkeypatch):
+    trainer = tiny_trainer(tmp_path, book)
+    trainer.save()
+    monkeypatch.setattr(recovery, "find_micro_batch_count", lambda *_: 2)
+    recovery.shrink_micro_batches(trainer)
+    assert (trainer.settings.accumulate, trainer.state.changed) == (2, {"accumulate": 2})
+    saved = json.loads((trainer.run.path / "last" / "training.json").read_text())
+    assert saved["changed"] == {"accumulate": 2}
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
@@ -894,6 +1032,16 @@ def test_optimizer_moments_are_restored_and_metrics_of_later_steps_dropped(tmp_p
     for name, value in moments.items():
         assert torch.equal(optimizer.state[weight][name], value), name
     assert [line["step"] for line in trainer.run.metrics()] == [0, 1]
+
+
+def test_the_loss_scale_is_restored(tmp_path, book):
+    trainer = tiny_trainer(tmp_path, book, precision="float16")
+    trainer.step.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    take_step(trainer)
+    trainer.save()
+    trainer.step.scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    trainer.checkpointer.reload(trainer.step)
+    assert trainer.step.scaler.get_scale() == 8.0
 
 
 def test_the_last_checkpoint_is_described_for_error_messages(tmp_path, book):
@@ -1010,6 +1158,86 @@ def test_a_baseline_is_saved_with_its_metrics(tmp_path, book):
     assert baseline.load_baseline_metrics(trainer.run, trainer.task) == {}
 
 
+@pytest.mark.parametrize(
+    ("budget", "fraction", "seconds"),
+    [
+        ({"minutes": 2.0}, 0.1, 12), ({"minutes": 2.0}, 0.2, 24), ({}, 0.1, 30),
+        ({"minutes": 60.0}, 0.1, 90), ({"steps": 5}, 0.1, 90), ({"epochs": 1.0}, 0.2, 90),
+    ],
+)  # fmt: skip
+def test_what_is_fitted_before_training_takes_a_fraction_of_the_budget(budget, fraction, seconds):
+    assert fitting.limit_seconds(TrainingSettings(**budget), fraction) == pytest.approx(seconds)
+
+
+def test_half_of_the_time_for_a_baseline_is_for_fitting_it(tmp_path, book, monkeypatch):
+    trainer, seconds, limits = tiny_trainer(tmp_path, book), [], []
+    fit, estimate = baseline.fit, baseline.estimate_eval_limit
+    monkeypatch.setattr(
+        baseline, "fit", lambda task, network, left: seconds.append(left) or fit(task, network)
+    )
+
+    def record(task, network, limit, context, end):
+        limits.append((limit, context))
+        return estimate(task, network, limit, context, end)
+
+    monkeypatch.setattr(baseline, "estimate_eval_limit", record)
+    settings = cpu_settings(minutes=2.0)
+    baseline.fit_baseline(trainer.task, trainer.run, settings, 8, NullReporter())
+    assert seconds == [6]  # of a tenth of two minutes
+    assert limits == [(trainer.task.spec.final_eval_limit or 5000, 8)]
+
+
+def test_a_baseline_and_its_model_are_compared_on_the_examples_of_both(tmp_path, monkeypatch):
+    """The baseline was evaluated on the first 30 of 50 examples, and was right on 20 of them."""
+    rows = lambda right, count: np.array([[i < right, 1.0] for i in range(count)])
+    ours, theirs = Sample(np.arange(50), rows(24, 50)), Sample(np.arange(30), rows(20, 30))
+    sampled = SampledMetric(lambda scores, _: scores, lambda sums: sums[:, 0] / sums[:, 1])
+    spec = replace(TASKS["classify"], sampled_metric=sampled)
+    monkeypatch.setattr(baseline, "load_baseline_sample", lambda _run, _columns: theirs)
+    found = baseline.compare_with_baseline(
+        SimpleNamespace(spec=spec),
+        {"accuracy": 24 / 50},
+        ours,
+        {"accuracy": 20 / 30},
+        Run(tmp_path),
+    )
+    assert (found.value, found.baseline["accuracy"]) == (24 / 30, 20 / 30)
+    assert found.is_better
+    low, high = found.difference
+    assert 0 < low < 4 / 30 < high
+
+
+def test_a_baseline_is_evaluated_again_in_windows_of_the_same_length(tmp_path, book, monkeypatch):
+    trainer, contexts = tiny_trainer(tmp_path, book), []
+    baseline.fit_baseline(trainer.task, trainer.run, cpu_settings(steps=3), 8, NullReporter())
+    evaluate_task = Task.evaluate
+
+    def record(self, network, limit=None, context=None, **options):
+        contexts.append((limit, context))
+        return evaluate_task(self, network, limit, context, **options)
+
+    monkeypatch.setattr(Task, "evaluate", record)
+    for context in (None, 4):
+        evaluate.evaluate_network(
+            trainer.network, trainer.task, trainer.run.cache,
+            baseline=trainer.run.path / "baseline", context=context,
+        )  # fmt: skip
+    assert contexts == [(None, None), (None, 8), (None, 4), (None, 4)]
+
+
+def test_the_calibration_of_a_baseline_is_not_that_of_the_model(tmp_path):
+    file = tmp_path / "a.csv"
+    rows = [f"a {('good', 'bad')[i % 2]} film {i},{'xy'[i % 2]}" for i in range(300)]
+    file.write_text("text,label\n" + "\n".join(rows))
+    run = Run.create(tmp_path / "run")
+    task = open_task("classify", file, run.cache)
+    before = copy.deepcopy(task.artifacts.metadata)
+    baseline.fit_baseline(task, run, cpu_settings(steps=3), None, NullReporter())
+    assert task.artifacts.metadata == before
+    saved = checkpoint.load(run.path / "baseline")[2]
+    assert saved.keys() - before.keys() == {"name", "temperature"}
+
+
 # --- requests -------------------------------------------------------------------------------------
 
 
@@ -1080,6 +1308,15 @@ def test_options_take_precedence_over_a_recipe(tmp_path):
     file.write_text('task = "classify"\ntrain = 3\n')
     with pytest.raises(GlassError, match="train must be a table"):
         read_recipe(file)
+
+
+def test_the_optimizer_of_a_recipe_has_its_own_defaults(tmp_path):
+    file = tmp_path / "recipe.toml"
+    for text, lr in (('optimizer = "adamw"', 1.5e-3), ('optimizer = "adamw"\nlr = 0.5', 0.5)):
+        file.write_text(f'task = "generate"\n[train]\n{text}\n')
+        found = Request.of(None, (), file, [], {}).training
+        assert (found.optimizer, found.lr) == ("adamw", lr)
+    assert Request.of(None, (), file, ["train.optimizer=muon"], {}).training.optimizer == "muon"
 
 
 @pytest.mark.parametrize(
@@ -1202,6 +1439,24 @@ def test_truncated_texts_are_reported(tmp_path):
         f"{long} texts are longer than the context of 20 tokens and are truncated; "
         "to use more of each text: --set model.context=40"
     ]
+
+
+def test_the_ratio_of_half_precision_is_its_time_divided_by_that_of_float32(monkeypatch):
+    seconds = {torch.float32: 2.0, torch.bfloat16: 5.0}
+    clock = Clock()
+
+    class Timed:
+        def __init__(self, dtype):
+            self.dtype = dtype
+
+        def __matmul__(self, other):
+            clock.now += seconds[self.dtype]
+
+    network = SimpleNamespace(device=torch.device("cpu"))
+    with monkeypatch.context() as patch:
+        patch.setattr(autotune.time, "perf_counter", clock)
+        patch.setattr(autotune.torch, "ones", lambda *_sizes, dtype: Timed(dtype))
+        assert bfloat16_ratio(network) == 2.5
 
 
 def test_memory_is_measured_in_gigabytes():
@@ -1333,6 +1588,70 @@ def test_a_finished_run_has_a_result_plots_and_a_readme(tmp_path, book, monkeypa
     assert trainer.run.find_damage() == []
 
 
+def test_a_new_budget_replaces_any_saved_one_when_a_run_starts_again(tmp_path, monkeypatch):
+    """Also one that was set with `--set`, which would otherwise take precedence."""
+    given = []
+    monkeypatch.setattr(resume, "train", lambda *_, **options: given.append(options) or {})
+    saved = {
+        "task": "generate", "data": [], "valid": [], "epochs": 2.0, "lr": 0.5,
+        "settings": ["train.steps=5", "model.dim=8", "train.minutes=1", "train.lora=2"],
+    }  # fmt: skip
+    (tmp_path / "request.json").write_text(json.dumps(saved))
+    resume.restart(tmp_path, NullReporter(), None, None)
+    resume.restart(tmp_path, NullReporter(), 9, None)
+    resume.restart(tmp_path, NullReporter(), None, 0.5)
+    budgets = [[options.get(name) for name in ("steps", "epochs", "minutes")] for options in given]
+    assert budgets == [[None, 2.0, None], [9, None, None], [None, None, 0.5]]
+    kept = ["model.dim=8", "train.lora=2"]
+    assert [options["settings"] for options in given] == [saved["settings"], kept, kept]
+    assert all((o["run"], o["lr"], o["overwrite"]) == (tmp_path, 0.5, True) for o in given)
+
+
+def test_a_run_is_diagnosed_by_its_epochs_and_minutes(tmp_path, book, monkeypatch):
+    trainer, seen = tiny_trainer(tmp_path, book), []
+    monkeypatch.setattr(report, "diagnose", lambda *args, **options: seen.append((args, options)))
+    assert report.diagnose_run(trainer) is None
+    assert seen == []  # nothing was trained or evaluated
+    for kind, step, loss in (
+        ("validation", 0, 3.5), ("train", 5, 9.0), ("validation", 20, 2.5), ("final", 20, 1.0)
+    ):  # fmt: skip
+        trainer.run.log_metrics(kind, step=step, loss=loss)
+    trainer.state.step, trainer.state.seconds = 20, 90.0
+    report.diagnose_run(trainer)
+    ((args, options),) = seen
+    assert args == ((0, 20), (3.5, 2.5))
+    epochs = 20 / trainer.batches.per_epoch
+    assert options == {"epochs": epochs, "minutes": 1.5, "run": str(trainer.run.path)}
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "expected"),
+    [
+        ("generate", ["model.context=2048"], ("sparse", ["train.batch_size=1"])),
+        ("generate", ["model.context=4096", "train.batch_size=4"], ("sparse", [])),
+        ("generate", ["model.context=2047"], (None, [])), ("generate", ["model.dim=8"], (None, [])),
+        ("classify", ["model.context=4096"], (None, [])),
+        (None, ["model.context=4096"], (None, [])),
+    ],
+)  # fmt: skip
+def test_long_contexts_have_another_default_model(task, settings, expected):
+    assert train.choose_for_context(task, settings, NullReporter()) == expected
+
+
+@pytest.mark.parametrize("role", ["data", "valid", "base"])
+def test_a_run_folder_cannot_contain_what_the_run_reads(tmp_path, book, role):
+    run = tmp_path / "run"
+    (run / "sub").mkdir(parents=True)
+    file = run / "sub" / "book.txt"
+    file.write_text(book.read_text())
+    checkpoint.save(run / "sub" / "base", CASES["gpt2"].network, Characters("abc"))
+    data = [file if role == "data" else book]
+    options = {"valid": {"valid": [file]}, "base": {"base": run / "sub" / "base"}}.get(role, {})
+    with pytest.raises(GlassError, match=r"is inside the run folder .* and could be overwritten"):
+        train.train("generate", *data, run=run, overwrite=True, reporter=NullReporter(), **options)
+    assert file.read_text() == book.read_text()
+
+
 def test_paths_are_made_absolute_but_standard_input_is_not():
     assert train.make_absolute("-") == "-"
     assert train.make_absolute("a/b") == str(Path.cwd() / "a" / "b")
@@ -1350,6 +1669,30 @@ def test_a_spike_exceeds_the_median_by_six_times_half_of_the_spread():
     assert plots.find_spikes([*level, 1.061]) == [20]
     assert plots.find_spikes([9.0, *level[1:]]) == []
     assert plots.find_spikes([*level, 2.0, 1.0, 2.0]) == [20, 22]
+
+
+def test_plots_show_training_validation_skipped_steps_and_the_baseline(tmp_path, monkeypatch):
+    made, subplots = [], plots.subplots
+    monkeypatch.setattr(plots, "subplots", lambda **o: made.append(subplots(**o)) or made[-1])
+    metrics = [
+        {"kind": "train", "step": 1, "loss": 3.0, "lr": 0.1},
+        {"kind": "skipped", "step": 2},
+        {"kind": "train", "step": 3, "loss": 2.0, "lr": 0.2},
+        {"kind": "validation", "step": 3, "loss": 2.5, "bits_per_byte": 4.0},
+        {"kind": "final", "step": 3, "loss": 9.0, "bits_per_byte": 9.0},
+    ]
+    task = SimpleNamespace(spec=TASKS["generate"])
+    plots.plot_metrics(metrics, task, "loss", 3.25, tmp_path)
+    loss, rate, bits = (
+        {line.get_label(): [tuple(map(float, xy)) for xy in line.get_xydata()] for line in lines}
+        for lines in (axes.get_lines() for _, axes in made)
+    )
+    assert (loss["training"], loss["validation"]) == ([(1, 3), (3, 2)], [(3, 2.5)])
+    assert {x for x, _ in loss["skipped: not finite"]} == {2}
+    assert rate == {"training": [(1, 0.1), (3, 0.2)]}
+    assert bits["validation"] == [(3, 4)]
+    assert {y for _, y in bits[TASKS["generate"].baseline_name]} == {3.25}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bits_per_byte.png", "loss.png", "lr.png"]
 
 
 def test_the_final_evaluation_is_not_part_of_a_curve():
@@ -1383,6 +1726,28 @@ def test_a_table_of_models_shows_metrics_first_then_costs():
     assert compare_report.choose_columns(TASKS["generate"], full)[:4] == [
         "bits_per_byte", "perplexity", "f1", "parameters"
     ]  # fmt: skip
+
+
+def test_a_comparison_is_plotted_against_the_seconds_of_training(tmp_path, monkeypatch):
+    made, subplots = [], compare_report.subplots
+    monkeypatch.setattr(
+        compare_report, "subplots", lambda **o: made.append(subplots(**o)) or made[-1]
+    )
+    paths = {}
+    for name, curve in (("a", [(10, 0.25), (20, 0.5)]), ("b", [(1, 0.75)])):
+        run = Run.create(tmp_path / name)
+        for step, (seconds, value) in enumerate(curve):
+            run.log_metrics("validation", step=step, seconds=seconds, accuracy=value)
+        run.log_metrics("final", step=9, seconds=99, accuracy=0.0)
+        paths[name] = [run.path]
+    rows = [{"name": "b", "accuracy": 0.7}, {"name": "a", "accuracy": 0.6}]
+    compare_report.plot_comparison(rows, paths, TASKS["classify"], tmp_path / "x.png")
+    ((_, axes),) = made
+    fitted, trained = axes.get_lines()
+    assert (fitted.get_label(), set(fitted.get_ydata())) == ("b  0.7", {0.7})
+    assert trained.get_label() == "a  0.6"
+    assert trained.get_xydata().tolist() == [[10, 0.25], [20, 0.5]]
+    assert axes.get_xlabel() == "seconds of training"
 
 
 def test_a_report_names_the_budget_and_the_data():
@@ -1538,6 +1903,101 @@ def test_a_number_of_parameters_sets_dim_unless_there_is_a_base_model(tmp_path, 
     assert (adapted.checkpointer.adapter.rank, adapted.checkpointer.adapter.base) == (2, str(base))
     with pytest.raises(GlassError, match="specify it with --from"):
         set_up(tmp_path, book, lora=2)
+
+
+def test_a_run_to_start_from_gives_its_best_weights(tmp_path, book):
+    settings = [*SMALL, "model.context=16"]
+    trainer, _ = set_up(tmp_path, book, model="gpt2", settings=settings, prior=False)
+    best = copy.deepcopy(trainer.network)
+    with torch.no_grad():
+        for parameter in best.parameters():
+            parameter.add_(1.0)
+    trainer.checkpointer.save_best(best)
+    tuned, lines = set_up(tmp_path, book, base=trainer.run.path, prior=False)
+    assert torch.equal(weights_of(tuned.network), weights_of(best))
+    assert f"starting from {trainer.run.path / 'best'}" in lines
+
+
+def test_a_recipe_changes_settings_of_a_base_model(tmp_path, book):
+    checkpoint.save(tmp_path / "base", CASES["gpt2"].network, Characters("abc"))
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text('task = "generate"\n[model]\ncontext = 8\n')
+    request = Request.of(None, [book], recipe, [], {}, from_scratch=False)
+    config = start.Start.of(request, tmp_path / "base", None).config
+    assert config == replace(CASES["gpt2"].network.config, context=8)
+
+
+def test_a_task_may_initialize_a_new_network_but_not_one_with_trained_weights(tmp_path, book):
+    task, calls = open_task("generate", book, tmp_path / "cache"), []
+    initialize = lambda dataset, network: calls.append((dataset, network))
+    task = replace(task, spec=replace(task.spec, initialize=initialize))
+    origin = Start("gpt2", CASES["gpt2"].network.config)
+    network = origin.build(task, cpu_settings(), NullReporter())
+    assert calls == [(task.dataset, network)]
+    trained = replace(origin, base=tmp_path, network=network)
+    copied = trained.build(task, cpu_settings(seed=9), NullReporter())
+    assert len(calls) == 1
+    assert torch.equal(weights_of(copied), weights_of(network))
+
+
+@pytest.mark.parametrize(
+    ("case", "task", "settings", "fits"),
+    [
+        ("gpt2", "generate", {}, True), ("gpt2", "generate", {"prior": True}, True),
+        ("gpt2", "generate", {"prior": False}, False), ("gpt2", "generate", {"lora": 2}, False),
+        ("llama", "generate", {}, True), ("classifier", "classify", {"prior": False}, False),
+        ("bert", "fill-mask", {}, False), ("summarizer", "summarize", {}, False),
+    ],
+)  # fmt: skip
+def test_a_prior_is_fitted_if_task_and_network_support_it(case, task, settings, fits):
+    opened = SimpleNamespace(spec=TASKS[task])
+    found = prior.should_fit_prior(CASES[case].network, opened, TrainingSettings(**settings))
+    assert found is fits
+
+
+def test_a_prior_that_the_network_cannot_have_is_rejected():
+    task, settings = SimpleNamespace(spec=TASKS["generate"]), TrainingSettings(prior=True)
+    with pytest.raises(GlassError, match="bert cannot have a prior"):
+        prior.should_fit_prior(CASES["bert"].network, task, settings)
+
+
+def test_the_baseline_is_evaluated_in_windows_of_the_network(tmp_path, book, monkeypatch):
+    contexts = []
+    monkeypatch.setattr(
+        setup, "fit_baseline", lambda *arguments: contexts.append(arguments[3]) or {}
+    )
+    set_up(tmp_path, book, settings=[*SMALL, "model.context=16"], baseline=True, prior=False)
+    assert contexts == [16]
+
+
+def test_sizes_that_were_set_are_not_chosen_and_heads_stay_with_their_dim(tmp_path, book):
+    task, config = open_task("generate", book, tmp_path / "cache"), MODELS["speedrun"].Config()
+    suggested = MODELS["speedrun"].suggest_sizes(60, task.dataset.size)
+    assert suggested["heads"] != config.heads
+    assert suggested["depth"] != config.depth
+
+    def choose(*explicit):
+        origin = Start("speedrun", config, explicit=frozenset(explicit))
+        settings = TrainingSettings(minutes=60.0)
+        found = setup.choose_model_sizes(origin, task, settings, NullReporter()).config
+        return {name for name in ("dim", "heads", "depth") if
+                getattr(found, name) == suggested[name] != getattr(config, name)}  # fmt: skip
+
+    assert choose() == {"dim", "heads", "depth"}
+    assert choose("depth") == {"dim", "heads"}
+    assert choose("dim") == choose("heads") == {"depth"}
+
+
+def test_the_speed_of_a_model_counts_only_what_it_was_fitted_on(tmp_path, book, monkeypatch):
+    monkeypatch.setattr(setup, "fit", lambda _task, _network: 0.25)
+    run, reporter = Run.create(tmp_path / "run"), RecordingReporter()
+    task = open_task("generate", book, run.cache)
+    network = MODELS["markov"](MODELS["markov"].Config(vocab=task.artifacts.tokenizer.vocab))
+    trainer = setup.make_fitted_trainer(
+        network, task, TrainingSettings(device="cpu"), Checkpointer(run, task), reporter
+    )
+    assert trainer.state.predictions == round(task.dataset.n_targets / 4)
+    assert reporter.lines == ["fitted on the first 25.0% of the data, to limit memory"]
 
 
 def test_a_head_is_kept_if_the_labels_are_the_same(tmp_path):

@@ -56,6 +56,21 @@ def test_one_step_moves_a_matrix_by_the_learning_rate_in_every_direction():
     close(weight.detach(), -0.5 * 2**0.5 * orthogonalize(weight.grad[None])[0])
 
 
+def test_a_matrix_follows_its_gradient_and_their_running_mean():
+    """Compares four steps with the formulas, written out: Nesterov momentum, then the decay."""
+    weight, mean = nn.Parameter(torch.randn(6, 3)), torch.zeros(6, 3)
+    group = {"params": [weight], "scale": 1.0, "weight_decay": 0.2, "is_matrix": True}
+    optimizer, expected = Muon([group], lr=0.1, betas=(0.8, 0.95)), weight.detach().clone()
+    for _ in range(4):
+        weight.grad = torch.randn(6, 3)
+        mean = 0.95 * mean + 0.05 * weight.grad
+        direction = 0.95 * mean + 0.05 * weight.grad
+        update = orthogonalize(direction[None])[0]
+        expected = (1 - 0.1 * 0.2) * expected - 0.1 * 2**0.5 * update
+        optimizer.step()
+        close(weight.detach(), expected)
+
+
 def test_other_parameters_get_the_update_of_adamw():
     ours = nn.Parameter(torch.randn(5))
     theirs = nn.Parameter(ours.detach().clone())

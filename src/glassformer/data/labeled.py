@@ -102,9 +102,19 @@ def read_folder_rows(
 
 
 def choose_columns(first_rows: list[Row], request: DataRequest) -> Columns:
-    """Return the columns that the user named, or those of the training data, or guess them."""
+    """Return the columns that the user named, or those of the training data, or guess them.
+
+    The column of the groups is neither, unless it is named or there are no two others.
+    """
     names = first_rows[0].values if first_rows else {}
     text, label = request.text, request.label
+    group = request.group
+    if group in names and group not in (*text, label) and len(names) > 2:
+        first_rows = [
+            Row(row.location, {name: value for name, value in row.values.items() if name != group})
+            for row in first_rows
+        ]
+        names = first_rows[0].values
     if not text and all(name in names for name in request.trained_text):
         text = request.trained_text
     if not label and request.trained_label in names and request.trained_label not in text:

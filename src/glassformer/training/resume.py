@@ -153,6 +153,8 @@ def restart(
     task, data = arguments.pop("task"), arguments.pop("data")
     if steps or minutes:
         arguments |= dict.fromkeys(BUDGETS) | {"steps": steps, "minutes": minutes}
+        names = tuple(f"train.{name}=" for name in BUDGETS)
+        arguments["settings"] = [s for s in arguments["settings"] if not s.startswith(names)]
     return train(task, *data, **{**arguments, "run": path, "reporter": reporter, "overwrite": True})
 
 
