@@ -12,7 +12,6 @@ from torch import nn
 from cases import CASES, VOCAB, ids, source
 from glassformer import MODELS, GlassError
 from glassformer.baselines import markov
-from glassformer.models.network import Trait
 from glassformer.nn import ngram_classifier
 from glassformer.nn.attention import Attention, UnprojectedAttention
 from glassformer.nn.cache import Cache, LayerCache, RecurrentState
@@ -20,6 +19,7 @@ from glassformer.nn.convolution import convolutions
 from glassformer.nn.dropout import drop
 from glassformer.nn.feedforward import ACTIVATIONS
 from glassformer.nn.heads import Pooler, mean_pool
+from glassformer.nn.image import split_patches
 from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.lora import LoRA, add_lora, merge_lora
 from glassformer.nn.masks import causal, full, window
@@ -124,6 +124,25 @@ def test_impossible_settings_are_rejected(name, settings):
     with pytest.raises(GlassError):
         MODELS[name].Config(**settings)
     MODELS["decoder"].Config(score="plain", position="learned")
+
+
+def test_models_replace_training_settings_of_their_tasks():
+    muon = {"optimizer": "muon", "schedule": "linear", "min_lr_ratio": 0.02}
+    expected = {
+        "speedrun": muon | {"batch_size": 6, "warmup": 0.01},
+        "speedrun_translator": muon
+        | {"batch_tokens": 4096, "warmup": 0.02, "label_smoothing": 0.1},
+        "summarizer": muon | {"warmup": 0.02},
+        "text_cnn": {"max_epochs": 8.0, "lr": 3e-3, "weight_decay": 0.01, "schedule": "linear",
+                     "warmup": 0.02},
+        "image_cnn": {"lr": 2e-3, "weight_decay": 0.01},
+        "vision": {"optimizer": "muon", "lr": 0.02, "beta2": 0.95},
+    }  # fmt: skip
+    found = {name: dict(model.train_settings) for name, model in MODELS.items()}
+    assert {name: settings for name, settings in found.items() if settings} == expected
+    found = {name: dict(model.lr_scales) for name, model in MODELS.items()}
+    scales = {name: factors for name, factors in found.items() if factors}
+    assert scales == {"summarizer": {"token": 0.15}, "sagan": {"critic": 4.0}}
 
 
 # --- architectures and their formulas -------------------------------------------------------------
@@ -274,6 +293,23 @@ def test_speedrun_grows_with_the_time_and_reads_small_texts_with_dropout():
     for minutes in (0.1, 1, 5, 60, 10**5):
         MODELS["speedrun"].Config(**suggest(minutes, 10**6))  # the sizes match
     assert MODELS["gpt2"].suggest_sizes(1, 10**6) == {}
+
+
+def test_other_models_suggest_sizes_too():
+    suggest = MODELS["speedrun_translator"].suggest_sizes
+    dims = [suggest(minutes, 10**6)["dim"] for minutes in (0.01, 1, 5, 60, 10**5)]
+    assert dims == sorted(dims)
+    assert (dims[0], dims[1], dims[-1]) == (64, 128, 512)
+    assert [suggest(minutes, 300_000)["dropout"] for minutes in (4, 6, 49, 51)] == [
+        0.1, 0.2, 0.2, 0.3,
+    ]  # fmt: skip
+    assert [suggest(minutes, 1)["depth"] for minutes in (59, 60)] == [2, 3]
+    for minutes in (0.01, 1, 60, 10**5):
+        MODELS["speedrun_translator"].Config(**suggest(minutes, 10**6))
+    found = MODELS["text_cnn"].suggest_sizes(1, 10**6)
+    assert found == {"context": 1024, "dim": 96, "dropout": 0.5}
+    assert MODELS["universal_classifier"].suggest_sizes(1, 10**6) == {"depth": 3}
+    assert MODELS["universal_translator"].suggest_sizes(1, 10**6) == {"depth": 4}
 
 
 def rotate(x, theta=10_000.0):
@@ -474,7 +510,10 @@ def test_the_convolutional_networks_match_their_formulas(name):
     ("name", "std"),
     [("gpt2", 0.02), ("bert", 0.02), ("generator", 0.02), ("classifier", 0.02), ("llama", 0.02),
      ("decoder", 0.02), ("convolutional", 0.02), ("recurrent", 1 / 8),
-     ("recurrent_translator", 1 / 8), ("translator", 1 / 8)],
+     ("recurrent_translator", 1 / 8), ("translator", 1 / 8), ("transformer_xl", 0.02),
+     ("sparse", 0.02), ("sasrec", 0.02), ("vision", 0.02), ("summarizer", 0.02),
+     ("text_cnn", 0.1), ("speedrun", 1.0), ("speedrun_translator", 1.0), ("universal", 1 / 8),
+     ("universal_classifier", 1 / 8), ("universal_translator", 1 / 8)],
 )  # fmt: skip
 def test_embeddings_are_initialized_with_the_expected_scale(name, std):
     kind = MODELS[name]
@@ -483,9 +522,66 @@ def test_embeddings_are_initialized_with_the_expected_scale(name, std):
     network = kind(kind.Config(**{n: v for n, v in sizes.items() if n in known}))
     token = network.get_submodule(network.embeddings[0]).weight.detach()
     assert float(token.std()) == pytest.approx(std, rel=0.05)
-    for module in network.modules():
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            assert not module.bias.any()
+    for path, module in network.named_modules():
+        has_own_start = path in ("copy.gate", "convolution")
+        if isinstance(module, nn.Linear) and module.bias is not None and not has_own_start:
+            assert not module.bias.any(), path
+
+
+def test_patches_of_an_image_keep_their_size_at_first():
+    """Pixels have a variance of 1, and so do the features of a patch."""
+    network = MODELS["vision"](MODELS["vision"].Config(height=16, width=16, dim=256)).eval()
+    features = network.patches(split_patches(torch.randn(50, 1, 16, 16), 4))
+    assert float(features.detach().std()) == pytest.approx(1, rel=0.1)
+
+
+@pytest.mark.parametrize("dim", [4, 256])
+@torch.no_grad()
+def test_a_factorization_starts_close_to_the_mean(dim):
+    model = MODELS["factorization"]
+    network = model(model.Config(users=200, items=200, dim=dim)).eval()
+    network.mean.fill_(3.0)
+    ratings = network.rate_items(torch.arange(200))
+    assert float(ratings.mean()) == pytest.approx(3, abs=0.02)
+    assert float(ratings.std()) == pytest.approx(0.1, rel=0.25)
+
+
+def test_text_cnn_starts_without_a_preference_for_a_class():
+    network = MODELS["text_cnn"](MODELS["text_cnn"].Config(vocab=VOCAB, classes=3)).eval()
+    assert not network(ids()).any()
+
+
+def test_the_summarizer_starts_without_any_output_of_its_blocks():
+    model = MODELS["summarizer"]
+    network = model(model.Config(vocab=VOCAB, dim=16, heads=2)).eval()
+    text = ids()
+    embedded = network.embedding_norm(network.token(text))
+    close(network.features(text), network.norm(embedded))
+
+
+@torch.no_grad()
+def test_an_untrained_summarizer_copies_the_document_from_its_start():
+    model = MODELS["summarizer"]
+    network = model(model.Config(vocab=VOCAB, sep=9, dim=16, heads=2)).eval()
+    document = [5, 1, 2, 1, 3, 4]
+    log_probs = network(torch.tensor([[*document, 9, *document]]))[0]
+    assert log_probs[6:-1].argmax(dim=1).tolist() == document
+    assert float(log_probs[6:-1].exp().amax(dim=1).min()) > 0.5
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in MODELS if "hidden" in MODELS[name].Config.__dataclass_fields__]
+)
+def test_the_feed_forward_layers_have_as_many_hidden_features_as_set(name):
+    kind = MODELS[name]
+    known = kind.Config.__dataclass_fields__
+    sizes = {"vocab": 50, "dim": 32, "depth": 2, "heads": 2, "context": 16}
+    sizes = {n: v for n, v in sizes.items() if n in known}
+    default = {"llama": 1376, "translator": 2048, "speedrun_translator": 3 * 32}.get(name, 4 * 32)
+    for settings, expected in (({"hidden": 40}, 40), ({}, default)):
+        network = kind(kind.Config(**sizes, **settings))
+        layers = [m for n, m in network.named_modules() if n.endswith("feedforward")]
+        assert {layer.down.in_features for layer in layers} == {expected}
 
 
 @pytest.mark.parametrize(
@@ -503,13 +599,23 @@ def test_embeddings_are_initialized_with_the_expected_scale(name, std):
          {"encoder.0": True, "encoder.1": True, "decoder.0": True, "decoder.1": True,
           "together": True}),
         ("convolutional", {"layers.0": False, "layers.0.window": False}),
+        ("transformer_xl", {"blocks.0": True}),
+        ("sparse: fixed, heads", {"blocks.0": True}),
+        ("speedrun", {"blocks.0": True}),
+        ("speedrun_translator", {"encoder.0": True, "decoder.0": True}),
+        ("universal: True", {"loop": True}),
+        ("universal_classifier: True", {"loop": True, "head": False}),
+        ("universal_translator: True", {"encoder_loop": True, "decoder_loop": True}),
+        ("summarizer", {"blocks.0": True}),
+        ("sasrec", {"blocks.0": True}),
+        ("vision", {"blocks.0": False, "head": False}),
     ],
 )  # fmt: skip
 def test_dropout_is_applied_before_the_expected_modules(name, modules):
     case = CASES[name]
     kind = MODELS[case.name]
     network = kind(kind.Config(**{**case.settings, "dropout": 0.5})).train()
-    fractions, text = {}, ids(4)
+    fractions = {}
 
     def watch(path):
         def look(_, inputs):
@@ -519,10 +625,58 @@ def test_dropout_is_applied_before_the_expected_modules(name, modules):
 
     for path in modules:
         network.get_submodule(path).register_forward_pre_hook(watch(path))
-    network(text, **({"source": source(4)} if case.has(Trait.SEQ2SEQ) else {}))
+    network(**case.inputs(4))
     for path, dropped in modules.items():
         if path in fractions:
             assert (0.4 < fractions[path] < 0.6) if dropped else fractions[path] < 0.2, path
+
+
+@torch.no_grad()
+def test_the_networks_of_convolutions_drop_the_inputs_of_their_linear_layers():
+    """All weights and inputs are positive, so that nothing else is 0."""
+    for name, paths, inputs in (
+        ("image_cnn", ("dense", "head"), {"pixels": torch.rand(8, 1, 8, 8)}),
+        ("text_cnn", ("head",), {"ids": ids(8)}),
+    ):
+        kind, settings = MODELS[CASES[name].name], CASES[name].settings | {"dropout": 0.5}
+        network, seen = kind(kind.Config(**settings)), []
+        for parameter in network.parameters():
+            parameter.uniform_(0.1, 0.2)
+        for path in paths:
+            layer = network.get_submodule(path)
+            layer.register_forward_pre_hook(lambda _, x, s=seen: s.append(x[0] == 0))
+        network.train()(**inputs)
+        assert len(seen) == len(paths)
+        assert all(0.35 < float(zeros.float().mean()) < 0.65 for zeros in seen)
+        seen.clear()
+        network.eval()(**inputs)
+        assert not any(zeros.any() for zeros in seen)
+
+
+@torch.no_grad()
+def test_word_dropout_leaves_out_whole_words():
+    kind, words = MODELS["text_cnn"], []
+    settings = {"dropout": 0.0, "word_dropout": 0.3, "kernel_size": 1}
+    network = kind(kind.Config(**CASES["text_cnn"].settings | settings))
+    network.convolution.register_forward_pre_hook(lambda _, x: words.append(x[0]))
+    text = ids(100)
+    network.train()(text)
+    network.eval()(text)
+    dropped, kept = (found == 0 for found in words)
+    assert torch.equal(dropped.any(dim=2), dropped.all(dim=2))
+    assert float(dropped.float().mean()) == pytest.approx(0.3, abs=0.05)
+    assert not kept.any()
+
+
+@torch.no_grad()
+def test_only_training_shifts_images():
+    for name in ("vision", "image_cnn"):
+        case = CASES[name]
+        kind, pixels = MODELS[case.name], torch.randn(4, 1, 8, 8)
+        for max_shift in (0, 3):
+            network = kind(kind.Config(**case.settings | {"max_shift": max_shift, "dropout": 0.0}))
+            unshifted = network.eval()(pixels)
+            assert torch.equal(network.train()(pixels), unshifted) == (max_shift == 0)
 
 
 @torch.no_grad()
