@@ -15,9 +15,10 @@ from glassformer.baselines import markov
 from glassformer.nn import ngram_classifier
 from glassformer.nn.attention import Attention, UnprojectedAttention
 from glassformer.nn.cache import Cache, LayerCache, RecurrentState
+from glassformer.nn.compressed import CompressedAttention
 from glassformer.nn.convolution import convolutions
 from glassformer.nn.dropout import drop
-from glassformer.nn.feedforward import ACTIVATIONS
+from glassformer.nn.feedforward import ACTIVATIONS, relu_squared
 from glassformer.nn.heads import Pooler, mean_pool
 from glassformer.nn.image import split_patches
 from glassformer.nn.layout import SequenceLayout
@@ -25,6 +26,7 @@ from glassformer.nn.lora import LoRA, add_lora, merge_lora
 from glassformer.nn.masks import causal, full, window
 from glassformer.nn.norms import LayerNorm, RMSNorm
 from glassformer.nn.positions import Alibi, RopeScaling, Rotary, slopes
+from glassformer.nn.sparse import local_chunk
 
 close = torch.testing.assert_close
 loosely = {"atol": 1e-4, "rtol": 1e-4}
@@ -190,6 +192,135 @@ def causal_mask(length):
 def post_norm_block(x, block, heads, activation, mask=None, eps=1e-5):
     x = norm(x + attend(x, block.attention, heads, mask=mask), block.attention_norm, eps)
     return norm(x + feed(x, block.feedforward, activation), block.feedforward_norm, eps)
+
+
+def pre_norm_block(x, block, activation, mask=None, rotate_with=None):
+    y = norm(x, block.attention_norm)
+    x = x + attend(y, block.attention, 4, mask=mask, rotate_with=rotate_with)
+    return x + feed(norm(x, block.feedforward_norm), block.feedforward, activation)
+
+
+@torch.no_grad()
+def test_sasrec_matches_its_formulas():
+    network, items = CASES["sasrec"].network, ids(1)[0]
+    x = network.item.weight[items] + network.position.weight[: len(items)]
+    for block in network.blocks:
+        x = pre_norm_block(x, block, F.relu, mask=causal_mask(len(items)))
+    expected = norm(x, network.norm) @ network.item.weight.T
+    close(network(items[None])[0], expected, **loosely)
+    close(network.score_next(items[None], torch.ones(1, len(items)))[0], expected[-1], **loosely)
+
+
+@pytest.mark.parametrize("pattern", ["strided", "fixed", "window"])
+@torch.no_grad()
+def test_the_sparse_transformer_matches_its_formulas(pattern):
+    name = f"sparse: {pattern}, {'heads' if pattern == 'window' else 'layers'}"
+    network, text = CASES[name].network, ids(1)[0]
+    i, j = torch.arange(len(text))[:, None], torch.arange(len(text))
+    near, far = {  # the stride is 4, the summary 2
+        "strided": (i - j < 4, (i - j) % 4 == 0),
+        "fixed": (i // 4 == j // 4, j % 4 >= 2),
+        "window": (i - j < 4, i - j < 4),
+    }[pattern]
+    x = network.token.weight[text]
+    for layer, block in enumerate(network.blocks):
+        allowed = (far if layer % 2 else near) & (j <= i)
+        has_key = allowed.any(dim=1, keepdim=True)  # the first tokens have no summary to read
+        y = norm(x, block.attention_norm)
+        y = attend(y, block.attention, 4, mask=allowed | ~has_key, rotate_with=rotate)
+        x = x + torch.where(has_key, y, block.attention.out.bias)
+        x = x + feed(norm(x, block.feedforward_norm), block.feedforward, F.gelu)
+    expected = norm(x, network.norm) @ network.token.weight.T
+    close(network(text[None])[0], expected, **loosely)
+
+
+@torch.no_grad()
+def test_vision_matches_its_formulas():
+    network, pixels = CASES["vision"].network, torch.randn(1, 1, 8, 8)
+    squares = [pixels[0, 0, y : y + 2, x : x + 2] for y in range(0, 8, 2) for x in range(0, 8, 2)]
+    x = linear(torch.stack([square.flatten() for square in squares]), network.patches)
+    x = x + network.position.weight
+    for block in network.blocks:
+        x = pre_norm_block(x, block, F.gelu)
+    assert network.blocks[0].feedforward.up.out_features == 4 * 32
+    close(network(pixels)[0], linear(norm(x, network.norm).mean(dim=0), network.head), **loosely)
+
+
+@torch.no_grad()
+def test_image_cnn_matches_its_formulas():
+    network, pixels = CASES["image_cnn"].network, torch.randn(2, 1, 8, 8)
+    x = pixels
+    for layer in (network.conv_1, network.conv_2):
+        y = F.conv2d(F.pad(x, (1, 1, 1, 1)), layer.weight, layer.bias).clamp(min=0)
+        x = torch.stack(
+            (y[..., ::2, ::2], y[..., 1::2, ::2], y[..., ::2, 1::2], y[..., 1::2, 1::2])
+        )
+        x = x.amax(dim=0)
+    features = linear(x.flatten(1), network.dense).clamp(min=0)
+    assert features.shape == (2, 2 * 16)
+    close(network.image_features(pixels), features, **loosely)
+    close(network(pixels), linear(features, network.head), **loosely)
+
+
+@torch.no_grad()
+def test_text_cnn_pools_the_maximum_and_the_sum_of_real_tokens():
+    network, text = CASES["text_cnn"].network, ids()
+    keep = torch.arange(12) < torch.tensor([[12], [4], [1]])
+    for row, n in enumerate((12, 4, 1)):
+        x = network.features(text[row : row + 1, :n])[0]
+        pooled = torch.cat((x.amax(dim=0), x.sum(dim=0) / math.sqrt(n)))
+        close(network(text, keep=keep)[row], linear(pooled, network.head), **loosely)
+
+
+@torch.no_grad()
+def test_the_generator_of_images_matches_its_formulas():
+    network = copy.deepcopy(CASES["sagan"].network)
+    painter, noise, labels = network.generator, torch.randn(2, 8), torch.tensor([2, 0])
+    painter.contrast.fill_(1.7)
+    painter.attention.gain.fill_(0.5)
+    condition = torch.cat((noise, painter.label.weight[labels]), dim=1)
+    x = painter.canvas(condition).reshape(2, 32, 2, 2)
+    for block in (painter.up_1, painter.up_2):
+        doubled = x.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
+        x = block.norm(block.conv(doubled), condition).clamp(min=0)
+        x = painter.attention(x) if block is painter.up_1 else x
+    close(network(noise, labels), torch.tanh(1.7 * painter.out(x)), **loosely)
+
+
+@torch.no_grad()
+def test_the_critic_of_images_matches_its_formulas():
+    network = copy.deepcopy(CASES["sagan"].network)
+    critic, images, labels = network.critic, torch.randn(3, 1, 8, 8), torch.tensor([2, 0, 2])
+    critic.attention.gain.fill_(0.5)
+    x = images
+    for block in (critic.down_1, critic.down_2):
+        y = block.conv(x)
+        x = torch.where(y > 0, y, 0.2 * y)
+        x = critic.attention(x) if block is critic.down_1 else x
+    pooled = (x + critic.last(x)).clamp(min=0).sum(dim=(2, 3))
+    label = critic.label.weight / torch.linalg.svdvals(critic.label.weight)[0]
+    expected = critic.score(pooled)[:, 0] + (pooled * label[labels]).sum(dim=1)
+    close(critic(images, labels), expected, atol=1e-3, rtol=1e-3)
+
+
+def test_a_sagan_without_attention_has_none():
+    network = CASES["sagan without attention"].network
+    assert not [name for name, _ in network.named_parameters() if "attention" in name]
+    names = {name for name, _ in CASES["sagan"].network.named_parameters() if "gain" in name}
+    assert names == {"critic.attention.gain", "generator.attention.gain"}
+
+
+def test_local_and_compressed_attention_alternate_in_a_summarizer():
+    settings = {"dim": 16, "heads": 2, "depth": 4, "block": 5, "compression": 3}
+    kind = MODELS["summarizer"]
+    network = kind(kind.Config(**settings, rope_theta=77.0, context=9))
+    first, second, third, fourth = (block.attention for block in network.blocks)
+    assert first.mask == third.mask == local_chunk(5)
+    assert isinstance(second, CompressedAttention)
+    assert second.window == fourth.window == second.compress_key.window == 3
+    assert {layer.position.rope_theta for layer in (first, second, third, fourth)} == {77.0}
+    assert network.blocks[0].feedforward.activation is relu_squared
+    assert network.copy.sep == 0 == CASES["summarizer"].network.config.sep
 
 
 @torch.no_grad()

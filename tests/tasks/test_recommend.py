@@ -62,6 +62,27 @@ def test_factorization_learns_the_closed_form_solution():
     close(network.eval()(user, item).view(users, items).detach(), expected, atol=1e-4, rtol=0)
 
 
+@torch.no_grad()
+def test_the_penalty_of_a_factorization_is_that_of_the_rated_users_and_items():
+    network = build("factorization", users=5, items=4, dim=3, l2=0.3, bias_l2=0.07)
+    for parameter in network.parameters():
+        parameter.normal_()
+    user, item = torch.tensor([1, 1, 4, -1]), torch.tensor([0, 3, -1, 2])
+    network(user, item)
+    assert network.extra_loss() is None  # only in training
+    network.train()(user, item)
+    total = 0.0
+    for u, i in zip(user.tolist(), item.tolist(), strict=True):
+        for weights, biases, row in (
+            (network.user.weight, network.user_bias.weight, u),
+            (network.item.weight, network.item_bias.weight, i),
+        ):
+            if row >= 0:
+                total += 0.3 * float(weights[row] @ weights[row]) + 0.07 * float(biases[row]) ** 2
+    assert network.extra_loss().item() == pytest.approx(total / 4)
+    assert network.extra_loss() is None  # it belongs to one pass
+
+
 def test_biases_solve_the_normal_equations():
     random = np.random.default_rng(0)
     user, item = random.integers(0, 8, 60), random.integers(0, 5, 60)
