@@ -116,6 +116,14 @@ def test_a_segment_that_is_read_again_starts_from_the_same_memory():
 
 
 @torch.no_grad()
+def test_without_memory_each_segment_is_read_by_itself():
+    text = torch.randint(0, 20, (2, 8))
+    for network, options in ((build(), {"memory": 0}), (build(memory=0), {})):
+        expected = torch.cat([network(segment) for segment in text.split(4, dim=1)], dim=1)
+        torch.testing.assert_close(read(network, text, **options), expected)
+
+
+@torch.no_grad()
 def test_an_evaluation_does_not_touch_the_memory_of_training():
     network, text, rows = build().train(), torch.randint(0, 20, (2, 8)), torch.arange(2)
     first, second = text.split(4, dim=1)

@@ -321,6 +321,27 @@ def test_training_pixels_have_a_mean_of_0_and_a_variance_of_1(folder, tmp_path):
     assert dataset.size == raw.size == len(dataset.train) * 144
 
 
+def test_images_scaled_for_training_are_scaled_for_predictions_too(folder, tmp_path):
+    task = open_images(folder, tmp_path, image_size=8)
+    assert task.artifacts.metadata["image_size"] == 8
+    assert task.dataset.sizes() == {"channels": 1, "height": 8, "width": 8, "classes": 2}
+    pixels = task.codec.encode([str(folder / "left" / "0.png")])["pixels"]
+    assert pixels.shape == (1, 1, 8, 8)
+    rows = torch.cat([b["pixels"] for b in task.dataset.eval_batches(None)])
+    trained = task.dataset.train.gather(np.arange(len(task.dataset.train)))["pixels"]
+    assert any(torch.equal(pixels[0], image) for image in torch.cat((rows, trained)))
+
+
+def test_labels_that_are_given_keep_their_order(folder, tmp_path):
+    for name in ("classify-images", "paint"):
+        labels = ("right", "other", "left")
+        dataset = open_images(folder, tmp_path / name, name, labels=labels).dataset
+        assert dataset.artifacts.metadata["labels"] == [*labels]
+        assert sorted(set(dataset.train.labels.tolist())) == [0, 2]
+        bright_left = dataset.train.pixels[dataset.train.labels == 2].mean(axis=(0, 1, 2))
+        assert bright_left[:6].min() > bright_left[6:].max()
+
+
 def test_an_evaluation_reads_each_image_with_its_own_index(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("glassformer.tasks.image_rows.EVAL_BATCH", 5)
     dataset = open_images(folder, tmp_path).dataset

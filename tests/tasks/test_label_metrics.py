@@ -5,6 +5,7 @@ import pytest
 import torch
 from sklearn import metrics as sk
 
+from glassformer.core.figures import subplots
 from glassformer.nn.labels import label_loss, label_probs
 from glassformer.nn.ngram_classifier import NGramClassifier, weigh_texts
 from glassformer.tasks import TASKS
@@ -14,6 +15,7 @@ from glassformer.tasks.label_metrics import (
     LabelScores,
     calibrate,
     compare_by_f1,
+    draw_confusion,
     fit_cutoff,
     fit_temperature,
     label_columns,
@@ -187,6 +189,18 @@ def test_a_perfect_model_has_no_worst_errors(tmp_path):
     assert label_details(scores, artifacts)["worst"] == []
     sample = sample_accuracy(scores, artifacts)
     assert sample.statistics.tolist() == [[1.0, 1.0]] * 30
+
+
+def test_the_confusion_matrix_is_drawn_as_percentages_of_each_true_label():
+    target, predicted = np.array([0, 0, 0, 0, 1]), np.array([0, 0, 0, 1, 1])
+    logits = 5.0 * np.eye(3, dtype=np.float32)[predicted]
+    arrays = {"index": [np.arange(5)], "target": [target], "logits": [logits]}
+    scores = LabelScores(Scores(arrays=arrays), Artifacts({"labels": LABELS}))
+    _, axes = subplots(figsize=(3, 3))
+    draw_confusion(axes, scores)
+    texts = {text.get_position(): text.get_text() for text in axes.texts}  # predicted, true
+    assert texts == {(0, 0): "75%", (1, 0): "25%", (1, 1): "100%"}
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted label", "true label")
 
 
 @pytest.mark.parametrize("multi_label", [False, True])

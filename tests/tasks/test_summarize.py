@@ -378,6 +378,28 @@ def test_the_facts_of_the_sample_are_found(tmp_path):
     assert model.metrics["rouge_l"] > 0.35  # the lead sentence has 0.01
 
 
+@torch.no_grad()
+def test_the_lead_sentence_gets_most_of_the_probability():
+    """5 ends a sentence before 6, a new word; 7 always does. 1 is the separator, 2 the end."""
+    network = MODELS["lead"](MODELS["lead"].Config(vocab=10, sep=1, eos=2))
+    ids = torch.arange(10)
+    network.fit(ids == 5, ids == 6, ids == 7)
+    for document, sentence in (
+        ([3, 5, 4, 5, 6, 8], [3, 5, 4, 5]),
+        ([3, 7, 4, 5, 6, 8], [3, 7]),
+        ([3, 4, 8, 5], [3, 4, 8, 5]),  # to the end of the document
+    ):
+        text = [*document, 1, *sentence, 2]
+        probs = network(torch.tensor([text]))[0].exp()
+        best, following = probs.max(dim=1)
+        assert following[len(document) :].tolist() == [*sentence, 2, 2]
+        torch.testing.assert_close(best, torch.full_like(best, 0.95 + 0.05 / 10))
+        torch.testing.assert_close(probs.sum(dim=1), torch.ones(len(text)))
+        left = torch.tensor([[0, 0, *text]])
+        padded = network(left, keep=torch.arange(left.shape[1])[None] >= 2)
+        torch.testing.assert_close(padded[0, 2:].exp(), probs)
+
+
 def test_a_summary_is_one_line(pairs, tmp_path):
     codec = SummarizeCodec(open_task(pairs, tmp_path, tokenizer="bytes").artifacts)
     assert codec.decode([[*b" two\nlines "]]) == ["two lines"]
