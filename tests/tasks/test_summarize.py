@@ -321,6 +321,13 @@ def test_scores_are_per_token_and_of_the_summaries_without_their_end(monkeypatch
     assert float(smooth) != float(nats)
     worst = TASKS["summarize"].details(scores, task.artifacts)["worst"]
     assert [(row["index"], row["rouge_l"]) for row in worst] == [(6, 0.0), (5, 1.0)]
+    sampled = TASKS["summarize"].sampled_metric  # for the interval of ROUGE-L
+    for reference in (references[0], references[0][::-1]):  # reversed, only ROUGE-1 is perfect
+        scores.rows[0]["prediction"] = task.codec.decode([reference])[0]
+        sums = sampled.sample(scores, task.artifacts).statistics.sum(axis=0, keepdims=True)
+        assert sampled.value(sums)[0] == pytest.approx(mean_rouge(scores.rows)["rouge_l"])
+    assert mean_rouge(scores.rows)["rouge_1"] > mean_rouge(scores.rows)["rouge_l"]
+    scores.rows[0]["prediction"] = scores.rows[0]["target"]
     predictions = TASKS["summarize"].predictions(scores, task.artifacts)
     assert predictions[6] == {"predicted_summary": ""}
     assert predictions[5] == {"predicted_summary": scores.rows[0]["target"]}
