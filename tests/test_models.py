@@ -230,14 +230,23 @@ def test_keep_may_be_integers_and_ids_must_be_a_batch():
         gpt2(text[0])
 
 
-@pytest.mark.parametrize("name", ["gpt2", "generator", "classifier", "bert", "llama", "translator"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("gpt2", "generator", "classifier", "bert", "llama", "translator", "transformer_xl"),
+        *("speedrun", "speedrun_translator", "universal: True", "universal_classifier: True"),
+        *("universal_translator: True", "summarizer", "sparse: fixed, heads", "sasrec", "vision"),
+    ],
+)
+@torch.no_grad()
 def test_dropout_is_applied_where_the_paper_has_it(name):
     """About half of each layer's output is 0 in training mode, and nothing in eval mode."""
-    model_class = MODELS[name]
-    settings = {**CASES[name].settings, "dropout": 0.5}
-    network = model_class(model_class.Config(**settings)).train()
-    inputs = {"source": source(3)} if name == "translator" else {}
-    fractions = {}
+    case = CASES[name]
+    model_class = MODELS[case.name]
+    network = model_class(model_class.Config(**{**case.settings, "dropout": 0.5})).train()
+    for parameter in network.parameters():  # output layers may start at zero
+        parameter.add_(torch.randn_like(parameter) * 0.05)
+    inputs, fractions = case.inputs(), {}
 
     def record_zeros(key):
         def record(x):
@@ -246,15 +255,19 @@ def test_dropout_is_applied_where_the_paper_has_it(name):
 
         return record
 
-    edits = {key: record_zeros(key) for key in ("*.0.attention", "*.0.feedforward")}
+    layers = ("*.1.attention", "*.1.feedforward")  # the first attention of a summarizer is local
+    if name == "sparse: fixed, heads":
+        layers = layers[1:]
+    if name.startswith("universal"):
+        layers = ("*.0.attention", "*.0.feedforward")
+    edits = {key: record_zeros(key) for key in layers}
     with Trace(network, edit=edits):
-        network(ids(), **inputs)
+        network(**inputs)
     assert fractions.keys() == edits.keys()
     assert all(0.4 < fraction < 0.6 for fraction in fractions.values())
-    assert not torch.equal(network(ids(), **inputs), network(ids(), **inputs))
+    assert not torch.equal(network(**inputs), network(**inputs))
     network.eval()
-    text = ids()
-    assert torch.equal(network(text, **inputs), network(text, **inputs))
+    assert torch.equal(network(**inputs), network(**inputs))
 
 
 @pytest.mark.parametrize("depth", [2, 8])

@@ -27,11 +27,12 @@ class FakeNetwork:
     def __init__(self, probs, vocab, context=None):
         self.probs, self.vocab, self.context = probs, vocab, context
         self.decoding_limit = context
-        self.read, self.capacities = [], []
+        self.read, self.capacities, self.caches = [], [], []
 
     def cache(self, capacity):
         self.capacities.append(capacity)
-        return FakeCache(capacity)
+        self.caches.append(FakeCache(capacity))
+        return self.caches[-1]
 
     def __call__(self, ids, *, keep=None, cache=None, **first):
         self.read.append((ids.tolist(), keep if keep is None else keep.tolist(), first))
@@ -182,6 +183,32 @@ def test_padding_is_remembered_when_the_context_is_read_again():
         ([[6]], None),
         ([[5, 6, 7]], [[True] * 3]),
         ([[8]], None),
+    ]
+
+
+def test_a_prior_gets_the_ids_that_no_longer_fit_into_the_context():
+    network = FakeNetwork(counting, 10, context=4)
+    list(generate_tokens(network, start([0, 1, 2]), 4, sampling=GREEDY))
+    past = [cache.past_ids for cache in network.caches]
+    assert past[0] is None
+    assert [ids.tolist() for ids in past[1:]] == [[[0, 1, 2]]]
+    network = FakeNetwork(counting, 10, context=4)
+    keep = torch.tensor([[False, True, True, True, True, True]])
+    list(generate_tokens(network, start([0, 1, 2, 3, 4, 5]), 2, keep=keep, sampling=GREEDY))
+    assert [cache.past_ids.tolist() for cache in network.caches] == [[[-1, 1]], [[-1, 1, 2, 3, 4]]]
+
+
+def test_a_long_prompt_of_a_network_with_a_memory_is_read_in_chunks_with_their_padding():
+    network = FakeNetwork(counting, 10, context=2)
+    network.decoding_limit = None
+    keep = torch.tensor([[False, True, True, True, True], [False, False, False, True, True]])
+    prompt = start([0, 1, 2, 3, 4], [0, 0, 0, 1, 2])
+    found = generate_tokens(network, prompt, 1, keep=keep, sampling=GREEDY, source=start([7]))
+    assert [token.tolist() for token in found] == [[5, 3]]
+    assert network.read == [
+        ([[0, 1], [0, 0]], [[False, True], [False, False]], {"source": start([7])}),
+        ([[2, 3], [0, 1]], [[True, True], [False, True]], {}),
+        ([[4], [2]], [[True], [True]], {}),
     ]
 
 
@@ -371,6 +398,11 @@ def test_an_incomplete_character_is_yielded_at_the_end_at_the_latest():
     decoder = IncrementalDecoder(Bytes())
     assert [decoder.add(token) for token in whole] == ["a", "", "ä"]
     assert list(decode_stream(iter(whole[:2]), Bytes(), [])) == ["a", "\ufffd"]
+
+
+def test_the_rest_of_a_character_that_a_long_prompt_begins_is_no_text_of_its_own():
+    prompt = [*b"0123456789", 0xC3]
+    assert "".join(decode_stream([0xA9, *b"ab"], Bytes(), prompt)) == "ab"
 
 
 def test_a_long_prompt_does_not_change_what_follows():

@@ -188,6 +188,8 @@ def test_an_untrained_copy_head_copies_the_document_from_its_start():
         inputs = torch.zeros(1, 1, 10), torch.randn(1, 1, 4), torch.randn(1, n, 4)
         log_probs = head(*inputs, torch.tensor([ids]), index)
         assert log_probs.argmax() == expected
+        others = torch.zeros(1, 1, 10), torch.randn(1, 1, 4), torch.randn(1, n, 4)
+        close(head(*others, torch.tensor([ids]), index), log_probs)  # positions decide
         ids.append(expected)
 
 

@@ -5,8 +5,10 @@ import torch
 
 from glassformer import MODELS, GlassError, Trace, load
 from glassformer.core.reporter import NullReporter
+from glassformer.nn.block import post_norm
 from glassformer.nn.depth import DepthLoop, mean_of_tokens
 from glassformer.nn.layout import SequenceLayout
+from glassformer.nn.masks import full
 from glassformer.nn.positions import sinusoid
 from glassformer.training.settings import TrainingSettings
 from glassformer.training.step import Step
@@ -63,11 +65,13 @@ def run_literally(network, ids):
     return torch.stack(outputs), steps, remainders
 
 
+@pytest.mark.parametrize("threshold", [0.99, 0.9])
 @torch.no_grad()
-def test_every_token_stops_as_in_the_literal_loop():
-    network, ids = build(), torch.randint(0, 20, (12,))
+def test_every_token_stops_as_in_the_literal_loop(threshold):
+    network, ids = build(halt_threshold=threshold), torch.randint(0, 20, (12,))
+    network.loop.gate.bias.fill_(-2.0)  # so that some take several steps
     expected, steps, remainders = run_literally(network, ids)
-    assert len(set(steps)) > 1  # the tokens stop at different steps
+    assert max(steps) - min(steps) > 1  # others read a token after it has stopped
     with Trace(network, "loop.n_steps", "loop.weight") as trace:
         torch.testing.assert_close(network.features(ids[None])[0], expected, rtol=1e-4, atol=1e-5)
     assert trace["loop.n_steps"][0].tolist() == steps
@@ -89,6 +93,41 @@ def test_without_halting_every_token_takes_all_steps():
         x = block.feedforward_norm(y + block.feedforward(y))
     torch.testing.assert_close(network.features(ids)[0], x, rtol=1e-4, atol=1e-5)
     assert network.train().extra_loss() is None
+
+
+def loop_literally(token, ids, apply):
+    """All steps without halting: tokens times √d, plus the signals of position and step."""
+    x = token(ids) * 8**0.5
+    for n in range(4):
+        signals = sinusoid(torch.arange(ids.shape[1]), 8) + sinusoid(torch.tensor([n]), 8)
+        x = apply(x + signals)
+    return x
+
+
+@torch.no_grad()
+def test_the_classifier_is_a_loop_without_a_mask_and_the_mean_of_its_tokens():
+    network, ids = build("universal_classifier", adaptive=False), torch.randint(0, 20, (2, 6))
+    block, layout = network.loop.blocks[0], SequenceLayout(6, 6)
+    assert (block.attention.mask, block.residual) == (full, post_norm)
+    x = loop_literally(network.token, ids, lambda x: block(x, layout))
+    torch.testing.assert_close(network(ids), network.head(x.mean(dim=1)))
+
+
+@pytest.mark.parametrize("source_vocab", [None, 15])
+@torch.no_grad()
+def test_the_translator_is_a_loop_over_the_source_and_one_over_the_target(source_vocab):
+    sizes = {name: value for name, value in SIZES.items() if name != "context"}
+    model_class = MODELS["universal_translator"]
+    network = model_class(model_class.Config(**sizes, source_vocab=source_vocab, adaptive=False))
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    ids, source = torch.randint(0, 20, (2, 6)), torch.randint(0, 15, (2, 5))
+    layouts = SequenceLayout(5, 5), SequenceLayout(6, 6), SequenceLayout(6, 5)
+    encode, decode = network.encoder_loop.blocks[0], network.decoder_loop.blocks[0]
+    token = network.token if source_vocab is None else network.source_token
+    encoded = loop_literally(token, source, lambda x: encode(x, layouts[0]))
+    x = loop_literally(network.token, ids, lambda x: decode(x, layouts[1], encoded, layouts[2]))
+    torch.testing.assert_close(network.eval()(ids, source), x @ network.token.weight.T)
 
 
 def test_the_mean_of_tokens_leaves_out_padding_and_earlier_tokens():
@@ -141,9 +180,16 @@ def test_the_cost_is_part_of_the_loss(name):
         network.forward = lambda ids: forward(ids, source=ids)
     step = Step(network, Objective(), TrainingSettings(device="cpu", precision="float32"))
     batch = {"ids": torch.randint(0, 20, (3, 5))}
+    ponder = {}
+    for path, loop in network.named_modules():
+        if isinstance(loop, DepthLoop):
+            loop.register_forward_hook(lambda m, *_, p=path: ponder.update({p: m.ponder.item()}))
     (loss,) = step.losses(batch)
     loops = 2 if name == "universal_translator" else 1
-    assert 3 * 0.25 * loops <= loss.item() <= 3 * 0.25 * loops * 5  # between 1 and 4 steps, plus R
+    costs = [value for _, value in sorted(ponder.items())]
+    assert len(costs) == loops
+    assert all(1 <= cost <= 5 for cost in costs)  # between 1 and 4 steps, plus R
+    assert loss.item() == pytest.approx(3 * 0.25 * sum(costs))
     loss.backward()
     gates = [p.grad for n, p in network.named_parameters() if ".gate." in n]
     assert len(gates) == 2 * loops

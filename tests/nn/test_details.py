@@ -12,19 +12,21 @@ from torch import nn
 from cases import CASES, VOCAB, ids, source
 from glassformer import MODELS, GlassError
 from glassformer.baselines import markov
-from glassformer.models.network import Trait
 from glassformer.nn import ngram_classifier
 from glassformer.nn.attention import Attention, UnprojectedAttention
 from glassformer.nn.cache import Cache, LayerCache, RecurrentState
+from glassformer.nn.compressed import CompressedAttention
 from glassformer.nn.convolution import convolutions
 from glassformer.nn.dropout import drop
-from glassformer.nn.feedforward import ACTIVATIONS
+from glassformer.nn.feedforward import ACTIVATIONS, relu_squared
 from glassformer.nn.heads import Pooler, mean_pool
+from glassformer.nn.image import split_patches
 from glassformer.nn.layout import SequenceLayout
 from glassformer.nn.lora import LoRA, add_lora, merge_lora
 from glassformer.nn.masks import causal, full, window
 from glassformer.nn.norms import LayerNorm, RMSNorm
 from glassformer.nn.positions import Alibi, RopeScaling, Rotary, slopes
+from glassformer.nn.sparse import local_chunk
 
 close = torch.testing.assert_close
 loosely = {"atol": 1e-4, "rtol": 1e-4}
@@ -126,6 +128,25 @@ def test_impossible_settings_are_rejected(name, settings):
     MODELS["decoder"].Config(score="plain", position="learned")
 
 
+def test_models_replace_training_settings_of_their_tasks():
+    muon = {"optimizer": "muon", "schedule": "linear", "min_lr_ratio": 0.02}
+    expected = {
+        "speedrun": muon | {"batch_size": 6, "warmup": 0.01},
+        "speedrun_translator": muon
+        | {"batch_tokens": 4096, "warmup": 0.02, "label_smoothing": 0.1},
+        "summarizer": muon | {"warmup": 0.02},
+        "text_cnn": {"max_epochs": 8.0, "lr": 3e-3, "weight_decay": 0.01, "schedule": "linear",
+                     "warmup": 0.02},
+        "image_cnn": {"lr": 2e-3, "weight_decay": 0.01},
+        "vision": {"optimizer": "muon", "lr": 0.02, "beta2": 0.95},
+    }  # fmt: skip
+    found = {name: dict(model.train_settings) for name, model in MODELS.items()}
+    assert {name: settings for name, settings in found.items() if settings} == expected
+    found = {name: dict(model.lr_scales) for name, model in MODELS.items()}
+    scales = {name: factors for name, factors in found.items() if factors}
+    assert scales == {"summarizer": {"token": 0.15}, "sagan": {"critic": 4.0}}
+
+
 # --- architectures and their formulas -------------------------------------------------------------
 
 
@@ -171,6 +192,135 @@ def causal_mask(length):
 def post_norm_block(x, block, heads, activation, mask=None, eps=1e-5):
     x = norm(x + attend(x, block.attention, heads, mask=mask), block.attention_norm, eps)
     return norm(x + feed(x, block.feedforward, activation), block.feedforward_norm, eps)
+
+
+def pre_norm_block(x, block, activation, mask=None, rotate_with=None):
+    y = norm(x, block.attention_norm)
+    x = x + attend(y, block.attention, 4, mask=mask, rotate_with=rotate_with)
+    return x + feed(norm(x, block.feedforward_norm), block.feedforward, activation)
+
+
+@torch.no_grad()
+def test_sasrec_matches_its_formulas():
+    network, items = CASES["sasrec"].network, ids(1)[0]
+    x = network.item.weight[items] + network.position.weight[: len(items)]
+    for block in network.blocks:
+        x = pre_norm_block(x, block, F.relu, mask=causal_mask(len(items)))
+    expected = norm(x, network.norm) @ network.item.weight.T
+    close(network(items[None])[0], expected, **loosely)
+    close(network.score_next(items[None], torch.ones(1, len(items)))[0], expected[-1], **loosely)
+
+
+@pytest.mark.parametrize("pattern", ["strided", "fixed", "window"])
+@torch.no_grad()
+def test_the_sparse_transformer_matches_its_formulas(pattern):
+    name = f"sparse: {pattern}, {'heads' if pattern == 'window' else 'layers'}"
+    network, text = CASES[name].network, ids(1)[0]
+    i, j = torch.arange(len(text))[:, None], torch.arange(len(text))
+    near, far = {  # the stride is 4, the summary 2
+        "strided": (i - j < 4, (i - j) % 4 == 0),
+        "fixed": (i // 4 == j // 4, j % 4 >= 2),
+        "window": (i - j < 4, i - j < 4),
+    }[pattern]
+    x = network.token.weight[text]
+    for layer, block in enumerate(network.blocks):
+        allowed = (far if layer % 2 else near) & (j <= i)
+        has_key = allowed.any(dim=1, keepdim=True)  # the first tokens have no summary to read
+        y = norm(x, block.attention_norm)
+        y = attend(y, block.attention, 4, mask=allowed | ~has_key, rotate_with=rotate)
+        x = x + torch.where(has_key, y, block.attention.out.bias)
+        x = x + feed(norm(x, block.feedforward_norm), block.feedforward, F.gelu)
+    expected = norm(x, network.norm) @ network.token.weight.T
+    close(network(text[None])[0], expected, **loosely)
+
+
+@torch.no_grad()
+def test_vision_matches_its_formulas():
+    network, pixels = CASES["vision"].network, torch.randn(1, 1, 8, 8)
+    squares = [pixels[0, 0, y : y + 2, x : x + 2] for y in range(0, 8, 2) for x in range(0, 8, 2)]
+    x = linear(torch.stack([square.flatten() for square in squares]), network.patches)
+    x = x + network.position.weight
+    for block in network.blocks:
+        x = pre_norm_block(x, block, F.gelu)
+    assert network.blocks[0].feedforward.up.out_features == 4 * 32
+    close(network(pixels)[0], linear(norm(x, network.norm).mean(dim=0), network.head), **loosely)
+
+
+@torch.no_grad()
+def test_image_cnn_matches_its_formulas():
+    network, pixels = CASES["image_cnn"].network, torch.randn(2, 1, 8, 8)
+    x = pixels
+    for layer in (network.conv_1, network.conv_2):
+        y = F.conv2d(F.pad(x, (1, 1, 1, 1)), layer.weight, layer.bias).clamp(min=0)
+        x = torch.stack(
+            (y[..., ::2, ::2], y[..., 1::2, ::2], y[..., ::2, 1::2], y[..., 1::2, 1::2])
+        )
+        x = x.amax(dim=0)
+    features = linear(x.flatten(1), network.dense).clamp(min=0)
+    assert features.shape == (2, 2 * 16)
+    close(network.image_features(pixels), features, **loosely)
+    close(network(pixels), linear(features, network.head), **loosely)
+
+
+@torch.no_grad()
+def test_text_cnn_pools_the_maximum_and_the_sum_of_real_tokens():
+    network, text = CASES["text_cnn"].network, ids()
+    keep = torch.arange(12) < torch.tensor([[12], [4], [1]])
+    for row, n in enumerate((12, 4, 1)):
+        x = network.features(text[row : row + 1, :n])[0]
+        pooled = torch.cat((x.amax(dim=0), x.sum(dim=0) / math.sqrt(n)))
+        close(network(text, keep=keep)[row], linear(pooled, network.head), **loosely)
+
+
+@torch.no_grad()
+def test_the_generator_of_images_matches_its_formulas():
+    network = copy.deepcopy(CASES["sagan"].network)
+    painter, noise, labels = network.generator, torch.randn(2, 8), torch.tensor([2, 0])
+    painter.contrast.fill_(1.7)
+    painter.attention.gain.fill_(0.5)
+    condition = torch.cat((noise, painter.label.weight[labels]), dim=1)
+    x = painter.canvas(condition).reshape(2, 32, 2, 2)
+    for block in (painter.up_1, painter.up_2):
+        doubled = x.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
+        x = block.norm(block.conv(doubled), condition).clamp(min=0)
+        x = painter.attention(x) if block is painter.up_1 else x
+    close(network(noise, labels), torch.tanh(1.7 * painter.out(x)), **loosely)
+
+
+@torch.no_grad()
+def test_the_critic_of_images_matches_its_formulas():
+    network = copy.deepcopy(CASES["sagan"].network)
+    critic, images, labels = network.critic, torch.randn(3, 1, 8, 8), torch.tensor([2, 0, 2])
+    critic.attention.gain.fill_(0.5)
+    x = images
+    for block in (critic.down_1, critic.down_2):
+        y = block.conv(x)
+        x = torch.where(y > 0, y, 0.2 * y)
+        x = critic.attention(x) if block is critic.down_1 else x
+    pooled = (x + critic.last(x)).clamp(min=0).sum(dim=(2, 3))
+    label = critic.label.weight / torch.linalg.svdvals(critic.label.weight)[0]
+    expected = critic.score(pooled)[:, 0] + (pooled * label[labels]).sum(dim=1)
+    close(critic(images, labels), expected, atol=1e-3, rtol=1e-3)
+
+
+def test_a_sagan_without_attention_has_none():
+    network = CASES["sagan without attention"].network
+    assert not [name for name, _ in network.named_parameters() if "attention" in name]
+    names = {name for name, _ in CASES["sagan"].network.named_parameters() if "gain" in name}
+    assert names == {"critic.attention.gain", "generator.attention.gain"}
+
+
+def test_local_and_compressed_attention_alternate_in_a_summarizer():
+    settings = {"dim": 16, "heads": 2, "depth": 4, "block": 5, "compression": 3}
+    kind = MODELS["summarizer"]
+    network = kind(kind.Config(**settings, rope_theta=77.0, context=9))
+    first, second, third, fourth = (block.attention for block in network.blocks)
+    assert first.mask == third.mask == local_chunk(5)
+    assert isinstance(second, CompressedAttention)
+    assert second.window == fourth.window == second.compress_key.window == 3
+    assert {layer.position.rope_theta for layer in (first, second, third, fourth)} == {77.0}
+    assert network.blocks[0].feedforward.activation is relu_squared
+    assert network.copy.sep == 0 == CASES["summarizer"].network.config.sep
 
 
 @torch.no_grad()
@@ -274,6 +424,23 @@ def test_speedrun_grows_with_the_time_and_reads_small_texts_with_dropout():
     for minutes in (0.1, 1, 5, 60, 10**5):
         MODELS["speedrun"].Config(**suggest(minutes, 10**6))  # the sizes match
     assert MODELS["gpt2"].suggest_sizes(1, 10**6) == {}
+
+
+def test_other_models_suggest_sizes_too():
+    suggest = MODELS["speedrun_translator"].suggest_sizes
+    dims = [suggest(minutes, 10**6)["dim"] for minutes in (0.01, 1, 5, 60, 10**5)]
+    assert dims == sorted(dims)
+    assert (dims[0], dims[1], dims[-1]) == (64, 128, 512)
+    assert [suggest(minutes, 300_000)["dropout"] for minutes in (4, 6, 49, 51)] == [
+        0.1, 0.2, 0.2, 0.3,
+    ]  # fmt: skip
+    assert [suggest(minutes, 1)["depth"] for minutes in (59, 60)] == [2, 3]
+    for minutes in (0.01, 1, 60, 10**5):
+        MODELS["speedrun_translator"].Config(**suggest(minutes, 10**6))
+    found = MODELS["text_cnn"].suggest_sizes(1, 10**6)
+    assert found == {"context": 1024, "dim": 96, "dropout": 0.5}
+    assert MODELS["universal_classifier"].suggest_sizes(1, 10**6) == {"depth": 3}
+    assert MODELS["universal_translator"].suggest_sizes(1, 10**6) == {"depth": 4}
 
 
 def rotate(x, theta=10_000.0):
@@ -474,7 +641,10 @@ def test_the_convolutional_networks_match_their_formulas(name):
     ("name", "std"),
     [("gpt2", 0.02), ("bert", 0.02), ("generator", 0.02), ("classifier", 0.02), ("llama", 0.02),
      ("decoder", 0.02), ("convolutional", 0.02), ("recurrent", 1 / 8),
-     ("recurrent_translator", 1 / 8), ("translator", 1 / 8)],
+     ("recurrent_translator", 1 / 8), ("translator", 1 / 8), ("transformer_xl", 0.02),
+     ("sparse", 0.02), ("sasrec", 0.02), ("vision", 0.02), ("summarizer", 0.02),
+     ("text_cnn", 0.1), ("speedrun", 1.0), ("speedrun_translator", 1.0), ("universal", 1 / 8),
+     ("universal_classifier", 1 / 8), ("universal_translator", 1 / 8)],
 )  # fmt: skip
 def test_embeddings_are_initialized_with_the_expected_scale(name, std):
     kind = MODELS[name]
@@ -483,9 +653,66 @@ def test_embeddings_are_initialized_with_the_expected_scale(name, std):
     network = kind(kind.Config(**{n: v for n, v in sizes.items() if n in known}))
     token = network.get_submodule(network.embeddings[0]).weight.detach()
     assert float(token.std()) == pytest.approx(std, rel=0.05)
-    for module in network.modules():
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            assert not module.bias.any()
+    for path, module in network.named_modules():
+        has_own_start = path in ("copy.gate", "convolution")
+        if isinstance(module, nn.Linear) and module.bias is not None and not has_own_start:
+            assert not module.bias.any(), path
+
+
+def test_patches_of_an_image_keep_their_size_at_first():
+    """Pixels have a variance of 1, and so do the features of a patch."""
+    network = MODELS["vision"](MODELS["vision"].Config(height=16, width=16, dim=256)).eval()
+    features = network.patches(split_patches(torch.randn(50, 1, 16, 16), 4))
+    assert float(features.detach().std()) == pytest.approx(1, rel=0.1)
+
+
+@pytest.mark.parametrize("dim", [4, 256])
+@torch.no_grad()
+def test_a_factorization_starts_close_to_the_mean(dim):
+    model = MODELS["factorization"]
+    network = model(model.Config(users=200, items=200, dim=dim)).eval()
+    network.mean.fill_(3.0)
+    ratings = network.rate_items(torch.arange(200))
+    assert float(ratings.mean()) == pytest.approx(3, abs=0.02)
+    assert float(ratings.std()) == pytest.approx(0.1, rel=0.25)
+
+
+def test_text_cnn_starts_without_a_preference_for_a_class():
+    network = MODELS["text_cnn"](MODELS["text_cnn"].Config(vocab=VOCAB, classes=3)).eval()
+    assert not network(ids()).any()
+
+
+def test_the_summarizer_starts_without_any_output_of_its_blocks():
+    model = MODELS["summarizer"]
+    network = model(model.Config(vocab=VOCAB, dim=16, heads=2)).eval()
+    text = ids()
+    embedded = network.embedding_norm(network.token(text))
+    close(network.features(text), network.norm(embedded))
+
+
+@torch.no_grad()
+def test_an_untrained_summarizer_copies_the_document_from_its_start():
+    model = MODELS["summarizer"]
+    network = model(model.Config(vocab=VOCAB, sep=9, dim=16, heads=2)).eval()
+    document = [5, 1, 2, 1, 3, 4]
+    log_probs = network(torch.tensor([[*document, 9, *document]]))[0]
+    assert log_probs[6:-1].argmax(dim=1).tolist() == document
+    assert float(log_probs[6:-1].exp().amax(dim=1).min()) > 0.5
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in MODELS if "hidden" in MODELS[name].Config.__dataclass_fields__]
+)
+def test_the_feed_forward_layers_have_as_many_hidden_features_as_set(name):
+    kind = MODELS[name]
+    known = kind.Config.__dataclass_fields__
+    sizes = {"vocab": 50, "dim": 32, "depth": 2, "heads": 2, "context": 16}
+    sizes = {n: v for n, v in sizes.items() if n in known}
+    default = {"llama": 1376, "translator": 2048, "speedrun_translator": 3 * 32}.get(name, 4 * 32)
+    for settings, expected in (({"hidden": 40}, 40), ({}, default)):
+        network = kind(kind.Config(**sizes, **settings))
+        layers = [m for n, m in network.named_modules() if n.endswith("feedforward")]
+        assert {layer.down.in_features for layer in layers} == {expected}
 
 
 @pytest.mark.parametrize(
@@ -503,13 +730,23 @@ def test_embeddings_are_initialized_with_the_expected_scale(name, std):
          {"encoder.0": True, "encoder.1": True, "decoder.0": True, "decoder.1": True,
           "together": True}),
         ("convolutional", {"layers.0": False, "layers.0.window": False}),
+        ("transformer_xl", {"blocks.0": True}),
+        ("sparse: fixed, heads", {"blocks.0": True}),
+        ("speedrun", {"blocks.0": True}),
+        ("speedrun_translator", {"encoder.0": True, "decoder.0": True}),
+        ("universal: True", {"loop": True}),
+        ("universal_classifier: True", {"loop": True, "head": False}),
+        ("universal_translator: True", {"encoder_loop": True, "decoder_loop": True}),
+        ("summarizer", {"blocks.0": True}),
+        ("sasrec", {"blocks.0": True}),
+        ("vision", {"blocks.0": False, "head": False}),
     ],
 )  # fmt: skip
 def test_dropout_is_applied_before_the_expected_modules(name, modules):
     case = CASES[name]
     kind = MODELS[case.name]
     network = kind(kind.Config(**{**case.settings, "dropout": 0.5})).train()
-    fractions, text = {}, ids(4)
+    fractions = {}
 
     def watch(path):
         def look(_, inputs):
@@ -519,10 +756,58 @@ def test_dropout_is_applied_before_the_expected_modules(name, modules):
 
     for path in modules:
         network.get_submodule(path).register_forward_pre_hook(watch(path))
-    network(text, **({"source": source(4)} if case.has(Trait.SEQ2SEQ) else {}))
+    network(**case.inputs(4))
     for path, dropped in modules.items():
         if path in fractions:
             assert (0.4 < fractions[path] < 0.6) if dropped else fractions[path] < 0.2, path
+
+
+@torch.no_grad()
+def test_the_networks_of_convolutions_drop_the_inputs_of_their_linear_layers():
+    """All weights and inputs are positive, so that nothing else is 0."""
+    for name, paths, inputs in (
+        ("image_cnn", ("dense", "head"), {"pixels": torch.rand(8, 1, 8, 8)}),
+        ("text_cnn", ("head",), {"ids": ids(8)}),
+    ):
+        kind, settings = MODELS[CASES[name].name], CASES[name].settings | {"dropout": 0.5}
+        network, seen = kind(kind.Config(**settings)), []
+        for parameter in network.parameters():
+            parameter.uniform_(0.1, 0.2)
+        for path in paths:
+            layer = network.get_submodule(path)
+            layer.register_forward_pre_hook(lambda _, x, s=seen: s.append(x[0] == 0))
+        network.train()(**inputs)
+        assert len(seen) == len(paths)
+        assert all(0.35 < float(zeros.float().mean()) < 0.65 for zeros in seen)
+        seen.clear()
+        network.eval()(**inputs)
+        assert not any(zeros.any() for zeros in seen)
+
+
+@torch.no_grad()
+def test_word_dropout_leaves_out_whole_words():
+    kind, words = MODELS["text_cnn"], []
+    settings = {"dropout": 0.0, "word_dropout": 0.3, "kernel_size": 1}
+    network = kind(kind.Config(**CASES["text_cnn"].settings | settings))
+    network.convolution.register_forward_pre_hook(lambda _, x: words.append(x[0]))
+    text = ids(100)
+    network.train()(text)
+    network.eval()(text)
+    dropped, kept = (found == 0 for found in words)
+    assert torch.equal(dropped.any(dim=2), dropped.all(dim=2))
+    assert float(dropped.float().mean()) == pytest.approx(0.3, abs=0.05)
+    assert not kept.any()
+
+
+@torch.no_grad()
+def test_only_training_shifts_images():
+    for name in ("vision", "image_cnn"):
+        case = CASES[name]
+        kind, pixels = MODELS[case.name], torch.randn(4, 1, 8, 8)
+        for max_shift in (0, 3):
+            network = kind(kind.Config(**case.settings | {"max_shift": max_shift, "dropout": 0.0}))
+            unshifted = network.eval()(pixels)
+            assert torch.equal(network.train()(pixels), unshifted) == (max_shift == 0)
 
 
 @torch.no_grad()

@@ -85,6 +85,24 @@ def test_spectral_layers_are_plain_layers_with_a_normalized_weight():
           **loosely)  # fmt: skip
 
 
+def test_spectral_layers_start_orthogonal_and_class_norms_nearly_plain():
+    linear, conv = SpectralLinear(9, 4), SpectralConv(3, 5, 3)
+    close(linear.weight @ linear.weight.T, torch.eye(4))
+    close(conv.weight.flatten(1) @ conv.weight.flatten(1).T, torch.eye(5))
+    assert not linear.bias.any()
+    assert not conv.bias.any()
+    norm = ClassNorm(64, 100)
+    for layer in (norm.scale, norm.shift):
+        assert float(layer.weight.detach().std()) == pytest.approx(0.02, rel=0.05)
+        assert not layer.bias.any()
+
+
+def test_a_layer_can_run_twice_before_its_gradients_are_computed():
+    layer, first, second = SpectralLinear(5, 3).train(), torch.randn(2, 5), torch.randn(2, 5)
+    (layer(first).sum() - layer(second).square().sum()).backward()
+    assert layer.weight.grad.abs().max() > 0
+
+
 def test_image_attention_agrees_with_loops_over_positions():
     attention, x = ImageAttention(16).eval(), torch.randn(2, 16, 4, 6)
     assert torch.equal(attention(x), x)  # its gain is 0 at first
@@ -123,5 +141,9 @@ def test_class_norm_normalizes_groups_of_each_image_and_scales_them_by_the_condi
 
 
 def test_blocks_double_and_halve_the_resolution():
+    down, image = DownBlock(1, 8).eval(), torch.randn(2, 1, 6, 8)
+    found, scores = down(image), down.conv(image)
+    assert (found[scores > 0] == scores[scores > 0]).all()
+    close(found[scores < 0], 0.2 * scores[scores < 0])
     assert UpBlock(16, 8, 5)(torch.randn(2, 16, 3, 4), torch.randn(2, 5)).shape == (2, 8, 6, 8)
     assert DownBlock(1, 8)(torch.randn(2, 1, 6, 8)).shape == (2, 8, 3, 4)

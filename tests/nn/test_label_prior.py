@@ -84,6 +84,29 @@ def test_a_model_that_is_worse_than_nothing_gets_no_weight():
     assert prior.weights.tolist() == [0, 1]  # the n-gram classifier alone
 
 
+def test_the_weights_of_the_classes_count_in_the_mixture():
+    network, ngrams, targets = sample_logits(texts=20_000)
+    network = network + torch.tensor([2.0, 0.0, 0.0])  # leans to the first class
+    classes = torch.tensor([5.0, 0.5, 0.1])
+    prior = make_prior()
+    prior.fit_weights(network, ngrams, targets, classes)
+
+    def weighted_loss(weights):
+        mixture = weights[0] * network + weights[1] * ngrams
+        nats = F.cross_entropy(mixture, targets, reduction="none")
+        return float((classes[targets] * nats).double().sum())
+
+    assert (prior.weights > 0).all()
+    best = weighted_loss(prior.weights)
+    for change in ((0.05, 0.0), (-0.05, 0.0), (0.0, 0.05), (0.0, -0.05)):
+        assert weighted_loss(prior.weights + torch.tensor(change)) > best
+    prior.fit_weights(-network, ngrams, targets, classes)
+    alone = fit_mixture(ngrams[None].double(), targets, torch.ones(1).double(), classes)
+    close(prior.weights.double(), torch.cat((torch.zeros(1).double(), alone)))
+    unweighted = fit_mixture(ngrams[None].double(), targets, torch.ones(1).double())
+    assert float((alone - unweighted).abs()) > 1e-3
+
+
 def test_weights_stay_finite_when_the_texts_can_be_separated():
     targets = torch.tensor([0, 1])
     right = F.one_hot(targets, 2).float()

@@ -90,10 +90,11 @@ def expected_logits(prior, ids, source, features, encoded):
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("is_trained", [False, True])
+@pytest.mark.parametrize(("is_trained", "ratio"), [(False, 1.0), (True, 1.0), (True, 1.6)])
 @torch.no_grad()
-def test_the_logits_equal_the_definition(is_trained):
+def test_the_logits_equal_the_definition(is_trained, ratio):
     prior = fit_prior()
+    prior.length_ratio.fill_(ratio)
     if is_trained:
         for parameter in prior.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
@@ -112,6 +113,17 @@ def test_a_new_prior_translates_word_by_word_from_left_to_right():
         token = call(prior, ids, source)[:, -1].argmax(dim=-1)
         ids = torch.cat((ids, token[:, None]), dim=1)
     assert ids[0].tolist() == [9, 14, 12, 17, 15, 9]
+
+
+@torch.no_grad()
+def test_the_alignment_of_a_new_prior_depends_on_positions_only():
+    """The first source token is next (3), the end is half a source away (-4 / 2), none is -1."""
+    prior, source, ids = fit_prior(), torch.tensor([[4]]), torch.tensor([[0]])
+    for _ in range(2):
+        with Trace(prior, "alignment") as trace:
+            call(prior, ids, source, features=torch.randn(1, 1, 8), encoded=torch.randn(1, 1, 8))
+        expected = torch.tensor([3.0, -2.0, -1.0]).softmax(dim=0)[:2]
+        close(trace["alignment"][0, 0], expected)
 
 
 def test_the_entries_are_the_most_probable_translations():

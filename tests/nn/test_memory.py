@@ -1,11 +1,13 @@
 """Transformer-XL: the paper's equations written out, streams of segments, and its memory."""
 
+import copy
 import math
 import random
 
 import pytest
 import torch
 
+from cases import CASES
 from faults import stopping_after
 from glassformer import MODELS, GlassError, checkpoint, load
 from glassformer.checkpoint import LAST
@@ -112,6 +114,40 @@ def test_a_segment_that_is_read_again_starts_from_the_same_memory():
         torch.testing.assert_close(torch.cat(again), once)
     elsewhere = network(second, streams=rows, segment=torch.full((3,), 7))  # not the next segment
     torch.testing.assert_close(elsewhere, network(second))
+
+
+@torch.no_grad()
+def test_without_memory_each_segment_is_read_by_itself():
+    text = torch.randint(0, 20, (2, 8))
+    for network, options in ((build(), {"memory": 0}), (build(memory=0), {})):
+        expected = torch.cat([network(segment) for segment in text.split(4, dim=1)], dim=1)
+        torch.testing.assert_close(read(network, text, **options), expected)
+
+
+@torch.no_grad()
+def test_an_evaluation_does_not_touch_the_memory_of_training():
+    network, text, rows = build().train(), torch.randint(0, 20, (2, 8)), torch.arange(2)
+    first, second = text.split(4, dim=1)
+    expected = read(network, text)
+    network(first, streams=rows, segment=torch.zeros(2))
+    read(network.eval(), torch.randint(0, 20, (2, 12)))
+    found = network.train()(second, streams=rows, segment=torch.ones(2))
+    torch.testing.assert_close(found, expected[:, 4:])
+
+
+@torch.no_grad()
+def test_a_prior_reads_the_ids_before_a_segment_and_leaves_out_its_fold():
+    network, seen = copy.deepcopy(CASES["transformer_xl with a prior"].network), []
+    network.norm.register_forward_hook(lambda _, _inputs, output: seen.append(output))
+    text, rows = torch.randint(0, 5, (2, 12)) * 10, torch.arange(2)
+    folds = torch.tensor([[1], [3]]).expand(2, 6)
+    past, segment = text.split(6, dim=1)
+    for options in ({}, {"folds": folds}, {"past_ids": past}, {"past_ids": past, "folds": folds}):
+        found = network(segment, streams=rows, segment=torch.zeros(2), **options)
+        logits, given = network.unembed(seen[-1]), (options.get(n) for n in ("past_ids", "folds"))
+        torch.testing.assert_close(found, network.prior(logits, seen[-1], segment, *given))
+        plain = network(segment, streams=rows, segment=torch.zeros(2))
+        assert torch.equal(found, plain) == (not options)
 
 
 @torch.no_grad()

@@ -104,6 +104,31 @@ def test_two_layers_connect_every_token_with_all_before_it(pattern, factorize):
 
 
 @pytest.mark.parametrize(
+    ("context", "stride"), [(4096, 64), (8192, 64), (1024, 32), (100, 8), (4, 2)]
+)
+def test_the_default_stride_is_a_power_of_two_of_about_the_root_of_the_context(context, stride):
+    config = MODELS["sparse"].Config
+    assert config(context=context).chunk_size == stride
+    assert config(context=context, stride=3, summary=1).chunk_size == 3
+
+
+def test_the_layers_have_the_masks_of_their_pattern():
+    config = MODELS["sparse"].Config
+    size = {"context": 20, "stride": 4, "depth": 3, "heads": 2, "summary": 2}
+    near, far = local_window(4), local_stride(4)
+    layers = config(**size, factorize="layers").masks()
+    assert layers == [near, far, near]
+    assert config(**size).masks() == [share_heads([near, far], 2)] * 3
+    assert config(**size, pattern="window").masks() == [near] * 3
+    fixed = size | {"pattern": "fixed", "factorize": "layers"}
+    chunks = local_chunk(4)
+    assert config(**fixed).masks() == [chunks, local_summaries(4, 2), chunks]
+    default = fixed | {"stride": None}  # also 4
+    assert config(**default).masks() == [chunks, local_summaries(4, 2), chunks]
+    assert config(**default | {"summary": 8}).masks()[1] == local_summaries(4, 4)
+
+
+@pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"stride": 64}, "stride must be at most the context, got 64 and 32"),

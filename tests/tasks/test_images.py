@@ -2,6 +2,7 @@
 
 import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,8 +17,11 @@ from glassformer import GlassError, evaluate, load, train
 from glassformer.api import Model
 from glassformer.baselines.logistic import Logistic
 from glassformer.cli import glass
+from glassformer.core.reporter import NullReporter
 from glassformer.data.image_sample import drawn_shapes
+from glassformer.data.request import DataRequest
 from glassformer.inspection.pictures.gaze import grid_of, parse_class, trace_image
+from glassformer.tasks import TASKS
 from glassformer.tasks.frechet import (
     feature_sums,
     frechet_distance,
@@ -27,13 +31,16 @@ from glassformer.tasks.frechet import (
     to_classifier_input,
 )
 from glassformer.tasks.paint import (
+    PaintCodec,
     PaintObjective,
     add_noise,
     count_columns,
+    draw_sheet,
     keep_constant,
     sameness,
+    to_pixels,
 )
-from glassformer.tasks.task import Artifacts
+from glassformer.tasks.task import Artifacts, Scores
 from glassformer.text.plain import Characters
 from glassformer.training.resume import resume
 from glassformer.training.settings import TrainingSettings
@@ -274,6 +281,185 @@ def test_noise_is_a_function_of_the_seed():
     assert not torch.equal(first["noise"], other["noise"])
     assert not torch.equal(first["noise"], first["other_noise"])
     assert torch.equal(first["labels"], batch["targets"])
+
+
+def open_images(folder, cache, name="classify-images", **options):
+    """A task on images, opened without training."""
+    cache.mkdir(exist_ok=True)
+    spec = TASKS[name]
+    request = DataRequest(files=(folder,), **options)
+    return spec.open(spec.prepare(request, cache, NullReporter()), cache)
+
+
+def read_epoch(batches, epoch):
+    steps = range(epoch * batches.per_epoch, (epoch + 1) * batches.per_epoch)
+    return torch.cat([batches.at(step)["pixels"] for step in steps])
+
+
+def test_every_image_is_read_once_per_epoch_in_an_order_of_its_own(folder, tmp_path):
+    dataset = open_images(folder, tmp_path).dataset
+    batches = dataset.train_batches(50, None, seed=1)
+    assert batches.per_epoch == len(dataset.train) // 50
+    first, second = read_epoch(batches, 0), read_epoch(batches, 1)
+    other = read_epoch(dataset.train_batches(50, None, seed=2), 0)
+    assert len(first.flatten(1).unique(dim=0)) == len(first) == 50 * batches.per_epoch
+    assert torch.equal(first, read_epoch(dataset.train_batches(50, None, seed=1), 0))
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+def test_training_pixels_have_a_mean_of_0_and_a_variance_of_1(folder, tmp_path):
+    dataset = open_images(folder, tmp_path).dataset
+    raw = dataset.train.pixels.astype(np.float64)
+    metadata = dataset.artifacts.metadata
+    assert metadata["mean"] == pytest.approx(raw.mean(), abs=1e-3)
+    assert metadata["std"] == pytest.approx(raw.std(), abs=1e-3)
+    assert metadata["mean"] != pytest.approx(dataset.valid.pixels.mean(), abs=1e-3)
+    pixels = dataset.train.gather(np.arange(len(dataset.train)))["pixels"]
+    assert float(pixels.mean()) == pytest.approx(0, abs=1e-3)
+    assert float(pixels.std()) == pytest.approx(1, abs=1e-3)
+    assert dataset.size == raw.size == len(dataset.train) * 144
+
+
+def test_images_scaled_for_training_are_scaled_for_predictions_too(folder, tmp_path):
+    task = open_images(folder, tmp_path, image_size=8)
+    assert task.artifacts.metadata["image_size"] == 8
+    assert task.dataset.sizes() == {"channels": 1, "height": 8, "width": 8, "classes": 2}
+    pixels = task.codec.encode([str(folder / "left" / "0.png")])["pixels"]
+    assert pixels.shape == (1, 1, 8, 8)
+    rows = torch.cat([b["pixels"] for b in task.dataset.eval_batches(None)])
+    trained = task.dataset.train.gather(np.arange(len(task.dataset.train)))["pixels"]
+    assert any(torch.equal(pixels[0], image) for image in torch.cat((rows, trained)))
+
+
+def test_labels_that_are_given_keep_their_order(folder, tmp_path):
+    for name in ("classify-images", "paint"):
+        labels = ("right", "other", "left")
+        dataset = open_images(folder, tmp_path / name, name, labels=labels).dataset
+        assert dataset.artifacts.metadata["labels"] == [*labels]
+        assert sorted(set(dataset.train.labels.tolist())) == [0, 2]
+        bright_left = dataset.train.pixels[dataset.train.labels == 2].mean(axis=(0, 1, 2))
+        assert bright_left[:6].min() > bright_left[6:].max()
+
+
+def test_an_evaluation_reads_each_image_with_its_own_index(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("glassformer.tasks.image_rows.EVAL_BATCH", 5)
+    dataset = open_images(folder, tmp_path).dataset
+    for limit in (None, 7):
+        batches = [*dataset.eval_batches(None, limit)]
+        index = torch.cat([batch["index"] for batch in batches]).numpy()
+        assert len(set(index.tolist())) == len(index) == (limit or dataset.eval_size) > 5
+        expected = dataset.valid.gather(index)
+        for name in ("pixels", "targets"):
+            assert torch.equal(torch.cat([batch[name] for batch in batches]), expected[name])
+
+
+def test_a_baseline_of_images_is_fitted_to_a_part_of_them(folder, tmp_path, monkeypatch):
+    dataset, sizes = open_images(folder, tmp_path).dataset, []
+    network = SimpleNamespace(fit=lambda pixels, _: sizes.append(len(pixels)))
+    assert dataset.fit(network, 1.0) == 1.0
+    assert dataset.fit(network, 0.5) == pytest.approx(0.5, abs=0.01)
+    monkeypatch.setattr("glassformer.tasks.image_rows.MAX_FIT_VALUES", 144 * 10)
+    assert dataset.fit(network, 1.0) == 10 / len(dataset.train)
+    assert sizes == [len(dataset.train), len(dataset.train) // 2, 10]
+
+
+def test_a_painter_reads_pixels_between_minus_one_and_one_and_paints_them_back(folder, tmp_path):
+    dataset = open_images(folder, tmp_path, "paint").dataset
+    batch = dataset.train_batches(4, None, seed=0).at(0)
+    assert -1 <= float(batch["pixels"].min()) < -0.5
+    assert 0.4 < float(batch["pixels"].max()) <= 1
+    raw = dataset.train.pixels[:3]
+    assert np.array_equal(to_pixels(dataset.train.gather(np.arange(3))["pixels"]), raw)
+    assert to_pixels(torch.tensor([-9.0, -1.0, 0.999, 1.0, 9.0])).tolist() == [0, 0, 255, 255, 255]
+
+
+def test_the_noise_of_training_depends_on_seed_and_step(folder, tmp_path):
+    dataset = open_images(folder, tmp_path, "paint").dataset
+
+    def noise(seed, step):
+        batch = dataset.train_batches(4, None, seed).at(step)
+        assert batch["noise"].shape == batch["other_noise"].shape == (4, 64)
+        return tuple(batch["noise"].flatten().tolist())
+
+    assert noise(0, 1) == noise(0, 1)
+    assert len({noise(0, 0), noise(0, 1), noise(1, 0), noise(1, 1)}) == 4
+
+
+def test_the_noise_of_evaluations_differs_between_batches_but_not_between_evaluations(
+    folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("glassformer.tasks.image_rows.EVAL_BATCH", 4)
+    dataset = open_images(folder, tmp_path, "paint").dataset
+    first, again = ([b["noise"] for b in dataset.eval_batches(None)] for _ in range(2))
+    assert all(map(torch.equal, first, again))
+    assert not torch.equal(first[0], first[1])
+
+
+@torch.no_grad()
+def test_painted_images_are_compared_with_real_ones_and_recognized():
+    """A painter that paints the classes it is asked for, except for the last image."""
+    sample = [(pixels, label) for pixels, label in drawn_shapes(60, seed=5)]
+    images = torch.from_numpy(np.stack([pixels for pixels, _ in sample])).float() / 127.5 - 1
+    known = recognize(images)
+    labels = sorted(set(known))
+    targets = torch.tensor([labels.index(name) for name in known])
+    targets[-1] = (targets[-1] + 1) % len(labels)
+    objective = PaintObjective(Artifacts({"labels": labels}))
+    real = images.flip(3) * 0.5
+    batch = {"pixels": real, "labels": targets, "targets": targets}
+
+    class Painter:
+        def select_inputs(self, batch):
+            return {}
+
+        def __call__(self):
+            return images
+
+    scores = objective.scores(Painter(), batch)
+    found = objective.metrics(scores)
+    assert found["recognized"] == pytest.approx(59 / 60)
+    expected = frechet_distance(feature_sums(images), feature_sums(real))
+    assert found["frechet"] == found["loss"] == pytest.approx(expected)
+    assert found["frechet"] > 1
+    assert found["examples"] == 60
+
+
+def test_a_sheet_has_the_classes_side_by_side(tmp_path, monkeypatch):
+    """Each image has one value, 10 times its class plus its number."""
+    sheets = []
+    monkeypatch.setattr(
+        "glassformer.tasks.paint.make_sheet",
+        lambda images, columns: (
+            sheets.append((images[:, 0, 0, 0].tolist(), columns)) or Image.new("L", (1, 1))
+        ),
+    )
+    classes = np.array([1, 0, 2, 1, 0, 2, 1])
+    images = np.zeros((7, 1, 4, 4), dtype=np.uint8)
+    for i, c in enumerate(classes):
+        images[i] = 10 * c + (classes[:i] == c).sum()
+    scores = Scores(arrays={"label": [classes], "painted": [images]})
+    draw_sheet(scores, Artifacts({"labels": ["a", "b", "c"]}), tmp_path / "a.png")
+    assert sheets == [([0, 10, 20, 1, 11, 21], 3)]
+
+
+def test_seeds_without_a_class_go_through_the_classes():
+    codec = PaintCodec(Artifacts({"labels": ["a", "b", "c"]}))
+    batch = codec.encode([(None, 0), (None, 1), (None, 5), ("b", 5)])
+    assert batch["labels"].tolist() == [0, 1, 2, 1]
+    assert torch.equal(batch["noise"][2], batch["noise"][3])  # of the same seed
+    assert not torch.equal(batch["noise"][0], batch["noise"][1])
+
+
+def test_a_preview_shows_bright_pixels_as_full_blocks():
+    codec = PaintCodec(Artifacts({"labels": ["dark", "bright"]}))
+    images = torch.full((2, 1, 12, 12), -1.0)
+    images[1, :, :, 6:] = 1.0
+    network = SimpleNamespace(select_inputs=lambda _: {})
+    codec.run = lambda _network, _batch: images
+    lines = codec.preview(network, {"labels": torch.tensor([0, 1])}).splitlines()
+    assert lines[0].split() == ["dark", "bright"]
+    assert lines[1:] == [" " * 12 + "  " + " " * 6 + "█" * 6] * 6
 
 
 def test_a_sheet_has_a_column_per_class_if_there_are_few():

@@ -5,13 +5,20 @@ import pytest
 import torch
 from sklearn import metrics as sk
 
+from glassformer.core.figures import subplots
 from glassformer.nn.labels import label_loss, label_probs
 from glassformer.nn.ngram_classifier import NGramClassifier, weigh_texts
+from glassformer.tasks import TASKS
 from glassformer.tasks.classify import balance_classes, encode_labels
 from glassformer.tasks.label_metrics import (
+    MACRO_F1,
     LabelScores,
     calibrate,
+    compare_by_f1,
+    draw_confusion,
+    fit_cutoff,
     fit_temperature,
+    label_columns,
     label_details,
     label_predictions,
     plot_labels,
@@ -85,6 +92,65 @@ def test_the_temperature_minimizes_the_loss_and_calibrates(multi_label):
         assert label_loss(logits / best, targets) < label_loss(logits / other, targets)
 
 
+def test_the_temperature_minimizes_the_loss_with_the_weights_of_the_classes():
+    scores, artifacts = make_scores(1000)
+    logits, targets = (torch.from_numpy(scores.array(n)) for n in ("logits", "target"))
+    weights = torch.tensor([9.0, 1.0, 0.1], dtype=torch.float64)
+    shifted = logits.double() + torch.tensor([0.0, 4.0, -2.0])  # wrong most often about a class
+    scores.arrays["logits"] = [shifted.numpy()]
+    artifacts.metadata["class_weights"] = weights.tolist()
+    calibrate(scores, artifacts)
+    found = artifacts.metadata["temperature"]
+    assert found == pytest.approx(fit_temperature(shifted, targets, weights), abs=1e-3)
+    assert found != pytest.approx(fit_temperature(shifted, targets, None), rel=0.1)
+
+
+def test_the_cutoff_is_the_one_with_the_best_micro_f1():
+    probs = np.array([[0.18, 0.9], [0.3, 0.12], [0.22, 0.05], [0.11, 0.6]], dtype=np.float32)
+    is_true = np.array([[False, True], [True, False], [True, False], [False, True]])
+    assert fit_cutoff(probs, is_true) == 0.2  # 0.2 separates them
+    assert fit_cutoff(probs, probs > 0.5) == 0.35  # the lowest of those that do
+    assert fit_cutoff(probs, np.ones((4, 2), dtype=bool)) == 0.1
+
+
+def test_a_class_that_is_neither_true_nor_predicted_does_not_lower_f1():
+    target = np.array([0, 1, 0, 1])
+    logits = np.array([[2, 0, 0], [2, 0, 0], [2, 0, 0], [0, 2, 0]], dtype=np.float32)
+    arrays = {"index": [np.arange(4)], "target": [target], "logits": [logits]}
+    labels = LabelScores(Scores(arrays=arrays), Artifacts({"labels": LABELS}))
+    assert labels.metrics()["f1"] == pytest.approx((2 * 2 / 5 + 2 * 1 / 3) / 2)
+
+
+def test_with_several_labels_models_are_compared_by_f1_with_its_interval():
+    spec = TASKS["classify"]
+    assert compare_by_f1(spec, Artifacts({"labels": LABELS})) is spec
+    several = compare_by_f1(spec, Artifacts({"labels": LABELS, "multi_label": True}))
+    assert (several.metric.name, several.sampled_metric) == ("f1", MACRO_F1)
+    scores, artifacts = make_scores(multi_label=True)
+    sums = several.sampled_metric.sample(scores, artifacts).statistics.sum(axis=0, keepdims=True)
+    expected = LabelScores(scores, artifacts).metrics()["f1"]
+    assert several.sampled_metric.value(sums)[0] == pytest.approx(expected)
+
+
+def test_with_several_labels_calibration_counts_every_label():
+    logits = np.log(np.array([[9, 1 / 9], [9, 1 / 9]], dtype=np.float32))  # 0.9 and 0.1
+    arrays = {"index": [np.arange(2)], "target": [np.array([[1, 1], [0, 0]])], "logits": [logits]}
+    labels = LabelScores(
+        Scores(arrays=arrays), Artifacts({"labels": ["x", "y"], "multi_label": True})
+    )
+    confidence, accuracy, counts = labels.calibration()
+    filled = counts > 0
+    np.testing.assert_allclose(confidence[filled], [0.1, 0.9], rtol=1e-5)
+    assert accuracy[filled].tolist() == [0.5, 0.5]
+    assert counts[filled].tolist() == [2, 2]
+    assert labels.calibration_error() == pytest.approx(0.4, rel=1e-5)
+
+
+def test_a_prediction_is_shown_with_its_probability():
+    found = label_columns("b", {"a": 0.2, "b": 0.7, "c": 0.1})
+    assert found == {"prediction": "b", "probability": 0.7, "p_a": 0.2, "p_b": 0.7, "p_c": 0.1}
+
+
 def test_the_calibration_error_is_the_weighted_gap_of_the_bins():
     logits = np.log(np.array([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], dtype=np.float32))
     arrays = {"index": [np.arange(4)], "target": [np.array([0, 0, 1, 1])], "logits": [logits]}
@@ -103,6 +169,18 @@ def test_the_worst_errors_are_the_most_certain_ones():
     assert first["true"] == LABELS[labels.targets[lowest]] != first["label"]
 
 
+def test_with_several_labels_the_worst_error_is_the_most_certain_single_label():
+    probs = np.array([[0.95, 0.1, 0.1], [0.6, 0.6, 0.6], [0.9, 0.1, 0.1]], dtype=np.float32)
+    target = np.array([[0, 0, 0], [0, 0, 0], [1, 0, 0]])  # the last one is right
+    logits = np.log(probs / (1 - probs))
+    arrays = {"index": [np.arange(3) + 5], "target": [target], "logits": [logits]}
+    scores, artifacts = Scores(arrays=arrays), Artifacts({"labels": LABELS, "multi_label": True})
+    worst = label_details(scores, artifacts)["worst"]
+    assert [(row["index"], row["label"], row["true"]) for row in worst] == [
+        (5, "a", ""), (6, "a|b|c", "")
+    ]  # fmt: skip
+
+
 def test_a_perfect_model_has_no_worst_errors(tmp_path):
     target = np.array([0, 1, 2] * 10)
     logits = 9.0 * np.eye(3, dtype=np.float32)[target]
@@ -111,6 +189,18 @@ def test_a_perfect_model_has_no_worst_errors(tmp_path):
     assert label_details(scores, artifacts)["worst"] == []
     sample = sample_accuracy(scores, artifacts)
     assert sample.statistics.tolist() == [[1.0, 1.0]] * 30
+
+
+def test_the_confusion_matrix_is_drawn_as_percentages_of_each_true_label():
+    target, predicted = np.array([0, 0, 0, 0, 1]), np.array([0, 0, 0, 1, 1])
+    logits = 5.0 * np.eye(3, dtype=np.float32)[predicted]
+    arrays = {"index": [np.arange(5)], "target": [target], "logits": [logits]}
+    scores = LabelScores(Scores(arrays=arrays), Artifacts({"labels": LABELS}))
+    _, axes = subplots(figsize=(3, 3))
+    draw_confusion(axes, scores)
+    texts = {text.get_position(): text.get_text() for text in axes.texts}  # predicted, true
+    assert texts == {(0, 0): "75%", (1, 0): "25%", (1, 1): "100%"}
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted label", "true label")
 
 
 @pytest.mark.parametrize("multi_label", [False, True])

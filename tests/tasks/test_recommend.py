@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -14,10 +15,14 @@ import glassformer
 from glassformer import MODELS, GlassError, load
 from glassformer.cli import glass
 from glassformer.core.reporter import NullReporter
+from glassformer.data.rating_scale import Scale
+from glassformer.data.request import DataRequest
 from glassformer.data.sample import film_features
 from glassformer.inspection.pictures.factors import GAP, SIZE, place_names, principal_components
+from glassformer.tasks import TASKS
 from glassformer.tasks.ranking import gains, hits, rank_targets
 from glassformer.tasks.recommend_next import sampled_logits
+from glassformer.tasks.task import Artifacts
 from glassformer.training.evaluate import evaluate
 from glassformer.training.resume import resume
 from glassformer.training.train import train
@@ -61,6 +66,27 @@ def test_factorization_learns_the_closed_form_solution():
     expected = u * (s - threshold).clamp(min=0) @ v
     assert 0 < threshold < s[0]
     close(network.eval()(user, item).view(users, items).detach(), expected, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_the_penalty_of_a_factorization_is_that_of_the_rated_users_and_items():
+    network = build("factorization", users=5, items=4, dim=3, l2=0.3, bias_l2=0.07)
+    for parameter in network.parameters():
+        parameter.normal_()
+    user, item = torch.tensor([1, 1, 4, -1]), torch.tensor([0, 3, -1, 2])
+    network(user, item)
+    assert network.extra_loss() is None  # only in training
+    network.train()(user, item)
+    total = 0.0
+    for u, i in zip(user.tolist(), item.tolist(), strict=True):
+        for weights, biases, row in (
+            (network.user.weight, network.user_bias.weight, u),
+            (network.item.weight, network.item_bias.weight, i),
+        ):
+            if row >= 0:
+                total += 0.3 * float(weights[row] @ weights[row]) + 0.07 * float(biases[row]) ** 2
+    assert network.extra_loss().item() == pytest.approx(total / 4)
+    assert network.extra_loss() is None  # it belongs to one pass
 
 
 def test_biases_solve_the_normal_equations():
@@ -159,7 +185,7 @@ def test_a_score_that_is_not_a_number_counts_against_the_target():
     assert rank_targets(scores, torch.tensor([1, 1]), [torch.tensor([], dtype=torch.long)] * 2).tolist() == [2, 3]  # fmt: skip  # noqa: E501
 
 
-# --- runs -----------------------------------------------------------------------------------------
+# --- data -----------------------------------------------------------------------------------------
 
 
 def write(path, rows):
@@ -182,6 +208,194 @@ def make_ratings():
             rows.append((user, int(item), 5.0 if item % 2 == user % 2 else 1.0, 100 + time))
     return [dict(zip(("userId", "movieId", "rating", "timestamp"), row, strict=True))
             for row in {row[:2]: row for row in rows}.values()]  # fmt: skip
+
+
+# --- datasets and scores --------------------------------------------------------------------------
+
+
+def open_task(folder, name="recommend", rows=None, **options):
+    """A task on a file of ratings, opened without training."""
+    file = write(folder / "given.csv", make_ratings() if rows is None else rows)
+    spec = TASKS[name]
+    (folder / "cache").mkdir()
+    request = DataRequest(files=(file,), **options)
+    artifacts = spec.prepare(request, folder / "cache", NullReporter())
+    return spec.open(artifacts, folder / "cache")
+
+
+def test_every_rating_is_read_once_per_epoch_in_an_order_of_its_own(tmp_path):
+    dataset = open_task(tmp_path).dataset
+    pairs, ratings = dataset.parts["train"]
+
+    def read(seed, epoch):
+        batches = dataset.train_batches(20, None, seed)
+        assert batches.per_epoch == len(ratings) // 20
+        steps = range(epoch * batches.per_epoch, (epoch + 1) * batches.per_epoch)
+        return [
+            row
+            for batch in map(batches.at, steps)
+            for row in zip(*(batch[n].tolist() for n in ("user", "item", "targets")), strict=True)
+        ]
+
+    rows = {(*pair, rating) for pair, rating in zip(pairs.tolist(), ratings.tolist(), strict=True)}
+    first, second, other = read(0, 0), read(0, 1), read(1, 0)
+    assert len(set(first)) == len(first) == len(ratings) // 20 * 20
+    assert set(first) <= {(user, item, rating) for user, item, rating in rows}
+    assert first == read(0, 0)
+    assert first != second
+    assert first != other
+
+
+def test_the_mean_is_that_of_training_and_histories_have_all_ratings(tmp_path):
+    task = open_task(tmp_path)
+    (pairs, ratings), (held_out, _) = (task.dataset.parts[split] for split in ("train", "valid"))
+    assert len(held_out) > 0
+    assert task.artifacts.metadata["mean"] == pytest.approx(ratings.mean())
+    for user, history in enumerate(task.dataset.catalog.histories):
+        rated = [item for u, item in (*pairs.tolist(), *held_out.tolist()) if u == user]
+        assert sorted(history) == sorted(item for item in rated if item >= 0)
+
+
+@torch.no_grad()
+def test_a_factorization_starts_from_the_biases(tmp_path):
+    task = open_task(tmp_path)
+    network, baseline = (
+        build(name, **task.dataset.sizes()) for name in ("factorization", "biases")
+    )
+    assert task.spec.initialize is not None
+    task.spec.initialize(task.dataset, network)
+    assert task.dataset.fit(baseline, 1.0) == 1.0
+    network.user.weight.zero_()
+    users = torch.arange(USERS)
+    close(network.rate_items(users), baseline.rate_items(users))
+    assert float(baseline.rate_items(users).std()) > 0.1
+    part = build("biases", **task.dataset.sizes())
+    assert task.dataset.fit(part, 0.25) == pytest.approx(0.25, abs=0.01)
+    assert not torch.equal(part.item_bias, baseline.item_bias)
+
+
+class Constant(torch.nn.Module):
+    """Predicts the given ratings, whatever the user and the item."""
+
+    def __init__(self, ratings):
+        super().__init__()
+        self.ratings = ratings
+
+    def select_inputs(self, batch):
+        return {}
+
+    def forward(self):
+        return self.ratings
+
+
+def test_errors_are_those_of_ratings_on_the_scale():
+    artifacts = Artifacts(
+        {**Scale.of(Counter([1.0, 2.0, 3.0, 4.0, 5.0]), None).metadata, "mean": 3.5}
+    )
+    objective = TASKS["recommend"].objective(artifacts)
+    batch = {
+        "user": torch.tensor([0, -1, 2]), "item": torch.tensor([4, 1, -1]),
+        "targets": torch.tensor([2.0, 5.0, 3.0]), "index": torch.tensor([7, 8, 9]),
+    }  # fmt: skip
+    scores = objective.scores(Constant(torch.tensor([2.5, 9.0, -4.0])), batch)  # clamped: 5 and 1
+    found = objective.metrics(scores)
+    assert found["loss"] == pytest.approx((0.25 + 0 + 4) / 3)
+    assert found["rmse"] == pytest.approx(math.sqrt(4.25 / 3))
+    assert found["mean_rmse"] == pytest.approx(math.sqrt((2.25 + 2.25 + 0.25) / 3))
+    assert (found["examples"], found["unseen"]) == (3, 2)
+    worst = TASKS["recommend"].details(scores, artifacts)["worst"]
+    assert [(row["index"], row["prediction"]) for row in worst] == [(9, 1.0), (7, 2.5), (8, 5.0)]
+    (loss,) = objective.losses(Constant(torch.tensor([2.5, 9.0, -4.0])), batch)
+    assert loss == 0.25 + 16 + 49  # without the scale
+    predictions = TASKS["recommend"].predictions(scores, artifacts)
+    assert predictions == {7: {"prediction": 2.5}, 8: {"prediction": 5.0}, 9: {"prediction": 1.0}}
+
+
+def make_histories():
+    """Users with 30, 5 and 2 different items; the last one of each is held out."""
+    return [
+        {"userId": user, "movieId": 100 * user + i, "timestamp": i}
+        for user, count in enumerate((30, 5, 2))
+        for i in reversed(range(count))
+    ] + [{"userId": 3, "movieId": i, "timestamp": i} for i in (29, 104, 201)]
+
+
+def test_training_reads_windows_of_histories_in_order_of_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("glassformer.tasks.recommend_next.SAMPLED_ITEMS", 20)
+    dataset = open_task(tmp_path, "recommend-next", make_histories()).dataset
+    histories = [dataset.histories["train"][i].tolist() for i in range(4)]
+    assert [len(history) for history in histories] == [29, 4, 1, 2]
+    names = [[int(dataset.catalog.items[i]) for i in history] for history in histories]
+    assert names == [[*range(29)], [100, 101, 102, 103], [200], [29, 104]]
+    batches = dataset.train_batches(4, 6, seed=2)
+    windows = [-(-29 // 7), 1, 1]  # of 6 inputs and a target; one item has no next one
+    assert batches.per_epoch == sum(windows) // 4
+    assert dataset.n_targets == 28 + 3 + 1
+    drawn, starts = Counter(), set()
+    for step in range(100):
+        batch = batches.at(step)
+        for ids, keep, targets, sampled in zip(
+            *(batch[name] for name in ("ids", "keep", "targets", "sampled")), strict=True
+        ):
+            n = int(keep.sum())
+            assert keep[:n].all()
+            items = [int(ids[0]), *targets[:n].tolist()]
+            assert ids[:n].tolist() == items[:-1]
+            (user,) = [u for u, history in enumerate(histories) if items[0] in history]
+            start = histories[user].index(items[0])
+            assert items == histories[user][start : start + 7]
+            assert len(set(sampled.tolist())) == len(sampled) == 20 < len(dataset.catalog.items)
+            drawn[user] += 1
+            starts.add(start)
+    assert starts == {*range(23)}  # every window of the long history
+    assert drawn[0] / 400 == pytest.approx(5 / 7, abs=0.1)
+    assert drawn[1] / 400 == pytest.approx(1 / 7, abs=0.1)
+    assert torch.equal(batches.at(3)["ids"], dataset.train_batches(4, 6, seed=2).at(3)["ids"])
+    first = batches.at(3)["sampled"]
+    assert not torch.equal(first, batches.at(4)["sampled"])
+    assert not torch.equal(first, dataset.train_batches(4, 6, seed=3).at(3)["sampled"])
+
+
+def test_an_evaluation_reads_the_most_recent_items_and_excludes_all_earlier_ones(tmp_path):
+    task = open_task(tmp_path, "recommend-next", make_histories())
+    network = build("sasrec", items=len(task.dataset.catalog.items), context=3, dim=8)
+    (batch,) = task.dataset.eval_batches(network)
+    names = [int(item) for item in task.dataset.catalog.items]
+    rows = [
+        [names[i] for i in ids[keep]] for ids, keep in zip(batch["ids"], batch["keep"], strict=True)
+    ]
+    assert rows == [[26, 27, 28], [101, 102, 103], [200], [29, 104]]
+    seen = [[names[i] for i in row[row >= 0]] for row in batch["seen"]]
+    assert seen == [[*range(29)], [100, 101, 102, 103], [200], [29, 104]]
+    targets = [names[i] if i >= 0 else None for i in batch["targets"].tolist()]
+    assert targets == [29, 104, None, None]  # the last items of two users occur nowhere else
+    assert batch["index"].tolist() == [0, 1, 2, 3]
+    with torch.no_grad():
+        scores = task.objective.scores(network, batch)
+        logits = network.score_next(batch["ids"], batch["keep"])
+    nats = F.cross_entropy(logits[:2], batch["targets"][:2])
+    found = task.objective.metrics(scores)
+    assert found["loss"] == pytest.approx(float(nats), rel=1e-5)
+    assert (found["examples"], found["unseen"]) == (4, 2)
+    assert scores.array("rank")[2:].tolist() == [len(names) + 1] * 2
+    user = torch.tensor([0, 1])
+    recent = [task.dataset.catalog.histories[i][-3:] for i in (0, 1)]
+    assert [[names[i] for i in row] for row in recent] == [[27, 28, 29], [102, 103, 104]]
+    with torch.no_grad():
+        expected = network.score_next(torch.tensor(recent), torch.ones(2, 3, dtype=torch.bool))
+        close(task.codec.score_items(network, user), expected.softmax(dim=-1))
+
+
+def test_popularity_is_fitted_to_a_part_of_the_training_histories(tmp_path):
+    dataset = open_task(tmp_path, "recommend-next", make_histories()).dataset
+    network = build("popularity", items=len(dataset.catalog.items))
+    assert dataset.fit(network, 1.0) == 1.0
+    assert int(network.counts.sum()) == 29 + 4 + 1 + 2
+    assert dataset.fit(network, 0.5) == 0.5
+    assert 0 < int(network.counts.sum()) < 29 + 4 + 1 + 2
+
+
+# --- runs -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

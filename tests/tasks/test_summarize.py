@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from itertools import combinations
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from glassformer import GlassError, train
 from glassformer.core.reporter import NullReporter
 from glassformer.data.request import DataRequest
 from glassformer.data.sample import reports
+from glassformer.generate.sampling import GREEDY
 from glassformer.registry import MODELS
 from glassformer.tasks import TASKS
 from glassformer.tasks.check import RecordingReporter
@@ -22,7 +24,9 @@ from glassformer.tasks.summarize import SummarizeCodec, pad_documents, to_contin
 from glassformer.tasks.task import Artifacts
 from glassformer.text.plain import Words
 from glassformer.text.sentences import split_sentences, split_words
+from glassformer.text.subword import BPE, WordPiece
 from glassformer.text.tf_idf import dot, weigh
+from glassformer.text.tokenizer import SEPARATOR
 
 WORDS = "the cat sat on a mat . dog lay log".split()
 PAIRS = [
@@ -209,6 +213,135 @@ def test_the_loss_is_that_of_the_summary_only(pairs, tmp_path):
     torch.testing.assert_close(loss, expected)
 
 
+def test_batches_are_of_whole_pairs_and_depend_on_the_seed(pairs, tmp_path):
+    dataset = open_task(pairs, tmp_path, tokenizer="words").dataset
+    documents, _, summaries = dataset.stores["train"]
+    whole = documents.lengths + summaries.lengths + 1  # with a separator, without the end token
+    assert dataset.lengths("train", None).tolist() == whole.tolist()
+    cut = np.minimum(documents.lengths, 7) + summaries.lengths + 1  # 7 tokens and a separator
+    assert dataset.lengths("train", 8).tolist() == cut.tolist()
+    assert dataset.train_batches(64, 8, 0).truncated == int((documents.lengths > 7).sum()) > 0
+    longest = int(documents.lengths.max())
+    assert dataset.train_batches(64, longest + 1, 0).truncated == 0
+    assert dataset.train_batches(64, longest, 0).truncated > 0
+    assert dataset.n_targets == sum(len(summary) + 1 for summary in summaries)
+    assert dataset.size == int(documents.lengths.sum() + summaries.lengths.sum())
+    first, again, other = (dataset.train_batches(64, 100, seed) for seed in (1, 1, 2))
+    ids = [[b.at(step)["ids"].tolist() for step in range(3)] for b in (first, again, other)]
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_summaries_that_are_too_long_are_left_out(tmp_path):
+    path = tmp_path / "long.jsonl"
+    rows = [{"document": f"a b c {i} .", "summary": "a " * (n - 1) + "b"}
+            for i, n in enumerate([2] * 20 + [256, 257])]  # fmt: skip
+    path.write_text("\n".join(map(json.dumps, rows)))
+    reporter = RecordingReporter()
+    dataset = open_task(path, tmp_path, reporter, tokenizer="words").dataset
+    lengths = [len(row) for split in ("train", "valid") for row in dataset.stores[split][2]]
+    assert sorted(lengths) == [2] * 20 + [256]
+    assert "left out 1 pair with more than 256 tokens in the summary" in reporter.lines
+
+
+def test_an_evaluation_shortens_documents_to_the_context_of_the_network(pairs, tmp_path):
+    dataset = open_task(pairs, tmp_path, tokenizer="words", valid=(pairs,)).dataset
+    for limit in (None, 3):
+        for context, own in ((None, 8), (100, 8), (8, None)):
+            network = SimpleNamespace(context=own)
+            batches = list(dataset.eval_batches(network, limit, context))
+            assert all((batch["positions"][:, 0] <= 7).all() for batch in batches)
+            index = torch.cat([batch["index"] for batch in batches])
+            count = limit or dataset.eval_size
+            assert len(set(index.tolist())) == len(index) == count
+            for batch in batches:  # the index says which pair it is
+                expected = dataset.gather("valid", batch["index"].numpy(), 8)
+                assert torch.equal(batch["targets"], expected["targets"])
+
+
+@pytest.mark.parametrize(
+    ("options", "called"),
+    [({}, (1, 0.6)), ({"beam": 3, "length_penalty": 1.5}, (3, 1.5)), ({"beam": 0}, None)],
+)
+def test_a_summary_has_a_limit_and_repeats_nothing(monkeypatch, options, called):
+    words, seen = Words([*WORDS, "<unk>"], ("<unk>", SEPARATOR, "<end>")), {}
+    codec = SummarizeCodec(Artifacts(tokenizer=words))
+
+    def search(network, ids, limits, **more):
+        seen.update(more, ids=ids, limits=limits)
+        return [[(-1.0, [3]), (-2.0, [4])]] * len(ids)
+
+    def decode(network, ids, limits, **more):
+        return [best[0][1] for best in search(network, ids, limits, **more)]
+
+    monkeypatch.setattr("glassformer.tasks.summarize.beam_search", search)
+    monkeypatch.setattr("glassformer.tasks.summarize.generate_until", decode)
+    batch = codec.encode(["the cat sat on a mat . " * 20, "the cat sat ."])
+    network = SimpleNamespace(device="cpu")
+    assert codec.run(network, batch, **options) == [[3], [3]]
+    assert seen["limits"] == [141 // 4 + 16, 5 // 4 + 16]  # with the separator
+    assert (seen["eos"], seen["no_repeat"]) == (codec.eos, 3)
+    assert seen["positions"].tolist() == [[140], [140]]
+    assert torch.equal(seen["keep"], batch["keep"])
+    if called is None:
+        assert seen["sampling"] == GREEDY
+    else:
+        assert (seen["beam_size"], seen["length_penalty"]) == called
+    huge = codec.encode(["the cat sat on a mat . " * 300])
+    codec.run(network, huge, **options)
+    assert seen["limits"] == [256]
+
+
+def test_documents_are_shortened_with_the_title_and_the_context():
+    words = Words([*WORDS, "<unk>"], ("<unk>", SEPARATOR, "<end>"))
+    codec = SummarizeCodec(Artifacts(tokenizer=words))
+    text = "the cat sat. the cat sat on a mat. the dog lay. "
+    assert words.decode(codec.extract(text, 6, "dog").ids.tolist()) == "the dog lay ."
+    whole = codec.encode([text])["ids"]
+    assert whole[0, -1] == codec.sep
+    assert codec.encode([text], context=6)["ids"].shape[1] <= 6 < whole.shape[1]
+
+
+@torch.no_grad()
+def test_scores_are_per_token_and_of_the_summaries_without_their_end(monkeypatch, pairs, tmp_path):
+    task = open_task(pairs, tmp_path, tokenizer="words", valid=(pairs,))
+    batch = {**task.dataset.gather("valid", np.arange(2), 100), "index": torch.tensor([5, 6])}
+    references = [[*row] for row in task.dataset.stores["valid"][2]][:2]
+    monkeypatch.setattr(task.objective.codec, "run", lambda *_, **__: [[*references[0]], []])
+    sizes = {"vocab": task.dataset.sizes()["vocab"], "dim": 8, "depth": 2, "heads": 1}
+    network = MODELS["summarizer"](MODELS["summarizer"].Config(**sizes)).eval()
+    scores = task.objective.scores(network, batch)
+    found = task.objective.metrics(scores)
+    (nats,) = task.objective.losses(network, batch)
+    n_tokens = sum(len(row) + 1 for row in references)
+    assert found["loss"] == pytest.approx(float(nats) / n_tokens)
+    assert (found["tokens"], found["examples"]) == (n_tokens, 2)
+    assert (found["rouge_1"], found["rouge_l"]) == (0.5, 0.5)
+    assert [row["target"] for row in scores.rows] == task.codec.decode(references)
+    (smooth,) = task.objective.losses(network, batch, label_smoothing=0.3)
+    assert float(smooth) != float(nats)
+    worst = TASKS["summarize"].details(scores, task.artifacts)["worst"]
+    assert [(row["index"], row["rouge_l"]) for row in worst] == [(6, 0.0), (5, 1.0)]
+    sampled = TASKS["summarize"].sampled_metric  # for the interval of ROUGE-L
+    for reference in (references[0], references[0][::-1]):  # reversed, only ROUGE-1 is perfect
+        scores.rows[0]["prediction"] = task.codec.decode([reference])[0]
+        sums = sampled.sample(scores, task.artifacts).statistics.sum(axis=0, keepdims=True)
+        assert sampled.value(sums)[0] == pytest.approx(mean_rouge(scores.rows)["rouge_l"])
+    assert mean_rouge(scores.rows)["rouge_1"] > mean_rouge(scores.rows)["rouge_l"]
+    scores.rows[0]["prediction"] = scores.rows[0]["target"]
+    predictions = TASKS["summarize"].predictions(scores, task.artifacts)
+    assert predictions[6] == {"predicted_summary": ""}
+    assert predictions[5] == {"predicted_summary": scores.rows[0]["target"]}
+
+
+def test_the_tokenizer_of_a_summarizer_is_as_requested_or_wordpiece(pairs, tmp_path):
+    default = open_task(pairs, tmp_path).artifacts.tokenizer
+    assert type(default) is WordPiece
+    assert default.encode("RED") == default.encode("red")
+    (tmp_path / "bpe").mkdir()
+    found = open_task(pairs, tmp_path / "bpe", tokenizer="bpe", vocab=290).artifacts.tokenizer
+    assert (type(found), found.vocab) == (BPE, 290)
+
+
 @pytest.mark.parametrize("tokenizer", ["bpe", "words", "characters", "bytes"])
 def test_the_lead_baseline_copies_the_first_sentence(tmp_path, tokenizer):
     time = "noon" if tokenizer == "words" else "3.5"  # for words, every point is a token
@@ -250,6 +383,28 @@ def test_the_facts_of_the_sample_are_found(tmp_path):
         "summarize", rows[60:], valid=rows[:60], run=tmp_path / "run", steps=40, **options
     )
     assert model.metrics["rouge_l"] > 0.35  # the lead sentence has 0.01
+
+
+@torch.no_grad()
+def test_the_lead_sentence_gets_most_of_the_probability():
+    """5 ends a sentence before 6, a new word; 7 always does. 1 is the separator, 2 the end."""
+    network = MODELS["lead"](MODELS["lead"].Config(vocab=10, sep=1, eos=2))
+    ids = torch.arange(10)
+    network.fit(ids == 5, ids == 6, ids == 7)
+    for document, sentence in (
+        ([3, 5, 4, 5, 6, 8], [3, 5, 4, 5]),
+        ([3, 7, 4, 5, 6, 8], [3, 7]),
+        ([3, 4, 8, 5], [3, 4, 8, 5]),  # to the end of the document
+    ):
+        text = [*document, 1, *sentence, 2]
+        probs = network(torch.tensor([text]))[0].exp()
+        best, following = probs.max(dim=1)
+        assert following[len(document) :].tolist() == [*sentence, 2, 2]
+        torch.testing.assert_close(best, torch.full_like(best, 0.95 + 0.05 / 10))
+        torch.testing.assert_close(probs.sum(dim=1), torch.ones(len(text)))
+        left = torch.tensor([[0, 0, *text]])
+        padded = network(left, keep=torch.arange(left.shape[1])[None] >= 2)
+        torch.testing.assert_close(padded[0, 2:].exp(), probs)
 
 
 def test_a_summary_is_one_line(pairs, tmp_path):
