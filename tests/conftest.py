@@ -23,6 +23,8 @@ SLOW = (  # substrings of the ids of tests that `make quick` skips
     "::test_commands_read_process_substitutions",
     *("::test_run_folder_contains_the_files", "::test_page_lists_every_file_of_a_model_folder"),
     *("::test_every_kind_of_metrics_line", "::test_loading_runs_no_code_and_uses_no_pickle"),
+    *("::test_drawn_calls_occur", "::test_a_wrong_call_in_a_diagram"),
+    *("::test_every_call_of_a_later_stage", "::test_functions_in_the_table_of_tasks"),
     "::test_laws_hold_for_networks_of_other_sizes",
     "::test_the_name_of_a_term_refers_to_its_value",
     "::test_every_command_and_picture_of_the_tutorials",
