@@ -32,6 +32,7 @@ from glassformer.training import (
     compare_report,
     evaluate,
     fitting,
+    memory,
     plots,
     prior,
     recovery,
@@ -1835,6 +1836,18 @@ def set_up(tmp_path, file, task="generate", base=None, model=None, settings=(), 
 
 
 SMALL = ["model.dim=8", "model.depth=1", "model.heads=2"]
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
+def test_freed_memory_is_returned_where_the_system_can_do_that(monkeypatch, platform):
+    calls = []
+    library = SimpleNamespace(malloc_trim=calls.append) if platform == "linux" else None
+    monkeypatch.setattr(memory.sys, "platform", platform)
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _name: library)
+    memory.release_memory()
+    assert calls == ([0] if platform == "linux" else [])
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda _name: SimpleNamespace())  # as with musl
+    memory.release_memory()
 
 
 def test_all_settings_are_saved_before_the_first_step(tmp_path, book):

@@ -24,7 +24,7 @@ from glassformer.nn.prior import Prior, describe_ngrams
 from glassformer.trace import Tap, tap
 
 GATE_HIDDEN = 64  # hidden features of the gates
-SAMPLE_TOKENS, SAMPLE_ELEMENTS = 20_000, 2**24  # to choose the order; max size of a table n v
+SAMPLE_TOKENS, SAMPLE_ELEMENTS = 20_000, 2**22  # to choose the order; max size of a table n v
 
 
 class CountPrior(Prior):

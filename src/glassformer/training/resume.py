@@ -25,6 +25,7 @@ from glassformer.training.baseline import load_baseline_metrics
 from glassformer.training.budget import StepBudget
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.fitting import fit
+from glassformer.training.memory import release_memory
 from glassformer.training.report import train_and_report
 from glassformer.training.request import (
     BUDGETS,
@@ -99,6 +100,7 @@ def load_trainer(run: Run, reporter: Reporter) -> Trainer:
     if settings.prior and task.spec.fit_prior and prior and prior.is_cross_fitted:
         # fit again, because the counts of each fold are not saved
         task.spec.fit_prior(task.dataset, network, lambda model: fit(task, model))
+        release_memory()
     batches = task.train_batches(network, settings.batch, settings.seed)
     if settings.tensorboard:
         run.open_tensorboard()

@@ -18,7 +18,7 @@ from glassformer.training.budget import Budget, Deadline, StepBudget
 from glassformer.training.checkpointer import Checkpointer
 from glassformer.training.evaluator import Evaluator
 from glassformer.training.fitting import fit
-from glassformer.training.memory import ContextTooLongError
+from glassformer.training.memory import ContextTooLongError, release_memory
 from glassformer.training.prior import fit_prior, should_fit_prior
 from glassformer.training.run import SCHEDULE, Run
 from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
@@ -55,10 +55,12 @@ def set_up(
         check_metric(network, task, settings)
         settings = replace(settings, prior=should_fit_prior(network, task, settings))
         fitted, baseline = None, dict[str, Any]()
+        release_memory()  # of reading and encoding the data
         if settings.prior:
             fitted = fit_prior(network, start.network, task, settings, reporter)
         if settings.baseline and task.spec.baseline_model:
             baseline = fit_baseline(task, run, settings, network.context, reporter, fitted)
+        release_memory()
         start, network, batches, settings = tune(start, network, task, batches, settings, reporter)
         step, state = Step(network, task.objective, settings), State()
         state.setup = time.monotonic() - start_time
