@@ -23,6 +23,7 @@ from glassformer import load
 from glassformer.api import Model
 from glassformer.cli import glass
 from glassformer.cli.registry import COMMANDS, Entry, LazyCommands
+from glassformer.cli.report import print_evaluation
 from glassformer.core.i18n import language
 from in_process import run_command, shorten, shrink_samples
 
@@ -87,6 +88,18 @@ def test_options_of_train_are_listed_under_headings():
         names = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", lines, re.MULTILINE))
         rest = {"--run", "--seed", "--help"} if heading == "Run" else set()
         assert names >= {*command.headings[heading].split(), *rest}
+
+
+def test_evaluations_name_the_compared_metric_and_leave_undefined_scores_out(capsys):
+    row = {"label": "a", "precision": None, "recall": None, "f1": None, "examples": 0}
+    baseline = {"accuracy": 0.5, "difference_interval": [-0.1, 0.1]}
+    metrics = {"accuracy": 0.5, "accuracy_interval": [0.4, 0.6], "f1": 0.4}
+    print_evaluation({**metrics, "baseline": baseline, "classes": [row]})
+    text = capsys.readouterr().out
+    difference = "accuracy minus the baseline's: -0.1 to +0.1 (95% interval); not distinguishable\n"
+    assert difference in text
+    assert re.search(r"^macro F1 +0\.4$", text, re.MULTILINE)
+    assert re.search(r"^a +- +- +- +0$", text, re.MULTILINE)
 
 
 def test_a_run_that_does_not_exist_is_reported_with_the_command_that_lists_runs():

@@ -348,7 +348,8 @@ def test_samples_are_deterministic_and_pairs_are_distinct():
     assert code_passages == list(sample.code_passages(20))
     labels = [label for _, label, _ in code_passages]
     assert all(labels.count(package) == 20 for package in sample.PACKAGES)
-    assert len({text for text, _, _ in sample.code_passages()}) == 300 * len(sample.PACKAGES)
+    distinct = {text.strip() for text, _, _ in sample.code_passages()}
+    assert len(distinct - {""}) == 300 * len(sample.PACKAGES)
     assert all(3 <= text.count("\n") + 1 <= 8 for text, _, _ in code_passages)
 
 

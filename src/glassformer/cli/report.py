@@ -195,9 +195,9 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
     if difference := baseline.get("difference_interval"):
         low, high = difference
         name = next(n.removesuffix("_interval") for n in metrics if n.endswith("_interval"))
-        values = f"{low:+.2g} to {high:+.2g} (95% interval)"
         remark = "" if low > 0 or high < 0 else "; not distinguishable"
-        echo(f"{metric_label(name)} minus the baseline's: {values}{remark}")
+        values = f"{low:+.2g} to {high:+.2g} (95% interval){remark}"
+        echo(f"{metric_label(name)} minus the baseline's: {values}")
     if "note" in metrics:
         echo(metrics["note"])
     print_classes(metrics.get("classes", []), metrics.get("confusion"))

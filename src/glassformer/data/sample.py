@@ -33,9 +33,9 @@ def python_documentation() -> Iterator[str]:
 def code_passages(per_package: int = 300, seed: int = 0) -> Iterator[tuple[str, str, str]]:
     """Yield `per_package` short passages of code from each package, with package and file.
 
-    No passage is repeated.
+    No passage is repeated or blank.
     """
-    rng, seen = random.Random(seed), set[str]()
+    rng, seen = random.Random(seed), {""}
     for package in PACKAGES:
         spec = find_spec(package)
         folder = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
@@ -51,8 +51,8 @@ def code_passages(per_package: int = 300, seed: int = 0) -> Iterator[tuple[str, 
             length = rng.randint(3, 8)
             start = rng.randrange(len(lines) - length)
             passage = "\n".join(lines[start : start + length])
-            if passage not in seen:
-                seen.add(passage)
+            if passage.strip() not in seen:
+                seen.add(passage.strip())
                 count += 1
                 yield passage, package, name
 
