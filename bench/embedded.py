@@ -31,13 +31,13 @@ def evaluate_naive_bayes(run: Path) -> float:
     artifacts = Artifacts(model.task, model.tokenizer)
     data: Any = TASKS["classify"].open(artifacts, run / "cache").dataset
     counts = np.ones((len(data.labels), model.tokenizer.vocab))
-    for i, label in enumerate(data.answers["train"]):
+    for i, label in enumerate(data.targets["train"]):
         np.add.at(counts[label], data.texts["train"][i], 1)
     log = np.log(counts / counts.sum(axis=1, keepdims=True))
-    prior = np.log(np.bincount(data.answers["train"], minlength=len(counts)) + 1)
+    prior = np.log(np.bincount(data.targets["train"], minlength=len(counts)) + 1)
     valid = data.texts["valid"]
     predictions = [int((prior + log[:, valid[i]].sum(axis=1)).argmax()) for i in range(len(valid))]
-    return float((np.array(predictions) == data.answers["valid"]).mean())
+    return float((np.array(predictions) == data.targets["valid"]).mean())
 
 
 def measure_classification(folder: Path, minutes: float) -> None:

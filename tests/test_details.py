@@ -767,6 +767,15 @@ def test_errors_suggest_the_new_name_of_a_renamed_setting():
     assert did_you_mean("lrr", ["lr"]) == "; did you mean 'lr'?"
     with pytest.raises(GlassError, match="unknown setting 'batch'; did you mean 'batch_size'"):
         override(TrainingSettings(), "batch=3")
+    with pytest.raises(GlassError, match=r"unknown setting 'train.learning_rate'.*'train.lr'\?$"):
+        override(TrainingSettings(), "learning_rate=3", where="train.")
+
+
+def test_errors_about_an_unknown_setting_name_the_command_that_lists_them():
+    with pytest.raises(GlassError, match=r"'train\.zz'; `glass models --training` lists the train"):
+        override(TrainingSettings(), "zz=3", where="train.")
+    with pytest.raises(GlassError, match=r"'model\.zz'; `glass models TASK` lists the model"):
+        override(MODELS["gpt2"].Config(), "zz=3", where="model.")
 
 
 def test_memory_errors_are_recognized_by_their_message():

@@ -30,11 +30,16 @@ def test_metrics_are_html_tables_in_notebooks():
     assert "<tr><th>label</th><th>f1</th></tr><tr><td>&lt;b&gt;</td><td>0.5</td></tr>" in page
 
 
+def test_scores_that_are_undefined_are_dashes_in_notebooks():
+    page = Metrics(classes=[{"label": "a", "recall": None}])._repr_html_()
+    assert "<td>a</td><td>-</td>" in page
+
+
 def test_progress_is_overwritten_in_notebooks(monkeypatch):
     monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
     monkeypatch.setattr(sys, "stderr", StringIO())
     reporter = Reporter()
-    reporter.last = 0.0
+    reporter.last_status = 0.0
     reporter.status("step 1")
     reporter("done")
     written = reporter.stream.getvalue()

@@ -95,9 +95,12 @@ def inputs_for(
 def embed_texts(
     network: Network, tokenizer: Tokenizer, texts: Sequence[str], batch_size: int = 32
 ) -> NDArray[np.float32]:
-    """Return one vector per text, the mean of its token features, as an array of texts x dim."""
+    """Return one vector per text, the mean of the hidden states of its tokens: texts x dim."""
     if not network.has(Trait.ENCODER):
-        raise GlassError(f"cannot embed texts with {model_name(network)}: it has no token features")
+        raise GlassError(
+            f"cannot embed texts with {model_name(network)}: it computes no hidden state per "
+            "token; use a model from `glass train fill-mask`"
+        )
     tokenizer = source_tokenizer(tokenizer)
     codec, vectors = ClassifyCodec(Artifacts(tokenizer=tokenizer)), list[NDArray[np.float32]]()
     for start in range(0, len(texts), batch_size):

@@ -22,7 +22,8 @@ from cases import CASES
 from glassformer import load
 from glassformer.api import Model
 from glassformer.cli import glass
-from glassformer.cli.registry import COMMANDS, Entry
+from glassformer.cli.registry import COMMANDS, Entry, LazyCommands
+from glassformer.cli.report import print_evaluation
 from glassformer.core.i18n import language
 from in_process import run_command, shorten, shrink_samples
 
@@ -74,6 +75,40 @@ def test_help_lists_all_commands_by_group():
         names = [name for name, entry in COMMANDS.items() if entry.group == title]
         assert listed[title] == names != []
     assert {entry.group for entry in COMMANDS.values()} == set(listed) - {"Options"}
+
+
+def test_options_of_train_are_listed_under_headings():
+    command = LazyCommands()["train"]
+    named = {name for names in command.headings.values() for name in names.split()}
+    assert named < {name for option in command.params for name in option.opts}
+    text = CliRunner().invoke(glass, ["train", "--help"]).output
+    sections = re.split(r"^([A-Z][a-z]+):\n", text, flags=re.MULTILINE)
+    assert sections[1::2] == ["Data", "Tokenizer", "Model", "Budget", "Run"]
+    for heading, lines in zip(sections[1::2], sections[2::2], strict=True):
+        names = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", lines, re.MULTILINE))
+        rest = {"--run", "--seed", "--help"} if heading == "Run" else set()
+        assert names >= {*command.headings[heading].split(), *rest}
+
+
+def test_evaluations_name_the_compared_metric_and_leave_undefined_scores_out(capsys):
+    row = {"label": "a", "precision": None, "recall": None, "f1": None, "examples": 0}
+    baseline = {"accuracy": 0.5, "difference_interval": [-0.1, 0.1]}
+    metrics = {"accuracy": 0.5, "accuracy_interval": [0.4, 0.6], "f1": 0.4}
+    print_evaluation({**metrics, "baseline": baseline, "classes": [row]})
+    text = capsys.readouterr().out
+    difference = "accuracy minus the baseline's: -0.1 to +0.1 (95% interval); not distinguishable\n"
+    assert difference in text
+    assert re.search(r"^macro F1 +0\.4$", text, re.MULTILINE)
+    assert re.search(r"^a +- +- +- +0$", text, re.MULTILINE)
+
+
+def test_a_run_that_does_not_exist_is_reported_with_the_command_that_lists_runs():
+    for arguments in (["evaluate", "runs/x"], ["resume", "runs/x"], ["average", "runs/x"]):
+        result = CliRunner().invoke(glass, [*arguments, *["--out", "y"] * ("average" in arguments)])
+        assert result.exit_code == 2
+        assert "'runs/x' does not exist; `glass runs` lists the runs" in result.output
+    result = CliRunner().invoke(glass, ["walk", "runs/x"])
+    assert str(result.exception) == "runs/x does not exist; `glass runs` lists the runs"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -169,7 +204,7 @@ def test_info_reports_versions_and_speeds():
     assert machine["threads"] >= 1
     for use in ("training", "decoding"):
         assert re.search(
-            r"float32 \d+ GFLOP/s; bfloat16 is (faster|\d+\.\d times slower)", machine[use]
+            r"float32 \d+ GFLOP/s; bfloat16 is \d+\.\d times (slower|as fast)", machine[use]
         )
     assert "torch" in run("info").stdout
 

@@ -46,7 +46,7 @@ def test_all_models_are_listed_with_the_settings_of_their_task():
 
 def test_the_models_of_a_task_are_listed_for_data_and_budget(book):
     text = models("generate", book, "--minutes", "1")
-    assert text.startswith(f"Models for generate: 1 minute on {book}:\n  speedrun (default)\n")
+    assert text.startswith(f"Models for generate (1 minute, {book}):\n  speedrun (default)\n")
     assert "GPT-2: causal, pre-norm blocks" in text
     assert "parameters, " in text
     assert "fitted in one pass" in text
@@ -54,7 +54,7 @@ def test_the_models_of_a_task_are_listed_for_data_and_budget(book):
     rows = [json.loads(line) for line in models("generate", book, "--json").splitlines()]
     assert [row["model"] for row in rows] == list(TASKS["generate"].models)
     chinese = models("generate", book, "--lang", "zh")
-    assert f"用于 generate 的模型：5 分钟，数据为{book}" in chinese
+    assert f"用于 generate 的模型（5 分钟，{book}）" in chinese
     assert "个参数" in chinese
 
 

@@ -107,7 +107,7 @@ def test_reporter_never_raises(monkeypatch, tmp_path):
     closed.close()
     for stream in (None, BrokenStream(), closed):
         monkeypatch.setattr("sys.stderr", stream)
-        reporter = Reporter(every=0.0)
+        reporter = Reporter(status_interval=0.0)
         reporter("a line")
         reporter.status("another")
         reporter.clear()

@@ -24,13 +24,17 @@ from glassformer.data.files import MAX_LINE_LENGTH, BadRowPolicy, IgnoreBadRows,
 from glassformer.data.labeled import (
     check_labels,
     guess_columns,
+    make_labeled_reader,
     peek_rows,
     read_table_rows,
 )
 from glassformer.data.pairs import read_aligned_lines
+from glassformer.data.request import DataRequest
 from glassformer.data.split import LeakCounter, is_held_out
 from glassformer.data.store import Store, StoreWriter
 from glassformer.data.tables import read_rows
+from glassformer.tasks import TASKS
+from glassformer.tasks.check import RecordingReporter, check
 from glassformer.text.plain import Bytes
 
 
@@ -344,6 +348,8 @@ def test_samples_are_deterministic_and_pairs_are_distinct():
     assert code_passages == list(sample.code_passages(20))
     labels = [label for _, label, _ in code_passages]
     assert all(labels.count(package) == 20 for package in sample.PACKAGES)
+    distinct = {text.strip() for text, _, _ in sample.code_passages()}
+    assert len(distinct - {""}) == 300 * len(sample.PACKAGES)
     assert all(3 <= text.count("\n") + 1 <= 8 for text, _, _ in code_passages)
 
 
@@ -379,3 +385,34 @@ def test_validation_texts_that_are_also_training_texts_are_counted():
     ):
         leaks.add(part, text)
     assert leaks.count() == 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_label_of_the_built_in_code_has_validation_examples(seed):
+    read, _ = make_labeled_reader(DataRequest(seed=seed), NullReporter())
+    examples = list(read(BadRowPolicy()))
+    held_out = [example for example in examples if example.split == "valid"]
+    assert {example.label for example in held_out} == set(sample.PACKAGES)
+    assert 0.08 < len(held_out) / len(examples) < 0.13
+    files = {text: file for text, _, file in sample.code_passages()}
+    splits = {(files[example.texts[0]], example.split) for example in examples}
+    assert len(splits) == len(set(files.values()))  # each file is in one split
+
+
+def test_an_evaluation_holds_out_all_of_the_built_in_code():
+    read, _ = make_labeled_reader(DataRequest(valid_fraction=1), NullReporter())
+    assert all(example.split == "valid" for example in read(BadRowPolicy()))
+
+
+def test_labels_without_validation_examples_are_named(tmp_path):
+    file, valid = tmp_path / "train.csv", tmp_path / "valid.csv"
+    file.write_text("text,label\n" + "".join(f"text {i},{'abc'[i % 3]}\n" for i in range(90)))
+    valid.write_text("text,label\nnew,a\n")
+    warning = "labels without validation examples: b, c (2 of 3), so their scores are undefined"
+    request = DataRequest(files=(file,), valid=(valid,))
+    report = check("classify", request)
+    assert report["labels_without_validation"] == ["b", "c"]
+    assert any(line.startswith(warning) for line in report["warnings"])
+    reporter = RecordingReporter()
+    TASKS["classify"].prepare(request, tmp_path, reporter)
+    assert any(line.startswith(warning) for line in reporter.lines)

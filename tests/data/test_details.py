@@ -449,7 +449,7 @@ def test_unknown_columns_are_reported(text, label, message):
         guess_columns(rows({"label": "a", "text": "b"}), text, label)
     with pytest.raises(GlassError, match="there are no rows"):
         guess_columns([], (), None)
-    with pytest.raises(GlassError, match="one column only"):
+    with pytest.raises(GlassError, match="only one column"):
         guess_columns(rows({"label": "a"}), (), None)
 
 

@@ -328,7 +328,7 @@ def test_pairs_in_one_text_file_are_a_table(tmp_path):
     read, _ = make_pair_reader(DataRequest(files=(file,)), NullReporter())
     assert [e.texts for e in read(BadRowPolicy())] == [("Go.", "Geh."), ("Hi.", "Hallo!")]
     lines = write(tmp_path / "lines.txt", "one\ntwo\n")
-    with pytest.raises(GlassError, match=r"has one column only: .*--source and --target"):
+    with pytest.raises(GlassError, match=r"has only one column: .*--source and --target"):
         make_pair_reader(DataRequest(files=(lines,)), NullReporter())
 
 

@@ -14,19 +14,19 @@ from glassformer.core.errors import GlassError
 from glassformer.core.i18n import language
 from glassformer.inspection.plots import PLOTS
 from glassformer.lessons.lesson import TEXTS, read_text
-from glassformer.lessons.tutorials import list_documents, list_runs, read_table
+from glassformer.lessons.tutorials import list_runs, list_tutorials, read_table
 from in_process import run_command, shorten, shrink_samples
 
 ROOT = Path(glassformer.__file__).parents[2]
 
-SECTIONS = {  # the sections and subsections of each document, by its own numbers where it has any
-    "000": "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 15.1 16 17 17.1 17.2 18 19 20 21 21.1",
-    "001": "0 1 1.0 1.1 1.2 1.3 2 2.2 2.2.1 2.2.2 2.2.3 2.4 3 3.2 3.3 4 4.1 4.1.1 4.1.2 4.1.3 4.2 "
-    "4.3 4.3.1 4.3.2 4.3.3 4.3.4 4.5 4.5.1 4.5.2 5 6 6.1 6.2 6.3 6.3.1 6.3.2 6.3.3 6.4 6.4.1 6.4.2 "
-    "6.4.3 6.5 7 7.1 7.2 8 8.1 8.2 8.3 8.4 9 9.1 9.2 9.3 10",
-    "002": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15",
-    "003": "1 2 3 3.1 4 5 6 7 8 8.1 9 9.1 9.2",
-    "004": "1 2 2.1 2.2 2.3 3 4 4.0 4.1 4.2 4.3 4.3.0 4.3a 4.3b 4.4 4.5 4.6 4.7 5 "
+SECTIONS = {  # the sections and subsections of each tutorial, by its own numbers where it has any
+    "rohrer": "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 15.1 16 17 17.1 17.2 18 19 20 21 21.1",
+    "bloem": "0 1 1.0 1.1 1.2 1.3 2 2.2 2.2.1 2.2.2 2.2.3 2.4 3 3.2 3.3 4 4.1 4.1.1 4.1.2 4.1.3 "
+    "4.2 4.3 4.3.1 4.3.2 4.3.3 4.3.4 4.5 4.5.1 4.5.2 5 6 6.1 6.2 6.3 6.3.1 6.3.2 6.3.3 6.4 6.4.1 "
+    "6.4.2 6.4.3 6.5 7 7.1 7.2 8 8.1 8.2 8.3 8.4 9 9.1 9.2 9.3 10",
+    "khan": "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15",
+    "lee": "1 2 3 3.1 4 5 6 7 8 8.1 9 9.1 9.2",
+    "details": "1 2 2.1 2.2 2.3 3 4 4.0 4.1 4.2 4.3 4.3.0 4.3a 4.3b 4.4 4.5 4.6 4.7 5 "
     "6 6.1 6.2 6.3 6.4",
 }
 TINY = {  # settings of the training commands, by a word of the command
@@ -52,7 +52,7 @@ def restore_language():
 
 def list_entries():
     return [
-        entry for document in read_table()["documents"].values() for entry in document["sections"]
+        entry for tutorial in read_table()["tutorials"].values() for entry in tutorial["sections"]
     ]
 
 
@@ -90,8 +90,8 @@ def write_users_files(folder):
 # --- the table ------------------------------------------------------------------------------------
 
 
-def test_every_section_of_every_document_has_a_row():
-    rows = {d.id: [section.number for section in d.sections] for d in list_documents()}
+def test_every_section_of_every_tutorial_has_a_row():
+    rows = {d.id: [section.number for section in d.sections] for d in list_tutorials()}
     assert rows == {name: numbers.split() for name, numbers in SECTIONS.items()}
     for entry in list_entries():
         assert entry["run"], entry
@@ -187,25 +187,26 @@ def test_the_page_is_up_to_date(code):
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == result.output
 
 
-def test_lessons_lists_the_sections_of_a_document():
+def test_lessons_lists_the_sections_of_a_tutorial():
     everything = CliRunner().invoke(glass, ["lessons"]).output
-    one = CliRunner().invoke(glass, ["lessons", "--document", "002"]).output
+    one = CliRunner().invoke(glass, ["lessons", "--tutorial", "khan"]).output
     assert "glass walk ratings" in everything
     assert "glass walk ratings" not in one
     assert "correction: Khan, step 5: the positional encoding" in one
-    chinese = CliRunner().invoke(glass, ["lessons", "--document", "002", "--lang", "zh"]).output
+    assert CliRunner().invoke(glass, ["lessons", "--tutorial", "002"]).output == one
+    chinese = CliRunner().invoke(glass, ["lessons", "--tutorial", "khan", "--lang", "zh"]).output
     assert "更正：Khan 第 5 步：位置编码" in chinese
 
 
 def test_lessons_prints_json():
-    lines = CliRunner().invoke(glass, ["lessons", "--document", "003", "--json"]).output
+    lines = CliRunner().invoke(glass, ["lessons", "--tutorial", "lee", "--json"]).output
     rows = [json.loads(line) for line in lines.splitlines()]
-    assert [row["number"] for row in rows] == SECTIONS["003"].split()
+    assert [row["number"] for row in rows] == SECTIONS["lee"].split()
     assert rows[2]["commands"] == ["glass walk attention"]
     assert rows[2]["corrections"] == ["Lee, self-attention: hiding a word with a score of 0"]
 
 
-def test_an_unknown_document_is_an_error():
-    with pytest.raises(GlassError, match="unknown document '02'; did you mean '002'"):
-        list_documents(["02"])
+def test_an_unknown_tutorial_is_an_error():
+    with pytest.raises(GlassError, match="unknown tutorial 'kahn'; did you mean 'khan'"):
+        list_tutorials(["kahn"])
     assert CliRunner().invoke(glass, ["lessons", "--markdown", "--json"]).exit_code == 2

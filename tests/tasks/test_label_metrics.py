@@ -58,6 +58,16 @@ def test_metrics_are_those_of_scikit_learn():
         assert [row[name] for name in names] == pytest.approx(expected)
 
 
+def test_scores_of_labels_without_texts_or_predictions_are_undefined():
+    logits = np.array([[3.0, 1.0, 0.0], [2.0, 0.0, 0.0]], dtype=np.float32)
+    arrays = {"index": [np.arange(2)], "target": [np.array([0, 1])], "logits": [logits]}
+    artifacts = Artifacts({"labels": ["a", "b", "c"]})
+    first, second, third = LabelScores(Scores(arrays=arrays), artifacts).per_class()
+    assert (first["precision"], first["recall"]) == (0.5, 1.0)
+    assert (second["precision"], second["recall"], second["f1"]) == (None, 0.0, 0.0)
+    assert (third["precision"], third["recall"], third["f1"]) == (None, None, None)
+
+
 def test_metrics_of_several_labels_are_those_of_scikit_learn():
     scores, artifacts = make_scores(multi_label=True)
     labels = LabelScores(scores, artifacts)

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import json
 import math
+import re
 import signal
 import time
 from dataclasses import asdict, replace
@@ -1583,6 +1584,9 @@ def test_a_finished_run_has_a_result_plots_and_a_readme(tmp_path, book, monkeypa
     readme = (trainer.run.path / "README.md").read_text()
     assert readme.startswith("# generate with gpt2\n\n| name | value |\n")
     assert "| steps | 2 |" in readme
+    assert re.search(r"^\| speed \(tokens/s\) \| \d", readme, re.MULTILINE)
+    assert re.search(r"^\| training time \(s\) \| \d", readme, re.MULTILINE)
+    assert "| peak memory (GB) | 1.23 |" in readme
     assert "NOT better than the baseline (n-gram counts)" in readme
     assert result["diagnosis"] == "undertrained"
     assert any(line.startswith("undertrained: ") for line in reporter.lines)

@@ -742,7 +742,7 @@ def test_requests_that_cannot_be_trained_are_rejected(tmp_path):
     with pytest.raises(GlassError, match="preserves neither spaces nor capitals"):
         train("generate", file, run=tmp_path / "w", tokenizer="wordpiece")
     for settings, message in (
-        (["dim=3"], "must start with model. or train."),
+        (["dim=3"], "unknown setting 'dim': settings start with model. or train."),
         (["model.dims=3"], "unknown setting 'model.dims'"),
         (["train.lr=fast"], "train.lr must be a number"),
     ):

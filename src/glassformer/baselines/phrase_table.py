@@ -3,7 +3,7 @@
 Words are aligned by IBM Model 1 in both directions, with a prior that favors the diagonal. Phrase
 pairs are spans whose words are aligned only with each other. To translate, a text is split greedily
 into the longest known phrases, which keep their order. A word without a translation is copied if it
-also occurs in the target language; if the languages have a vocabulary each, it is left out.
+also occurs in the target language; if each language has its own vocabulary, it is left out.
 
 Shapes: b batch, t target tokens, s source tokens, w max target words, n phrases, v vocabulary.
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run", required=False, type=click.Path(exists=True, path_type=Path))
+@click.argument("run", required=False, type=options.RunPath(path_type=Path))
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     help="Write the page for one text to this HTML file instead of serving it.",
 )
 @click.option("--text", help="Text that the page shows first.  [default: an example]")
-@options.overwrite(help="Overwrite the file of --export if it exists.")
+@options.overwrite(help="Overwrite the --export file if it exists.")
 def look(
     run: Path | None,
     port: int | None,
@@ -43,7 +43,7 @@ def look(
     The page shows every value of a forward pass and where each number came from, attention, the
     next token, what changes if a part is switched off, and the training of the run. Without RUN, it
     shows a small model that comes with Glassformer. The server answers only on this machine; Ctrl-C
-    stops it. A page of --export is one file that needs neither a server nor a network.
+    stops it. The page that --export writes is one file that needs neither a server nor a network.
 
     \b
     glass look

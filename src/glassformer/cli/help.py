@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import click
 
@@ -48,6 +49,32 @@ class LocalizedFormatter(click.HelpFormatter):
     ) -> None:
         rows = [(mark_columns(name), mark_columns(localize_option(text))) for name, text in rows]
         super().write_dl(rows, col_max, col_spacing)
+
+
+class GroupedOptions(click.Command):
+    """A command whose help lists the options under headings.
+
+    `headings` has the names of the options under each heading. The last heading also has the
+    options that are not named.
+    """
+
+    def __init__(self, *args: Any, headings: dict[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.headings = headings
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in self.headings}
+        *_, last = rows
+        heading_of = {
+            name: heading for heading, names in self.headings.items() for name in names.split()
+        }
+        for option in self.get_params(ctx):
+            row = option.get_help_record(ctx) if isinstance(option, click.Option) else None
+            if row is not None:
+                rows[heading_of.get(option.opts[-1], last)].append(row)
+        for heading, options in rows.items():
+            with formatter.section(heading):
+                formatter.write_dl(options)
 
 
 class LocalizedContext(click.Context):

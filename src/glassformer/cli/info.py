@@ -22,7 +22,7 @@ CPU_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "am
 
 
 @click.command()
-@click.argument("run", required=False, type=click.Path(exists=True, path_type=Path))
+@click.argument("run", required=False, type=options.RunPath(path_type=Path))
 @options.json(help="Print one JSON object.")
 def info(run: Path | None, as_json: bool) -> None:
     """Show what training the model in RUN costs; without RUN, describe this machine.
@@ -162,6 +162,7 @@ def time_precisions(size: int = 1024) -> dict[str, str]:
     for use, rows in (("training", 256), ("decoding", 1)):
         single, half = fastest_time(rows, torch.float32), fastest_time(rows, torch.bfloat16)
         rate = f"float32 {2 * rows * size**2 / single / 1e9:.0f} GFLOP/s"
-        ratio = f"{half / single:.1f} times slower" if half > single else "faster"
+        slower, faster = f"{half / single:.1f} times slower", f"{single / half:.1f} times as fast"
+        ratio = slower if half > single else faster
         speeds[use] = f"{rate}; bfloat16 is {ratio} ([{rows}, {size}] @ [{size}, {size}])"
     return speeds

@@ -34,7 +34,7 @@ class PlotCommand(click.Command):
 
 @click.command(cls=PlotCommand)
 @click.argument("name")
-@click.argument("run", required=False, type=click.Path(exists=True))
+@click.argument("run", required=False, type=options.RunPath())
 @click.argument("text", required=False)
 @options.out(help="File to write.  [default: NAME.png, or NAME.gif for an animation]")
 @click.option(

@@ -36,7 +36,7 @@ def check(folder: Path) -> None:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.argument("runs", nargs=-1, required=True, type=options.RunPath(path_type=Path))
 @options.out(help="Folder to write.", required=True)
 @options.overwrite(help="Replace the folder if it exists.")
 def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
@@ -148,13 +148,12 @@ def models(
         print_training_settings(as_json)
         return
     arguments, reporter = options.drop_unset(values), Reporter() if data else NullReporter()
-    source = " ".join(data) or "the built-in sample"
+    source = " ".join(data) or "built-in sample"
     for name in [task] if task else TASKS:
         defaults = find_defaults(name, *data, reporter=reporter, **arguments)
         budget = format_budget(defaults[0].training)
-        print_models(
-            f"Models for {name}: {budget} on {source}", [d.row() for d in defaults], as_json
-        )
+        title = f"Models for {name} ({budget}, {source})"
+        print_models(title, [d.row() for d in defaults], as_json)
     if task is None:
         others = MODELS.keys() - {name for spec in TASKS.values() for name in spec.models}
         rows = [

@@ -39,8 +39,20 @@ def parse_separator(
     return "\t" if value == "tab" else value
 
 
+class RunPath(click.Path):
+    """The folder of a run, which must exist."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(exists=True, **options)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not Path(value).exists():
+            self.fail(f"{str(value)!r} does not exist; `glass runs` lists the runs", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 # Input
-trained_run = click.argument("run", type=click.Path(exists=True))
+trained_run = click.argument("run", type=RunPath())
 data_files = click.argument("data", nargs=-1, type=click.Path(exists=True))
 file_format = combine(
     click.option(
@@ -60,22 +72,28 @@ file_format = combine(
     ),
 )
 skip_bad = partial(click.option, "--skip-bad", is_flag=True)
-text_file = combine(
-    click.option(
-        "--file",
-        type=click.Path(exists=True, path_type=Path),
-        help="Read the texts from this file: one per line, or one per row of a table.",
-    ),
-    click.option(
-        "--text",
-        multiple=True,
-        metavar="COLUMN",
-        help="Column of --file with the texts; give it twice for pairs.  [default: detected]",
-    ),
-    file_format,
-    skip_bad(help="Leave out rows of --file that cannot be read instead of stopping."),
+
+
+def text_file(columns: str) -> Callable[[F], F]:
+    """Add --file and how to read it; `columns` describes --text."""
+    return combine(
+        click.option(
+            "--file",
+            type=click.Path(exists=True, path_type=Path),
+            help="Read the texts from this file: one per line, or one per row of a table.",
+        ),
+        click.option(
+            "--text", multiple=True, metavar="COLUMN", help=f"{columns}  [default: detected]"
+        ),
+        file_format,
+        skip_bad(help="Leave out rows of --file that cannot be read instead of stopping."),
+    )
+
+
+texts = combine(
+    click.argument("texts", nargs=-1),
+    text_file("Column of --file with the texts; give it twice for pairs."),
 )
-texts = combine(click.argument("texts", nargs=-1), text_file)
 columns = combine(
     click.option(
         "--text",

@@ -43,7 +43,7 @@ COMMANDS = {
     "translate": Entry("predict", "Use a model",
         "Translate TEXTS with the model in RUN."),
     "summarize": Entry("summarize", "Use a model",
-        "Summarize ARTICLES with the model in RUN."),
+        "Summarize DOCUMENTS with the model in RUN."),
     "fill-mask": Entry("predict", "Use a model",
         "Predict the token at each [MASK] in TEXTS with the model in RUN."),
     "paint": Entry("paint", "Use a model",
@@ -53,7 +53,8 @@ COMMANDS = {
     "embed": Entry("predict", "Use a model",
         "Compute an embedding vector for each of TEXTS with the model in RUN."),
     "search": Entry("search", "Use a model",
-        "Find the texts of FILE that are nearest to each of QUERIES, for the model in RUN."),
+        "Find the texts of FILE that are nearest to each of QUERIES, according to the model in "
+        "RUN."),
     "look": Entry("explorer", "Look inside",
         "Open a local web page that looks inside the model in RUN."),
     "demo": Entry("walk", "Look inside",

@@ -20,7 +20,7 @@ CHECKED_TASKS = ("generate", "classify", "translate", "fill-mask", "summarize", 
 @options.data_files
 @options.columns
 @options.source_and_target
-@options.valid(help="Validation data; can be repeated.  [default: a tenth of DATA]")
+@options.valid(help="Validation data; can be repeated.  [default: about a tenth of DATA]")
 @options.group
 @click.option(
     "--multi-label", is_flag=True, help="A text can have several labels, with | between them."
@@ -194,8 +194,10 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
         click.echo(f"{pad(label, 24)} {pad(value, width)} {other}".rstrip())
     if difference := baseline.get("difference_interval"):
         low, high = difference
-        remark = "" if low > 0 or high < 0 else "; the two are not distinguishable"
-        echo(f"difference to the baseline: {low:+.2g} to {high:+.2g} (95% interval){remark}")
+        name = next(n.removesuffix("_interval") for n in metrics if n.endswith("_interval"))
+        remark = "" if low > 0 or high < 0 else "; not distinguishable"
+        values = f"{low:+.2g} to {high:+.2g} (95% interval){remark}"
+        echo(f"{metric_label(name)} minus the baseline's: {values}")
     if "note" in metrics:
         echo(metrics["note"])
     print_classes(metrics.get("classes", []), metrics.get("confusion"))
@@ -213,8 +215,11 @@ def print_classes(classes: list[dict[str, Any]], confusion: list[list[int]] | No
     names = [pad(name[:30], width) for name in names]
     echo(f"\n{'label':<{width}}  precision  recall      F1  examples")
     for name, row in zip(names, classes, strict=True):
-        scores = f"{row['precision']:9.3f}  {row['recall']:6.3f}  {row['f1']:6.3f}"
-        click.echo(f"{name}  {scores}  {row['examples']:8,}")
+        precision, recall, f1 = (
+            "-" if row[score] is None else f"{row[score]:.3f}"
+            for score in ("precision", "recall", "f1")
+        )
+        click.echo(f"{name}  {precision:>9}  {recall:>6}  {f1:>6}  {row['examples']:8,}")
     if confusion is None or len(names) > MAX_CONFUSION_LABELS:
         return
     echo("\nconfusion matrix: a row per true label, a column per predicted label")

@@ -41,12 +41,13 @@ def search(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Find the texts of FILE that are nearest to each of QUERIES, for the model in RUN.
+    """Find the texts of FILE that are nearest to each of QUERIES, according to the model in RUN.
 
     FILE has one text per line, or per row of a table. Prints the cosine of the angle between the
     vectors of the query and of the text (see glass embed), the location and the text; then, as a
-    baseline without a model, the same for tf-idf vectors, which count shared words. Without
-    QUERIES, each line of standard input is a query.
+    baseline without a model, the same for tf-idf vectors, which count shared words. Texts
+    with a cosine of 0 or less are left out. Without QUERIES, each line of standard input is a
+    query.
 
     \b
     glass search runs/fill-mask-1 lines.txt "a list of numbers" -n 3
@@ -57,15 +58,18 @@ def search(
     from glassformer.text.tf_idf import compare_words
 
     model = load(run)
-    wanted = list(queries) or [line.rstrip("\n") for line in sys.stdin]
-    if not all(map(str.strip, wanted)):
+    query_texts = list(queries) or [line.rstrip("\n") for line in sys.stdin]
+    if not all(map(str.strip, query_texts)):
         raise GlassError("a query is empty: expected at least one word")
     inputs = read_texts(file, text, **values)
     if not inputs:
         raise GlassError(f"{file} has no texts")
     texts = [item.texts[0] for item in inputs]
-    by_vectors, by_words = compare_vectors(model, texts, wanted), compare_words(texts, wanted)
-    for i, query in enumerate(wanted):
+    by_vectors, by_words = (
+        compare_vectors(model, texts, query_texts),
+        compare_words(texts, query_texts),
+    )
+    for i, query in enumerate(query_texts):
         found = {
             "vectors": find_nearest(inputs, [row[i] for row in by_vectors], count),
             "words": find_nearest(inputs, [row[i] for row in by_words], count),
@@ -96,12 +100,12 @@ def compare_vectors(model: "Model", texts: list[str], queries: list[str]) -> lis
     from glassformer.core.reporter import ProgressBar, Reporter
     from glassformer.predict import cosines
 
-    wanted, rows = model.embed(queries), list[list[float]]()
+    vectors, rows = model.embed(queries), list[list[float]]()
     reporter = Reporter()
     bar = ProgressBar(reporter, "reading", len(texts))
     for start in range(0, len(texts), CHUNK):
         chunk = texts[start : start + CHUNK]
-        rows += cosines(model.embed(chunk), wanted).tolist()
+        rows += cosines(model.embed(chunk), vectors).tolist()
         bar.add(len(chunk))
     reporter.clear()
     return rows

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.trained_run
-@click.argument("articles", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("documents", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--title",
-    help="Summarize all ARTICLES together; of a pile that is too long, read the sentences that "
-    "are most similar to this title.",
+    help="Summarize all DOCUMENTS as one. If they exceed the model's context, only the sentences "
+    "most similar to this title are read.",
 )
 @click.option(
     "--beam",
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
     show_default=True,
     help="Beam size, the number of hypotheses; 1 means greedy decoding.",
 )
-@options.text_file
+@options.text_file("Column of --file with the documents.")
 @results
 @options.json()
 def summarize(
     run: str,
-    articles: tuple[Path, ...],
+    documents: tuple[Path, ...],
     title: str | None,
     beam: int,
     as_json: bool,
     out: Path | None,
     **values: Any,
 ) -> None:
-    """Summarize ARTICLES with the model in RUN.
+    """Summarize DOCUMENTS with the model in RUN.
 
-    ARTICLES are text files, each with one document. Without ARTICLES or --file, the document is
-    standard input. Of a document that is longer than the context of the model, only the most
-    central sentences are read; what was left out is reported on standard error.
+    DOCUMENTS are text files. Without DOCUMENTS or --file, the document is standard input. If a
+    document is longer than the model's context, only its most central sentences are read (with
+    --title, those most similar to it); what was left out is reported on standard error.
 
     \b
     glass summarize runs/summarize-1 mail.txt
@@ -58,11 +58,13 @@ def summarize(
     from glassformer.api import load
     from glassformer.models.network import Trait
 
-    if values["file"] is not None and (articles or title):
-        raise click.UsageError("give ARTICLES, with or without --title, or --file, not both")
+    if values["file"] is not None and (documents or title):
+        raise click.UsageError(
+            "give either DOCUMENTS (optionally with --title) or --file, not both"
+        )
     model = load(run)
     model.require_trait(Trait.SUMMARIZER, "summarize")
-    texts = () if values["file"] else read_articles(articles, values["encoding"], title)
+    texts = () if values["file"] else read_documents(documents, values["encoding"], title)
 
     def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
         extracts = [model.extract(str(item.value), title=title) for item in inputs]
@@ -98,14 +100,15 @@ def report_left_out(text: str, extract: "Extract") -> None:
     )
 
 
-def read_articles(
-    articles: tuple[Path, ...], encoding: str | None, title: str | None
+def read_documents(
+    documents: tuple[Path, ...], encoding: str | None, title: str | None
 ) -> tuple[str, ...]:
     """Return the documents in text files, or standard input; with a title, as one document."""
     from glassformer.data.files import BadRowPolicy, read_lines
 
     texts = [
-        "".join(line for _, line in read_lines(file, BadRowPolicy(), encoding)) for file in articles
+        "".join(line for _, line in read_lines(file, BadRowPolicy(), encoding))
+        for file in documents
     ]
     texts = texts or [sys.stdin.read()]
     return ("\n\n".join(texts),) if title else tuple(texts)

@@ -11,10 +11,19 @@ from typing import Any
 import click
 
 from glassformer.cli import options
-from glassformer.cli.help import echo, pad
+from glassformer.cli.help import GroupedOptions, echo, pad
+
+HEADINGS = {  # of the help of `train`
+    "Data": "--text --label --encoding --separator --header --source --target --valid --group "
+    "--multi-label --class-weights --image-size --scale --skip-bad",
+    "Tokenizer": "--tokenizer --vocab --source-tokenizer --source-vocab --extend",
+    "Model": "--model --from --lora --freeze --no-prior --no-baseline",
+    "Budget": "--minutes --steps --epochs",
+    "Run": "",
+}
 
 
-@click.command()
+@click.command(cls=GroupedOptions, headings=HEADINGS)
 @click.argument("task", required=False)
 @click.argument("data", nargs=-1, type=click.Path())
 @click.option(
@@ -52,7 +61,7 @@ from glassformer.cli.help import echo, pad
 @options.budget("training")
 @options.columns
 @options.valid(
-    help="Validation data; can be repeated.  [default: a tenth of DATA]", type=click.Path()
+    help="Validation data; can be repeated.  [default: about a tenth of DATA]", type=click.Path()
 )
 @options.group
 @click.option(
@@ -104,12 +113,18 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
     """Train a model for TASK on DATA.
 
     TASK is generate, classify, translate, fill-mask, summarize, recommend or paint; it can be
-    omitted if the recipe (--config) names it. Without DATA, a built-in sample is used. A tenth of
-    DATA is held out for validation, unless --valid is given. If the file has no header, columns are
-    named 1, 2, ... With two --text columns, translate uses the first as the source and the second
-    as the target; recommend uses them as user and item, with --label as the rating, and takes the
-    titles of items from a further table with the columns item and title. Images, to classify or to
-    paint, are in folders with a subfolder for each class, or in the files of MNIST or CIFAR-10.
+    omitted if the recipe (--config) names it. Without DATA, a built-in sample is used. About a
+    tenth of DATA is held out for validation, unless --valid is given. If the file has no header,
+    columns are named 1, 2, ...
+
+    Translate: of two --text columns, the first is the source, the second the target.
+
+    Recommend: two --text columns are the user and the item, --label is the rating. The titles of
+    items are read from a further table with the columns item and title.
+
+    Images, to classify or to paint: in folders with a subfolder for each class, or in the files of
+    MNIST or CIFAR-10.
+
     `glass models` lists the model.* settings for --set, `glass models --training` the train.*
     settings.
 
@@ -148,7 +163,7 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
 
 
 @click.command()
-@click.argument("run", type=click.Path(exists=True, file_okay=False))
+@click.argument("run", type=options.RunPath(file_okay=False))
 @click.option(
     "--steps",
     type=click.IntRange(1),
@@ -203,7 +218,7 @@ def resume(run: str, steps: int | None, minutes: float | None, as_json: bool) ->
     help="Choose the dim of each model so that it has about this many parameters.",
 )
 @options.columns
-@options.valid(help="Validation data; can be repeated.  [default: a tenth of DATA]")
+@options.valid(help="Validation data; can be repeated.  [default: about a tenth of DATA]")
 @options.skip_bad(help="Skip rows that cannot be read instead of stopping.")
 @options.tokenizer
 @options.source_tokenizer

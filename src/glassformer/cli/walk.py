@@ -195,6 +195,8 @@ def make_steps(what: str, text: str | None, values: dict[str, Any]) -> Sequence[
             if values[name] not in (None, False):
                 raise click.UsageError(f"--{name} needs a trained model: give RUN and TEXT")
         return load_lesson(what) if text is None else load_text_lesson(what, read_own_text(text))
+    if not Path(what).exists() and Path(what).name != what:
+        raise GlassError(f"{what} does not exist; `glass runs` lists the runs")
     if not Path(what).exists():
         hint = did_you_mean(what, LESSONS) or f"; available lessons: {', '.join(LESSONS)}"
         raise GlassError(f"{what!r} is neither a run nor a lesson{hint}")

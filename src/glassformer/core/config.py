@@ -124,7 +124,12 @@ def field_types(kind: type, keys: Iterable[str], where: str = "") -> dict[str, A
     types = get_type_hints(kind)
     for key in keys:
         if key not in types:
-            raise GlassError(f"unknown setting {where + key!r}{did_you_mean(key, types, where)}")
+            hint = did_you_mean(key, types, where)
+            if not hint and where == "model.":
+                hint = "; `glass models TASK` lists the model.* settings"
+            if not hint and where == "train.":
+                hint = "; `glass models --training` lists the train.* settings"
+            raise GlassError(f"unknown setting {where + key!r}{hint}")
     return types
 
 

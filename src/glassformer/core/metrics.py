@@ -38,9 +38,14 @@ class Metrics(dict[str, Any]):
             records: list[dict[str, Any]] = self.get(name) or []
             if records:
                 columns = [c for c in records[0] if c not in ("probabilities", "index")]
-                cells = [[format_value(r.get(c, ""))[:200] for c in columns] for r in records]
+                cells = [[format_cell(r.get(c, "")) for c in columns] for r in records]
                 tables.append(f"<b>{name}</b>" + make_table([columns, *cells]))
         return "".join(tables)
+
+
+def format_cell(value: object) -> str:
+    """A value of a class or an example, shortened; a score that is undefined is a dash."""
+    return "-" if value is None else format_value(value)[:200]
 
 
 def make_table(rows: list[Any]) -> str:

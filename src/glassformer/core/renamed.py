@@ -1,6 +1,6 @@
-"""Former names of settings and models, for "did you mean" in error messages.
+"""Other names of settings and models, for "did you mean" in error messages.
 
-Delete this file at the first release.
+At the first release, delete all but those at the end: the others are former names.
 """
 
 RENAMED = {
@@ -33,4 +33,6 @@ RENAMED = {
     "bag": "nb_svm",
     "phrases": "phrase_table",
     "neighbours": "neighbors",
+    # names in other libraries
+    "learning_rate": "lr",
 }

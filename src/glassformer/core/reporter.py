@@ -14,16 +14,16 @@ class Reporter:
     """Writes progress to standard error.
 
     On a terminal and in a notebook the status line is overwritten in place; elsewhere it is written
-    as a new line at most once every `every` seconds. A closed or broken stream is not an error:
-    output just stops.
+    as a new line at most once every `status_interval` seconds. A closed or broken stream is not an
+    error: output just stops.
     """
 
-    def __init__(self, every: float = 10.0) -> None:
+    def __init__(self, status_interval: float = 10.0) -> None:
         self.stream: TextIO | None = sys.stderr  # None in a process without stderr
         self.is_notebook = "ipykernel" in sys.modules
         self.is_terminal = self.is_notebook or is_terminal(self.stream)
-        self.every = every
-        self.last = time.monotonic() - (every if self.is_terminal else 0)
+        self.status_interval = status_interval
+        self.last_status = time.monotonic() - (status_interval if self.is_terminal else 0)
 
     def __call__(self, text: str) -> None:
         """Write a permanent line."""
@@ -33,13 +33,13 @@ class Reporter:
     def status(self, text: str) -> None:
         """Write the status line, which the next line replaces."""
         now = time.monotonic()
-        if self.is_terminal and now - self.last > 0.1:
+        if self.is_terminal and now - self.last_status > 0.1:
             columns = shutil.get_terminal_size().columns - 1  # a wrapped line cannot be replaced
             self.write(f"{self.erase}{localize(text)[:columns]}")
-            self.last = now
-        elif not self.is_terminal and now - self.last > self.every:
+            self.last_status = now
+        elif not self.is_terminal and now - self.last_status > self.status_interval:
             self.write(localize(text) + "\n")
-            self.last = now
+            self.last_status = now
 
     def clear(self) -> None:
         """Erase the status line."""
@@ -48,7 +48,7 @@ class Reporter:
 
     @property
     def erase(self) -> str:
-        """What erases the current line; notebooks only know the carriage return."""
+        """The characters that erase the current line; notebooks interpret only \\r."""
         columns = shutil.get_terminal_size().columns - 1
         return f"\r{' ' * columns}\r" if self.is_notebook else "\r\x1b[K"
 

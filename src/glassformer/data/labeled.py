@@ -1,7 +1,7 @@
 """Read labeled texts from tables or folders."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ from glassformer.data.files import BadRowPolicy, IgnoreBadRows, Row, read_lines
 from glassformer.data.format import DETECT, FileFormat
 from glassformer.data.request import DataRequest
 from glassformer.data.sample import code_passages
+from glassformer.data.split import choose_held_out
 from glassformer.data.tables import describe_formats, is_table, read_rows
 
 LABEL_NAMES = (
@@ -40,10 +41,7 @@ def make_labeled_reader(
         reporter(
             "no data given: using source code from Python's standard library, labeled by package"
         )
-        return lambda _: (
-            Example("", (text,), request.assign_split(file), label)
-            for text, label, file in code_passages()
-        ), {}
+        return lambda _: read_sample(request), {}
     for line in describe_formats((*request.files, *request.valid), request.format):
         reporter(line)
     columns = choose_columns(peek_rows(request.files, request.format), request)
@@ -74,6 +72,25 @@ def make_labeled_reader(
                     yield Example(row.location, texts, part, label, group)
 
     return read, {"text": list(columns.text), "label": columns.label}
+
+
+def read_sample(request: DataRequest) -> Iterator[Example]:
+    """Yield the built-in examples.
+
+    Some files of each package are held out, so that each label has validation examples and
+    neighboring passages are in the same split.
+    """
+    passages = list(code_passages())
+    sizes: dict[str, Counter[str]] = {}
+    for _, package, file in passages:
+        sizes.setdefault(package, Counter())[file] += 1
+    held_out = {
+        file
+        for files in sizes.values()
+        for file in choose_held_out(files, request.seed, request.valid_fraction)
+    }
+    for text, package, file in passages:
+        yield Example("", (text,), "valid" if file in held_out else "train", package)
 
 
 def read_table_rows(
@@ -137,7 +154,7 @@ def guess_columns(first_rows: list[Row], text: tuple[str, ...], label: str | Non
     names = list(first_rows[0].values)
     if len(names) < 2:
         raise GlassError(
-            f"the data has one column only, {names[0]!r}: expected a text and a label; if they "
+            f"the data has only one column, {names[0]!r}: expected a text and a label; if they "
             "are separated by an unusual character, name it with --separator"
         )
     for name in (*text, *([label] if label else [])):
@@ -183,6 +200,15 @@ def find_unknown_labels(cell: str, request: DataRequest) -> list[str]:
     """The labels in a cell that the model to evaluate does not have."""
     labels = split_labels(cell) if request.multi_label else [cell.strip()]
     return [label for label in labels if request.labels and label not in request.labels]
+
+
+def describe_untested(labels: Sequence[str], total: int) -> str:
+    """A warning about those of all labels that no validation example has."""
+    names = ", ".join(labels[:5]) + (", ..." if len(labels) > 5 else "")
+    return (
+        f"labels without validation examples: {names} ({len(labels)} of {total}), so their scores "
+        "are undefined: use more data or --valid"
+    )
 
 
 def check_labels(counts: Counter[str]) -> list[str]:

@@ -99,7 +99,7 @@ def open_pairs(
         raise GlassError(f"{request.files[0]} has no rows")
     if len(first[0].values) < 2:
         raise GlassError(
-            f"{request.files[0]} has one column only: expected a {first_name} and a {second_name}; "
+            f"{request.files[0]} has only one column: expected a {first_name} and a {second_name}; "
             "give two line-aligned files with --source and --target (for validation data, give "
             "--valid twice)"
         )
@@ -109,8 +109,8 @@ def open_pairs(
     if len(names) != 2 or not all(name in first[0].values for name in names):
         raise GlassError(
             f"{request.files[0]}: expected two columns, a {first_name} and a {second_name}, got "
-            f"{list(names)}; "
-            f"the columns are {list(first[0].values)}"
+            f"{', '.join(names)}; the columns are {', '.join(first[0].values)}; name both with "
+            "--text"
         )
 
     def read(on_bad_row: BadRowPolicy) -> Iterator[tuple[str, str, str]]:

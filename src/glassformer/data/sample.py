@@ -31,8 +31,11 @@ def python_documentation() -> Iterator[str]:
 
 
 def code_passages(per_package: int = 300, seed: int = 0) -> Iterator[tuple[str, str, str]]:
-    """Yield `per_package` short passages of code from each package, with package and file."""
-    rng = random.Random(seed)
+    """Yield `per_package` short passages of code from each package, with package and file.
+
+    No passage is repeated or blank.
+    """
+    rng, seen = random.Random(seed), {""}
     for package in PACKAGES:
         spec = find_spec(package)
         folder = Path((spec.submodule_search_locations or [""])[0]) if spec else Path()
@@ -42,10 +45,16 @@ def code_passages(per_package: int = 300, seed: int = 0) -> Iterator[tuple[str, 
         ]
         texts = [(name, lines) for name, lines in texts if len(lines) >= 20]
         weights = [len(lines) for _, lines in texts]
-        for name, lines in rng.choices(texts, weights, k=per_package):
+        count = 0
+        while count < per_package:
+            ((name, lines),) = rng.choices(texts, weights)
             length = rng.randint(3, 8)
             start = rng.randrange(len(lines) - length)
-            yield "\n".join(lines[start : start + length]), package, name
+            passage = "\n".join(lines[start : start + length])
+            if passage.strip() not in seen:
+                seen.add(passage.strip())
+                count += 1
+                yield passage, package, name
 
 
 # --- numbers and dates in Chinese and English -----------------------------------------------------

@@ -2,7 +2,7 @@
 
 import hashlib
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -22,6 +22,20 @@ def held_out_fraction(keys: Iterable[str], seed: int, count: int) -> float:
     """The fraction with which `is_held_out` holds out this many of the keys."""
     hashes = sorted(hash_text(f"{seed}:{key}") for key in keys)
     return (hashes[count - 1] + hashes[count]) / 2 / 2**64
+
+
+def choose_held_out(sizes: Mapping[str, int], seed: int, fraction: float) -> set[str]:
+    """Groups that together have about this fraction of the examples, but at least one group.
+
+    `sizes` are the numbers of examples by group. Groups are visited in the order of their hashes,
+    and held out if that brings the number of held-out examples closer to the fraction.
+    """
+    chosen, missing = set[str](), fraction * sum(sizes.values())
+    for group in sorted(sizes, key=lambda group: hash_text(f"{seed}:{group}")):
+        if sizes[group] < 2 * missing:
+            chosen.add(group)
+            missing -= sizes[group]
+    return chosen or {min(sizes, key=sizes.__getitem__)}
 
 
 class LeakCounter:

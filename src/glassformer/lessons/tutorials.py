@@ -31,7 +31,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Document:
+class Tutorial:
     id: str
     title: str
     sections: tuple[Section, ...]
@@ -47,15 +47,17 @@ def list_runs() -> dict[str, str]:
     return {run: f"glass {command}" for run, command in read_table()["runs"].items()}
 
 
-def list_documents(ids: Sequence[str] = ()) -> list[Document]:
-    """The documents with these ids, or all, in the current language."""
-    table = read_table()["documents"]
+def list_tutorials(ids: Sequence[str] = ()) -> list[Tutorial]:
+    """The tutorials with these names or numbers (000 is the first), or all."""
+    table = read_table()["tutorials"]
+    numbers = {f"{number:03}": id for number, id in enumerate(table)}
+    ids = [numbers.get(id, id) for id in ids]
     for name in ids:
         if name not in table:
             hint = did_you_mean(name, table) or f"; available: {', '.join(table)}"
-            raise GlassError(f"unknown document {name!r}{hint}")
+            raise GlassError(f"unknown tutorial {name!r}{hint}")
     return [
-        Document(name, entry[language.get()], tuple(map(make_section, entry["sections"])))
+        Tutorial(name, entry[language.get()], tuple(map(make_section, entry["sections"])))
         for name, entry in table.items()
         if name in ids or not ids
     ]
@@ -79,7 +81,7 @@ def name_page(name: str) -> str:
 
 @cache
 def read_titles(chapter: str, code: str) -> dict[str, str]:
-    """The titles of the corrections of a document, by the key of their step."""
+    """The titles of the corrections of a tutorial, by the key of their step."""
     steps = read_text(f"errata_{chapter}", code)["steps"]
     return {key: step["title"] for key, step in steps.items()}
 
@@ -109,16 +111,16 @@ def render_page() -> str:
         tr("The first lines of a recipe say where its data comes from."),
         tr("{page} lists every picture of the tutorials.", page=link_page(name_page("pictures"))),
     ]
-    for document in list_documents():
+    for tutorial in list_tutorials():
         heads = [tr("section"), tr("commands"), tr("pictures"), tr("corrections")]
         lines += [
             "",
-            f"## {document.id} {document.title}",
+            f"## {tutorial.title}",
             "",
             table_row(heads),
             table_row(["---"] * 4),
         ]
-        lines += [table_row(render_section(section)) for section in document.sections]
+        lines += [table_row(render_section(section)) for section in tutorial.sections]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The Universal Transformer: one block, applied to each token as often as it needs.
+"""The Universal Transformer: one block, applied to each token a variable number of times.
 
 After Dehghani et al., 2018. See nn/depth.py for the loop and for how a token stops. `depth` is the
 max number of steps; all of them share their weights.

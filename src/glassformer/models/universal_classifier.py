@@ -1,4 +1,4 @@
-"""A classifier with one block that is applied to each token as often as it needs.
+"""A classifier with one block, applied to each token a variable number of times.
 
 The Universal Transformer without a mask, then mean pooling; see models/universal.py.
 

@@ -32,7 +32,9 @@ def find_task(name: str, files: Sequence[Path] = (), model: str | None = None) -
     returned.
     """
     if name not in TASKS:
-        raise GlassError(f"unknown task {name!r}{did_you_mean(name, TASKS)}")
+        commands = list(dict.fromkeys(spec.command or spec.name for spec in TASKS.values()))
+        hint = did_you_mean(name, commands) or f"; tasks: {', '.join(commands)}"
+        raise GlassError(f"unknown task {name!r}{hint}")
     others = [spec for spec in TASKS.values() if spec.command == name]
     suits_data = [spec for spec in others if files and spec.accepts and spec.accepts(files)]
     suits_model = [spec for spec in others if model in spec.models]

@@ -25,7 +25,12 @@ from glassformer.data.batches import (
 from glassformer.data.corpus import reuse_tokenizer, train_tokenizer
 from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows
-from glassformer.data.labeled import check_labels, make_labeled_reader, split_labels
+from glassformer.data.labeled import (
+    check_labels,
+    describe_untested,
+    make_labeled_reader,
+    split_labels,
+)
 from glassformer.data.request import DataRequest
 from glassformer.data.store import Store, read_array
 from glassformer.models.network import Network, PriorConfig, TextClassifier
@@ -113,6 +118,8 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
                 f"no text for training has the label {missing[0]!r}, so that it cannot be learned: "
                 "give it more texts, or use --valid for the validation data"
             )
+        if split == "valid" and missing:
+            reporter(describe_untested(missing, size))
         if split == "train" and request.class_weights:
             metadata["class_weights"] = balance_classes(targets, len(labels))
     common = ", ".join(f"{label} {n:,}" for label, n in summary.labels.most_common(5))

@@ -324,7 +324,10 @@ def text_metrics(nats: float, tokens: int, size: float) -> dict[str, float]:
 def explain_unknown(scores: Scores, artifacts: Artifacts) -> dict[str, Any]:
     """What `evaluate` says about a text that the tokenizer does not represent completely."""
     share = f"{scores.sums['unknown'] / scores.sums['tokens']:.1%}"
-    reasons = f"{share} of the tokens are unknown, and each counts as one random character"
+    reasons = (
+        f"{share} of the tokens are unknown, and each is charged only the cost of `<unk>` and of "
+        "one random character"
+    )
     if artifacts.text_tokenizer.kind == "words":
         reasons = f"spaces and line breaks are not predicted; {reasons}"
     elif not scores.sums["unknown"]:

@@ -101,14 +101,17 @@ class LabelScores:
         return np.concatenate((true & predicted, predicted, true), axis=1).astype(np.float64)
 
     def per_class(self) -> list[dict[str, Any]]:
-        """Precision, recall and F1 of each class, and the number of texts with it."""
+        """Precision, recall and F1 of each class, and the number of texts with it.
+
+        None if undefined: precision without predictions, recall without texts.
+        """
         both, predicted, true = np.split(self.outcomes().sum(axis=0), 3)
         return [
             {
                 "label": label,
-                "precision": float(b / p) if p else 0.0,
-                "recall": float(b / t) if t else 0.0,
-                "f1": float(2 * b / (p + t)) if p + t else 0.0,
+                "precision": float(b / p) if p else None,
+                "recall": float(b / t) if t else None,
+                "f1": float(2 * b / (p + t)) if p + t else None,
                 "examples": int(t),
             }
             for label, b, t, p in zip(self.labels, both, true, predicted, strict=True)
@@ -283,7 +286,7 @@ def draw_confusion(axes: Any, scores: LabelScores) -> None:
 def draw_f1(axes: Any, scores: LabelScores) -> None:
     """Draw the F1 of each class as a bar."""
     rows = scores.per_class()
-    axes.barh([row["label"] for row in rows], [row["f1"] for row in rows], color="tab:blue")
+    axes.barh([row["label"] for row in rows], [row["f1"] or 0 for row in rows], color="tab:blue")
     axes.set_xlim(0, 1)
     axes.set_xlabel("F1")
     axes.invert_yaxis()

@@ -16,7 +16,7 @@ from glassformer.training.step import State
 MIN_PATIENCE = 5  # evaluations without improvement before training may stop early
 METRIC_LABELS = {
     "loss": "valid loss",
-    "f1": "F1",
+    "f1": "macro F1",
     "exact": "exact match",
     "token_accuracy": "teacher-forced accuracy",
     "bleu": "BLEU",

@@ -16,11 +16,13 @@ from glassformer.nn.label_prior import LabelPrior
 from glassformer.tasks.bootstrap import interval
 from glassformer.training.baseline import compare_with_baseline
 from glassformer.training.diagnosis import Diagnosis, FitState, diagnose
-from glassformer.training.evaluator import Evaluation, format_metrics
+from glassformer.training.evaluator import Evaluation, format_metrics, metric_label
 from glassformer.training.memory import peak_memory
 from glassformer.training.plots import plot_metrics
 from glassformer.training.run import METRICS
 from glassformer.training.trainer import Trainer
+
+RESULT_LABELS = {"memory": "peak memory", "seconds": "training time"}
 
 
 def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
@@ -111,11 +113,18 @@ def draw_plots(trainer: Trainer, evaluation: Evaluation, reporter: Reporter) -> 
         reporter(f"the plots could not be drawn: {error}")
 
 
+def describe_result(name: str, unit: str | None) -> str:
+    """The name of a result, with its unit if it has one, in the user's language."""
+    label = tr(RESULT_LABELS[name]) if name in RESULT_LABELS else metric_label(name)
+    return tr("{name} ({unit})", name=label, unit=unit) if unit else label
+
+
 def write_readme(trainer: Trainer, result: dict[str, Any], conclusions: list[str]) -> None:
     """Write a README.md with the results of a run."""
     network, path = trainer.network, result["run"]
+    units = {"speed": f"{tr(trainer.task.spec.unit)}/s", "memory": "GB", "seconds": "s"}
     rows = "\n".join(
-        f"| {tr(name.replace('_', ' '))} | {tr(format_value(value))} |"
+        f"| {describe_result(name, units.get(name))} | {tr(format_value(value))} |"
         for name, value in result.items()
         if name not in ("baseline", "bleu_signature") and not name.endswith("_interval")
     )

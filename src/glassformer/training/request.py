@@ -159,7 +159,11 @@ def select_settings(settings: Iterable[str], prefix: str) -> list[str]:
     """Return the settings from `--set` that have a prefix, without the prefix."""
     for setting in settings:
         if not setting.startswith(("model.", "train.")):
-            raise GlassError(f"{setting!r} must start with model. or train.")
+            name = setting.partition("=")[0]
+            raise GlassError(
+                f"unknown setting {name!r}: settings start with model. or train., such as "
+                "model.dim=64"
+            )
     return [s.removeprefix(prefix) for s in settings if s.startswith(prefix)]
 
 
