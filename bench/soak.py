@@ -1,6 +1,6 @@
 """Soak tests, which take a long time.
 
-Training on 1 GB of text in less than 1 GB of memory; a hundred kills; a disk that is full at every
+Training on 1 GB of text in little memory; a hundred kills; a disk that is full at every
 write; 12,000 corrupted folders and files; the comparisons that a tutorial's section names.
 
     make soak
@@ -29,6 +29,7 @@ from glassformer.training.train import train
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from faults import fill_disk_at_every_write, kill_until_done
 
+MAX_GB = 1.25  # for a text of 1 GB; without the prior, 1.0
 GLASS = [sys.executable, "-c", "from glassformer.cli import main; main()"]
 
 
@@ -43,7 +44,7 @@ def write_large_text(path: Path, size: int) -> None:
 
 
 def soak_large_text(folder: Path, size: int = 10**9) -> None:
-    """Training on a large text, including the tokenizer, takes less than 1 GB of memory."""
+    """Training on a large text, including tokenizer and prior, takes less than MAX_GB of memory."""
     file = folder / "large.txt"
     write_large_text(file, size)
     start = time.monotonic()
@@ -56,7 +57,7 @@ def soak_large_text(folder: Path, size: int = 10**9) -> None:
         f"{size / 1e9:.2f} GB of text, 300 steps: peak memory {peak:.2f} GB, {seconds:.0f} s, "
         f"{bits:.3f} bits per byte"
     )
-    assert peak < 1, f"peak memory {peak:.2f} GB, expected less than 1 GB"
+    assert peak < MAX_GB, f"peak memory {peak:.2f} GB, expected less than {MAX_GB} GB"
 
 
 def soak_kills(folder: Path, kills: int = 100) -> None:

@@ -621,7 +621,7 @@ def test_the_functions_of_python_pass_on_their_options(monkeypatch, tmp_path):
     args, options = calls.pop()
     assert (args, options.pop("reporter") is None) == (("classify", "a.csv"), False)
     assert options == {"models": ["a", "b"], "steps": 3}
-    record("training.train.resume", {"run": "r", "steps": 9})
+    record("training.resume.resume", {"run": "r", "steps": 9})
     assert glassformer.resume("r", minutes=0.5).metrics["steps"] == 9
     assert calls[0] == ((Path("r"),), {"minutes": 0.5})
 

@@ -48,8 +48,8 @@ from glassformer.tasks.translate import BEAM_SIZE, LENGTH_PENALTY
 from glassformer.text.tokenizer import Tokenizer, unknown_fraction
 from glassformer.training import compare as comparison
 from glassformer.training import evaluate as evaluation
+from glassformer.training import resume as resuming
 from glassformer.training import train as training
-from glassformer.training.resume import resume as resume_run
 
 SHIPPED_MODEL = Path(__file__).parent / "shipped_model"  # a small GPT-2 (recipes/explorer.toml)
 OTHER_USES = {  # ends of an error message, by the trait that each use needs
@@ -667,7 +667,7 @@ def resume(run: str | Path, **budget: Any) -> Model:
     >>> resume("runs/classify-1", steps=40).metrics["steps"]
     40
     """
-    return load_trained(resume_run(Path(run), **budget))
+    return load_trained(resuming.resume(Path(run), **budget))
 
 
 def load_trained(result: dict[str, Any]) -> Model:

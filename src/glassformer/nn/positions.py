@@ -96,9 +96,10 @@ class Rotary(Position):
         self.head_dim, self.rope_theta, self.rope_scaling = head_dim, rope_theta, rope_scaling
 
     def rotate(self, q: Tensor, k: Tensor, layout: SequenceLayout) -> tuple[Tensor, Tensor]:
-        t, s = q.shape[2], k.shape[2]
-        key = ("rotary", self.head_dim, self.rope_theta, self.rope_scaling, s, k.dtype)
-        cos, sin = layout.compute_once(key, lambda: self.cos_and_sin(layout.positions(s), k.dtype))
+        key, t = ("rotary", self.head_dim, self.rope_theta, self.rope_scaling, k.dtype), q.shape[2]
+        cos, sin = layout.compute_once(  # for the new keys, whose number is the same in all layers
+            key, lambda: self.cos_and_sin(layout.positions(k.shape[2]), k.dtype)
+        )
         return rotate_pairs(q, cos[..., -t:, :], sin[..., -t:, :]), rotate_pairs(k, cos, sin)
 
     def cos_and_sin(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -62,6 +62,7 @@ def set_up(
             baseline = fit_baseline(task, run, settings, network.context, reporter, fitted)
         release_memory()
         start, network, batches, settings = tune(start, network, task, batches, settings, reporter)
+        release_memory()  # of the copies that were tried
         step, state = Step(network, task.objective, settings), State()
         state.setup = time.monotonic() - start_time
         budget = make_budget(network, settings, run, state, batches.per_epoch)
