@@ -13,7 +13,7 @@ PACKAGE = f"{Path(glassformer.__file__).parent}/"
 class Calls:
     """The calls between functions of the package, in the order in which they run.
 
-    Functions are named as in docs/architecture.md: `training/step.py: Step.split`, and a class
+    Functions are named as in docs/architecture.md: `training/step.py: Step.backward`, and a class
     stands for its constructor. Lambdas, comprehensions and functions of other libraries are left
     out: what they call is called by the function that runs them. The body of a generator is called
     by the function that pulls its items.

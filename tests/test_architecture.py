@@ -232,7 +232,11 @@ training/trainer.py: Trainer.loop
     ("old", "new", "problem"),
     [
         ("", "", None),
-        ("settings.py: lr_at", "step.py: Step.split", "take_step does not call training/step.py"),
+        (
+            "settings.py: lr_at",
+            "step.py: Step.make_loss_generators",
+            "take_step does not call training/step.py",
+        ),
         ("(only with an average)", "of the weights", "Step.__call__ does not call"),
         ("muon.py: Muon.step", "muon.py: Muon.update_adamw", "callers: ['training/muon.py: Muon"),
         ("├─ training/trainer.py: Trainer.evaluate\n", "", "evaluate earlier than drawn"),

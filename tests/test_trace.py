@@ -147,8 +147,8 @@ def test_a_full_trace_warns_and_keeps_earlier_values():
     ):
         GPT2(ids())
     assert list(trace) == ["blocks.0.attention.pattern"]
-    assert trace.full
-    assert trace.used <= 10_000
+    assert trace.is_full
+    assert trace.used_bytes <= 10_000
     with pytest.raises(KeyError, match="was computed after the trace was full"):
         trace["blocks.1.attention.pattern"]
 
@@ -477,3 +477,15 @@ def test_a_closed_trace_leaves_no_hooks_and_no_active_taps(monkeypatch):
     monkeypatch.setattr(Trace, "visit", lambda *args: visits.append(args))
     network(ids())
     assert visits == []
+
+
+def test_a_network_may_change_while_a_trace_is_open() -> None:
+    network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    removed = network[1]
+    with Trace(network) as trace:
+        network[1] = nn.Linear(2, 3)
+        network(torch.zeros(1, 2))
+    assert trace["0"].shape == (1, 2)
+    assert not removed._forward_hooks
+    assert not network[1]._forward_hooks
+    assert not network[0]._forward_hooks

@@ -29,7 +29,7 @@ from glassformer.core.config import did_you_mean, from_dict
 from glassformer.core.errors import GlassError
 from glassformer.core.i18n import localize
 
-_open = 0  # number of open traces in all threads; while it is 0, a tap checks nothing else
+_open_traces = 0  # in all threads; while it is 0, a tap checks nothing else
 _thread = threading.local()  # its attribute `traces` lists the open traces of this thread
 _lock = threading.Lock()
 _hooks: dict[int, tuple[int, list[Any]]] = {}  # id(module): number of traces, and its hooks
@@ -37,7 +37,7 @@ _hooks: dict[int, tuple[int, list[Any]]] = {}  # id(module): number of traces, a
 
 def tap(name: str, value: Tensor) -> Tensor:
     """Name an intermediate value. An open trace may record or replace it."""
-    if _open:
+    if _open_traces:
         for trace in _thread_traces():
             value = trace.visit(name, value)
     return value
@@ -48,7 +48,8 @@ def watched(*names: str) -> bool:
 
     Fused kernels, which do not compute such values, check this first.
     """
-    return bool(_open) and any(trace.watches(name) for trace in _thread_traces() for name in names)
+    traces = _thread_traces() if _open_traces else []
+    return any(trace.watches(name) for trace in traces for name in names)
 
 
 def _thread_traces() -> "list[Trace]":
@@ -162,8 +163,8 @@ def parse_edit(data: Mapping[str, Any]) -> Zero | Scale | Replace:
         value = torch.tensor(values.pop("value"), dtype=torch.float32)
     except (TypeError, ValueError) as error:
         raise GlassError(f"the value of an edit must consist of numbers: {error}") from None
-    target = from_dict(Zero, values, "edit.")
-    return Replace(value if value.ndim else float(value), target.head, target.token)
+    part = from_dict(Zero, values, "edit.")  # checks the head and the token
+    return Replace(value if value.ndim else float(value), part.head, part.token)
 
 
 # --- the trace ------------------------------------------------------------------------------------
@@ -178,6 +179,7 @@ class Trace(Mapping[str, Tensor]):
         edit: an edit for each name or pattern: a function of the value, a tensor that replaces it,
             or `Zero`, `Scale` or `Replace`.
         megabytes: the size limit for recorded values; later ones are dropped with a warning.
+            Values are not copied: code that changes one in place changes the record, too.
         gradients: also record gradients, for `gradient(name)`.
         allow_missing: do not warn about patterns that match no value.
     """
@@ -197,7 +199,9 @@ class Trace(Mapping[str, Tensor]):
         self.visits: dict[str, list[Tensor]] = {}  # several for a shared block or a decoding loop
         self.order: list[str] = []  # the names of all recorded visits, in order
         self.names: set[str] = set()  # every name seen, recorded or not
-        self.megabytes, self.used, self.full = megabytes, 0, False  # used: bytes
+        self.megabytes = megabytes
+        self.used_bytes = 0
+        self.is_full = False
         self._gradients: dict[str, list[Tensor]] = {}  # in the order of the backward pass
         self._paths: dict[int, str] = {}  # id(module): its path
         self._path: list[str] = []  # the stack of running modules, innermost last
@@ -209,8 +213,7 @@ class Trace(Mapping[str, Tensor]):
         with contextlib.ExitStack() as stack:
             if "torch._dynamo" in sys.modules:  # run a compiled network's original code
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
-            _hook(self.network)
-            stack.callback(_unhook, self.network)
+            stack.callback(_unhook, _hook(self.network))
             self._exit_stack = stack.pop_all()
         _thread.traces = [*_thread_traces(), self]
         return self
@@ -286,20 +289,20 @@ class Trace(Mapping[str, Tensor]):
             if fnmatchcase(name, pattern):
                 self._applied.add(pattern)
                 value = self._apply_edit(name, value, edit)
-        if self._should_record(name) and not self.full:
+        if self._should_record(name) and not self.is_full:
             self._record(name, value)
         return value
 
     def _record(self, name: str, value: Tensor) -> None:
-        if self.used + value.nbytes > self.megabytes * 1e6:
-            self.full = True
+        if self.used_bytes + value.nbytes > self.megabytes * 1e6:
+            self.is_full = True
             message = (
                 f"the trace is full: {name} ({value.nbytes / 1e6:.1f} MB) and later values are not "
                 f"recorded; record fewer names, or increase megabytes={self.megabytes:g}"
             )
             warnings.warn(localize(message), stacklevel=2)
             return
-        self.used += value.nbytes
+        self.used_bytes += value.nbytes
         self.visits.setdefault(name, []).append(value.detach())
         self.order.append(name)
         if self.gradients and value.requires_grad:
@@ -339,28 +342,30 @@ class Trace(Mapping[str, Tensor]):
         return ".".join(part for part in (self._path[-1], name) if part) or "output"
 
 
-def _hook(network: nn.Module) -> None:
+def _hook(network: nn.Module) -> list[nn.Module]:
     """Add hooks to every module of a network, so that traces know which module is running.
 
     A module has one pair of hooks, however many traces are open; its hooks call the traces of the
-    current thread.
+    current thread. Returns the modules, because the network may change while a trace is open.
     """
-    global _open
+    global _open_traces
     with _lock:
-        _open += 1
-        for module in network.modules():
+        _open_traces += 1
+        modules = list(network.modules())
+        for module in modules:
             count, hooks = _hooks.get(id(module), (0, []))
             if not count:
                 leave = module.register_forward_hook(_leave_module, always_call=True)
                 hooks = [module.register_forward_pre_hook(_enter_module), leave]
             _hooks[id(module)] = (count + 1, hooks)
+    return modules
 
 
-def _unhook(network: nn.Module) -> None:
-    global _open
+def _unhook(modules: list[nn.Module]) -> None:
+    global _open_traces
     with _lock:
-        _open -= 1
-        for module in network.modules():
+        _open_traces -= 1
+        for module in modules:
             count, hooks = _hooks.pop(id(module))
             if count > 1:
                 _hooks[id(module)] = (count - 1, hooks)

@@ -57,7 +57,7 @@ def test_schedule_of_a_deadline_follows_the_clock_however_long_steps_take(tmp_pa
 def test_setup_time_counts_for_the_budget_but_not_for_the_schedule(tmp_path):
     """The schedule begins with its warmup at the first step."""
     clock = Clock()
-    budget = make_deadline(tmp_path, clock, spent=40.0, setup=40.0)
+    budget = make_deadline(tmp_path, clock, spent=40.0, setup_seconds=40.0)
     assert budget.remaining == pytest.approx(60.0)
     assert budget.begin(0).position == 0
     clock.now += 30

@@ -220,12 +220,12 @@ def test_a_tenth_that_ended_before_a_stop_does_not_end_again(tmp_path):
 def test_a_budget_continues_from_a_state(tmp_path):
     run = Run.create(tmp_path / "run")
     network = CASES["gpt2"].network
-    state = State(step=0, evals=4, eval_seconds=2.0, setup=6.0, seconds=9.0)
+    state = State(step=0, evals=4, eval_seconds=2.0, setup_seconds=6.0, seconds=9.0)
     found = make_budget(network, TrainingSettings(minutes=2.0), run, state, 10)
     assert found.seconds == 120
     assert found.spent == pytest.approx(15, abs=5)
     assert found.spent >= 15
-    assert (found.setup, found.total_eval_seconds, found.eval_seconds) == (6.0, 2.0, 0.5)
+    assert (found.setup_seconds, found.total_eval_seconds, found.eval_seconds) == (6.0, 2.0, 0.5)
     assert found.log == run.path / "schedule.log"
     assert found.max_steps is None
     for epochs, max_steps in ((2.5, 500), (60.05, 601)):  # never fewer than 500 steps
@@ -1004,7 +1004,7 @@ def test_every_field_of_the_state_is_restored(tmp_path, book):
     take_step(trainer)
     state = State(
         step=3, best=1.5, evals=4, evals_since_best=2, evaluated_at=2, eval_seconds=0.5,
-        setup=7.0, seconds=9.0, predictions=77, consecutive_skips=1, lr_scale=0.3,
+        setup_seconds=7.0, seconds=9.0, predictions=77, consecutive_skips=1, lr_scale=0.3,
         changed={"accumulate": 2},
     )  # fmt: skip
     average, rng_state = weights_of(trainer.step.ema.network), torch.get_rng_state()
@@ -1547,7 +1547,7 @@ def test_a_changed_environment_is_found(tmp_path):
 
 def test_a_run_is_extended_to_more_steps_or_minutes(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book, steps=5)
-    trainer.state = State(step=5, setup=20.0, seconds=40.0, evals_since_best=4, evals=6)
+    trainer.state = State(step=5, setup_seconds=20.0, seconds=40.0, evals_since_best=4, evals=6)
     with pytest.raises(GlassError, match="5 steps are already done"):
         extend_budget(trainer, 5, None)
     extend_budget(trainer, 9, None)
@@ -1873,7 +1873,7 @@ def test_all_settings_are_saved_before_the_first_step(tmp_path, book):
     assert tables["train"]["threads"] == torch.get_num_threads()
     tokenizer = trainer.task.artifacts.tokenizer.to_json()
     assert (trainer.run.path / "tokenizer.json").read_text() == tokenizer
-    assert 5 <= trainer.state.setup < 300
+    assert 5 <= trainer.state.setup_seconds < 300
     assert trainer.network.training
     assert (trainer.batches.context, trainer.batches.seed, trainer.batches.batch_size) == (
         16,

@@ -145,7 +145,7 @@ def test_micro_batches_are_weighted_by_their_predictions(tmp_path):
         )
         trainer = make_trainer(kind(config), task, settings, run)
         batch, (optimizer,) = trainer.batches.at(0), trainer.step.optimizers.values()
-        trainer.step.backward(batch, trainer.step.split(batch), optimizer)
+        trainer.step.backward(batch, trainer.step.make_loss_generators(batch), optimizer)
         gradients.append(torch.cat([p.grad.flatten() for p in trainer.network.parameters()]))
     torch.testing.assert_close(*gradients, atol=1e-7, rtol=1e-5)
 

@@ -79,9 +79,11 @@ class Buckets:
 
 
 class BucketBatches:
-    """Training batches of examples of similar length; `gather` returns those with these indices.
+    """Training batches of examples of similar length.
 
-    `truncated` is the number of examples that do not fit in the context.
+    Args:
+        gather: returns the batch of the examples with these indices.
+        truncated: the number of examples that do not fit in the context.
     """
 
     def __init__(

@@ -54,10 +54,12 @@ def make_pair_reader(
     """
     if not request.files:
         reporter(f"no data given: using {kind.sample_name}")
-        return lambda _: (
-            Example("", pair, request.assign_split(pair[0]), group=pair[0])
-            for pair in kind.sample()
-        ), {}
+
+        def sample(_: BadRowPolicy) -> Iterator[Example]:
+            for pair in kind.sample():
+                yield Example("", pair, request.assign_split(pair[0]), group=pair[0])
+
+        return sample, {}
     for line in describe_formats((*request.files, *request.valid), request.format):
         reporter(line)
     readers, reported, metadata = [], set[tuple[str, ...]](), dict[str, Any]()
@@ -103,9 +105,10 @@ def open_pairs(
             "give two line-aligned files with --source and --target (for validation data, give "
             "--valid twice)"
         )
-    trained = (*request.trained_text, *([request.trained_target] if request.trained_target else []))
-    is_like_training = len(trained) == 2 and all(name in first[0].values for name in trained)
-    names = request.text or (trained if is_like_training else choose_pair_columns(first, kind))
+    trained_targets = (request.trained_target,) if request.trained_target else ()
+    trained = (*request.trained_text, *trained_targets)  # the columns in training
+    has_trained = len(trained) == 2 and all(name in first[0].values for name in trained)
+    names = request.text or (trained if has_trained else choose_pair_columns(first, kind))
     if len(names) != 2 or not all(name in first[0].values for name in names):
         raise GlassError(
             f"{request.files[0]}: expected two columns, a {first_name} and a {second_name}, got "

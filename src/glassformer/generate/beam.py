@@ -43,7 +43,7 @@ def beam_search(
     Args:
         ids: the first tokens of each hypothesis (b t); the result does not include them.
         limits: the max number of new tokens for each sequence.
-        no_repeat: no sequence of so many tokens occurs twice; 0 means no limit.
+        no_repeat: no n-gram of this many new tokens is repeated; 0 means no limit.
         observe: a function that is called with the `BeamStep` of each step.
         first_inputs: further arguments for the first forward pass, such as a source.
 
@@ -79,28 +79,24 @@ def beam_search(
         vocab = log_probs.shape[-1]
         n_candidates = min(2 * beam_size, beam_size * vocab)
         best, index = log_probs.flatten(1).topk(n_candidates)  # b 2w, best first
-        parent, token = index // vocab, index % vocab  # b 2w: the beam it extends, and the new id
-        ends = token == eos
-
-        def finish(b: int, log_prob: Tensor, ids: Tensor, length: int = length) -> None:
-            if len(hypotheses[b]) < beam_size:
-                score = float(log_prob) / ((5 + length) / 6) ** length_penalty
-                hypotheses[b].append((score, ids.tolist()))
-
+        parents, tokens = index // vocab, index % vocab  # b 2w: beam to extend, new id
+        ends = tokens == eos
+        penalty = ((5 + length) / 6) ** length_penalty
         ended = ends[:, :beam_size] & best[:, :beam_size].isfinite()
         for b, i in ended.nonzero().tolist():
-            if length <= limits[b]:
-                finish(b, best[b, i], generated[b, parent[b, i]])
+            if length <= limits[b] and len(hypotheses[b]) < beam_size:
+                ended_ids = generated[b, parents[b, i]].tolist()
+                hypotheses[b].append((float(best[b, i]) / penalty, ended_ids))
 
         totals, kept = best.masked_fill(ends, -float("inf")).topk(beam_size)  # unfinished: b w
         if observe is not None:
-            observe(BeamStep(best, parent, token, kept))
-        beams, new_ids = parent.gather(1, kept), token.gather(1, kept)  # b w
+            observe(BeamStep(best, parents, tokens, kept))
+        beams, new_ids = parents.gather(1, kept), tokens.gather(1, kept)  # b w
         generated = generated.gather(1, beams[..., None].expand(-1, -1, length - 1))
         generated = torch.cat((generated, new_ids[..., None]), dim=-1)
         for b, i in totals.isfinite().nonzero().tolist():
-            if length == limits[b]:
-                finish(b, totals[b, i], generated[b, i])
+            if length == limits[b] and len(hypotheses[b]) < beam_size:
+                hypotheses[b].append((float(totals[b, i]) / penalty, generated[b, i].tolist()))
         is_done = [
             len(finished) == beam_size or length >= limit
             for finished, limit in zip(hypotheses, limits, strict=True)

@@ -28,7 +28,7 @@ def generate_tokens(
 
     Args:
         ids: the prompts (b t); `keep` (b t) is false at their padding, which is on the left.
-        no_repeat: no sequence of so many new tokens occurs twice; 0 means no limit.
+        no_repeat: no n-gram of this many new tokens is repeated; 0 means no limit.
         first_inputs: further arguments for the first forward pass, such as a source.
 
     When the context is full, generation continues from its second half, which is processed
@@ -37,33 +37,38 @@ def generate_tokens(
     sampling = sampling or Sampling()
     generator = None if seed is None else torch.Generator(ids.device).manual_seed(int(seed))
     limit = network.decoding_limit
-    generated, new_ids, cache = ids, ids, None
+    all_ids = new_ids = ids  # all: the prompt and the new tokens
+    cache = None
     for _ in range(max_new_tokens):
         with torch.inference_mode():
             is_full = limit and cache is not None and cache.length + new_ids.shape[1] > limit
             if is_full:  # read the second half of the context again
-                new_ids, cache = generated[:, -max(limit // 2, 1) :], None
+                new_ids, cache = all_ids[:, -max(limit // 2, 1) :], None
             elif limit and cache is None:  # the first pass: as much of the prompt as fits
                 new_ids = ids[:, -limit:]
             if cache is None:
                 cache = network.cache(limit or ids.shape[1] + max_new_tokens)
-                cache.past_ids = read_past_ids(generated, keep, new_ids.shape[1])
+                cache.past_ids = past_ids(all_ids, keep, new_ids.shape[1])
                 window_keep = None if keep is None else keep[:, -new_ids.shape[1] :]
-                logits = read_prompt(network, new_ids, window_keep, cache, **first_inputs)
+                logits = prefill(network, new_ids, window_keep, cache, **first_inputs)
             else:
                 logits = network(new_ids, cache=cache)
-            allowed = block_repeats(logits[:, -1], generated[:, ids.shape[1] :], no_repeat)
-            token = sample_token(allowed, generated, sampling, generator)
-            new_ids, generated = token[:, None], torch.cat((generated, token[:, None]), dim=1)
+            last_logits = block_repeats(logits[:, -1], all_ids[:, ids.shape[1] :], no_repeat)
+            token = sample_token(last_logits, all_ids, sampling, generator)
+            new_ids = token[:, None]
+            all_ids = torch.cat((all_ids, new_ids), dim=1)
             if keep is not None:
                 keep = torch.cat((keep, torch.ones_like(keep[:, :1])), dim=1)
         yield token
 
 
-def read_prompt(
+def prefill(
     network: Any, ids: Tensor, keep: Tensor | None, cache: Any, **first_inputs: Tensor
 ) -> Tensor:
-    """The logits (b t v) of the last chunk of the ids (b t), each as long as the context."""
+    """Fill an empty cache with the ids (b t), in chunks as long as the context.
+
+    Returns the logits (b t v) of the last chunk.
+    """
     size = network.context or ids.shape[1]
     for start in range(0, ids.shape[1], size):
         chunk_keep = None if keep is None else keep[:, start : start + size]
@@ -73,7 +78,7 @@ def read_prompt(
     return logits
 
 
-def read_past_ids(ids: Tensor, keep: Tensor | None, count: int) -> Tensor | None:
+def past_ids(ids: Tensor, keep: Tensor | None, count: int) -> Tensor | None:
     """The ids before the last `count`, with -1 at padding; None if there are none."""
     past = ids.shape[1] - count
     real_ids = mark_padding(ids, keep)

@@ -20,7 +20,7 @@ class Sampling:
     top_k: int = 0  # only the k most likely tokens; 0 means no limit
     top_p: float = 1.0  # only the most likely tokens that together reach this probability
     min_p: float = 0.0  # only tokens with at least this fraction of the highest probability
-    repetition_penalty: float = 1.0  # above 1, tokens that already occurred become less likely
+    repetition_penalty: float = 1.0  # above 1, tokens of the text so far become less likely
 
     def __post_init__(self) -> None:
         check_bounds(vars(self))
@@ -31,11 +31,11 @@ MIN_TEMPERATURE = 1e-6  # lower values count as 0, because dividing logits by th
 
 
 def sample_token(
-    logits: Tensor, generated: Tensor, sampling: Sampling, generator: torch.Generator | None = None
+    logits: Tensor, ids: Tensor, sampling: Sampling, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Sample the next ids (b) from logits (b v); `generated` (b s) are the ids so far."""
+    """Sample the next ids (b) from logits (b v); `ids` (b s) are those so far, with the prompt."""
     if sampling.repetition_penalty != 1:
-        logits = apply_repetition_penalty(logits, generated, sampling.repetition_penalty)
+        logits = apply_repetition_penalty(logits, ids, sampling.repetition_penalty)
     if sampling.temperature < MIN_TEMPERATURE:
         return logits.argmax(dim=-1)
     probs = filter_probs((logits.float() / sampling.temperature).softmax(dim=-1), sampling)
@@ -58,18 +58,18 @@ def filter_probs(probs: Tensor, sampling: Sampling) -> Tensor:
     return torch.zeros_like(probs).scatter(-1, order, ordered * is_allowed)
 
 
-def apply_repetition_penalty(logits: Tensor, generated: Tensor, penalty: float) -> Tensor:
-    """Divide positive logits of generated tokens by the penalty; multiply negative ones by it."""
-    old = logits.gather(-1, generated)
-    return logits.scatter(-1, generated, torch.where(old > 0, old / penalty, old * penalty))
+def apply_repetition_penalty(logits: Tensor, ids: Tensor, penalty: float) -> Tensor:
+    """Divide positive logits of earlier tokens by the penalty; multiply negative ones by it."""
+    old = logits.gather(-1, ids)
+    return logits.scatter(-1, ids, torch.where(old > 0, old / penalty, old * penalty))
 
 
-def block_repeats(log_probs: Tensor, generated: Tensor, length: int) -> Tensor:
-    """Exclude tokens that would repeat a sequence of `length` generated tokens: b v, b s -> b v."""
+def block_repeats(logits: Tensor, generated: Tensor, length: int) -> Tensor:
+    """Exclude tokens that would repeat an n-gram of `length` generated tokens: b v, b s -> b v."""
     if not length or generated.shape[1] < length:
-        return log_probs
-    sequences = generated.unfold(1, length, 1)  # b n length
+        return logits
+    ngrams = generated.unfold(1, length, 1)  # b n length
     last = generated[:, generated.shape[1] - length + 1 :]
-    is_repeat = (sequences[..., :-1] == last[:, None]).all(dim=2)  # b n
-    counts = torch.zeros_like(log_probs).scatter_add(1, sequences[..., -1], is_repeat.to(log_probs))
-    return log_probs.masked_fill(counts > 0, -float("inf"))
+    is_repeat = (ngrams[..., :-1] == last[:, None]).all(dim=2)  # b n
+    counts = torch.zeros_like(logits).scatter_add(1, ngrams[..., -1], is_repeat.to(logits))
+    return logits.masked_fill(counts > 0, -float("inf"))

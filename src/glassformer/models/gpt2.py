@@ -1,7 +1,7 @@
 """GPT-2: causal, pre-norm blocks that predict the next token (Radford et al., 2019).
 
-`layout` has the positions of the tokens and their padding (nn/layout.py), where `keep` is false.
-`tap` returns a value as it is and names it, so that a trace can record or edit it (trace.py).
+`layout` holds the positions and the padding of the tokens (nn/layout.py). `tap` names a value, so
+that a trace can record or edit it, and returns it, unchanged unless edited (trace.py).
 
 Shapes: b batch, t tokens, d features, v vocabulary.
 """

@@ -1,8 +1,9 @@
 """Attention: `attend` is the function, `Attention` the layer with its projections.
 
-The scores are the values before the softmax, the pattern those after it. `layout` has the positions
-and the padding of the tokens (nn/layout.py). `tap` returns a value as it is and gives it a name, by
-which a trace can record or edit it; `watched` is true if a trace asks for it (trace.py).
+The scores are the values before the softmax; the pattern is the softmax's output, the attention
+weights. `layout` holds the positions and the padding of the tokens (nn/layout.py). `tap` names a
+value, so that a trace can record or edit it, and returns it, unchanged unless edited; `watched` is
+true if an open trace records or edits that name (trace.py).
 
 Shapes: b batch, t queries, s keys, d features, h heads, g key/value heads, e features of a head.
 """
@@ -72,11 +73,13 @@ def attend(
     if not has_fused_kernel or watched("scores", "pattern"):
         return attend_reference(q, k, v, mask, layout, score=score, bias=bias, dropout=dropout)
 
-    is_whole = layout.queries == layout.keys and layout.keep is bias is None
-    if mask.kernel is not None and is_whole and not dropout and q.shape == k.shape:
+    is_square = layout.queries == layout.keys
+    is_plain = is_square and layout.keep is None and bias is None
+    if mask.kernel is not None and is_plain and not dropout and q.shape == k.shape:
         return mask.kernel(q, k, v)
-    is_grouped, attn_mask = k.shape[1] != q.shape[1], bias
-    is_causal = mask == causal and is_whole
+    is_grouped = k.shape[1] != q.shape[1]
+    is_causal = mask == causal and is_plain
+    attn_mask = bias
     if not is_causal and not layout.is_unmasked(mask):
         allowed = layout.mask_matrix(mask)
         attn_mask = allowed if bias is None else bias.masked_fill(~allowed, -float("inf"))
@@ -176,7 +179,9 @@ class Attention(nn.Module):
     @property
     def taps(self) -> dict[str, Tap]:
         products: dict[object, str] = {scaled_dot: f"Q Kᵀ / √{self.head_dim}", dot: "Q Kᵀ"}
-        product = self.position.formula(products.get(self.score, "vᵀ tanh(q + k)"))
+        is_additive = isinstance(self.score, AdditiveScore)
+        other = "vᵀ tanh(q + k)" if is_additive else "score(Q, K)"
+        product = self.position.formula(products.get(self.score, other))
         if self.query_norm is not None:
             product = tr("{product} of normalized Q and K", product=product)
         return {

@@ -1,7 +1,7 @@
 """Transformer blocks: attention and feed-forward layers with residual connections.
 
-`layout` has the positions of the tokens and their padding (nn/layout.py). `tap` returns a value as
-it is and gives it a name, by which a trace can record or edit it (trace.py).
+`layout` holds the positions and the padding of the tokens (nn/layout.py). `tap` names a value, so
+that a trace can record or edit it, and returns it, unchanged unless edited (trace.py).
 
 Shapes: b batch, t tokens, s source tokens, d features.
 """
@@ -24,10 +24,12 @@ Norm = Callable[[int], nn.Module]
 
 
 def pre_norm(name: str, x: Tensor, norm: Layer, layer: Layer) -> Tensor:
+    """Normalize the input of the layer; `name` is the layer's, for the tap of the sum."""
     return tap(f"{name}_residual", x + layer(norm(x)))
 
 
 def post_norm(name: str, x: Tensor, norm: Layer, layer: Layer) -> Tensor:
+    """Normalize the sum instead, as in the original Transformer."""
     return norm(tap(f"{name}_residual", x + layer(x)))
 
 

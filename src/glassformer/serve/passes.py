@@ -76,9 +76,9 @@ class ExplorerTrace(Trace):
 
     def _record(self, name: str, value: Tensor) -> None:
         visit = Visit(name, tuple(value.shape), measure(value), find_source_line())
-        fits = self.used + value.nbytes <= self.megabytes * 1e6
+        fits = self.used_bytes + value.nbytes <= self.megabytes * 1e6
         if fits if self.only is None else name == self.only:
-            self.used += value.nbytes
+            self.used_bytes += value.nbytes
             visit.value = value.detach().clone()
         self.found.append(visit)
         kept = value.new_empty(0) if visit.value is None else visit.value

@@ -38,7 +38,7 @@ from glassformer.text.tokenizer import find_eos
 DEFAULT_WINDOW = 1024  # tokens, for a network with unlimited context
 EVAL_BATCH_TOKENS = 2048
 FITTED_WINDOW, FITTED_OVERLAP = 200_000, 100  # tokens, for models fitted in one pass
-IGNORE_INDEX = -100  # marks positions without a target
+IGNORE_INDEX = -100  # marks positions without a target; the default of F.cross_entropy
 MAX_ALPHABET = 256  # distinct characters; a text with more is encoded as bytes
 MAX_CHARACTER_BYTES = 5_000_000  # a larger text is encoded with BPE, not as characters or bytes
 FOLDS = 8  # parts of the training text, each of which the prior predicts from the others
@@ -73,7 +73,7 @@ class Windows:
     batch_size: int
     context: int
     seed: int
-    counted_tokens: int  # that a prior counts, from the start of the text
+    counted_tokens: int  # number of tokens, from the start of the text, that a prior counts
     truncated: int = 0
 
     @property
@@ -96,8 +96,8 @@ class Windows:
 class Streams:
     """Consecutive segments of a text, for a network with a memory.
 
-    Each row of a batch is a stream that starts at another place in the text and goes on from step
-    to step. At the end of the text, a stream continues at its start.
+    Each row of a batch is a stream, which starts at its own position in the text and continues
+    across steps. At the end of the text, a stream continues at its start.
     """
 
     windows: Windows
@@ -269,8 +269,8 @@ class GenerateObjective:
     def metrics(self, scores: Scores) -> dict[str, Any]:
         """Return the loss in several units, and the fraction of unknown tokens if it matters."""
         metadata, sums = self.artifacts.metadata, scores.sums
-        size = metadata["valid_bytes"] * sums["tokens"] / max(metadata["valid_tokens"], 1)
-        metrics = text_metrics(sums["nats"], sums["tokens"], size)
+        n_bytes = metadata["valid_bytes"] * sums["tokens"] / max(metadata["valid_tokens"], 1)
+        metrics = text_metrics(sums["nats"], sums["tokens"], n_bytes)
         if sums["unknown"] or self.artifacts.text_tokenizer.kind == "words":
             metrics["unknown_tokens"] = sums["unknown"] / sums["tokens"]
         return metrics
@@ -310,14 +310,14 @@ def sample_text(scores: Scores, artifacts: Artifacts) -> Sample:
 BITS_PER_BYTE = SampledMetric(sample_text, lambda sums: sums[:, 0] / math.log(2) / sums[:, 1])
 
 
-def text_metrics(nats: float, tokens: int, size: float) -> dict[str, float]:
+def text_metrics(nats: float, tokens: int, n_bytes: float) -> dict[str, float]:
     loss = nats / max(tokens, 1)
     return {
         "loss": loss,
         "perplexity": math.exp(min(loss, 50.0)),
-        "bits_per_byte": nats / math.log(2) / max(size, 1),
+        "bits_per_byte": nats / math.log(2) / max(n_bytes, 1),
         "tokens": tokens,
-        "bytes": round(size),
+        "bytes": round(n_bytes),
     }
 
 

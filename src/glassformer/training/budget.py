@@ -79,13 +79,13 @@ class Deadline:
         log: Path,
         *,
         spent: float = 0.0,
-        setup: float = 0.0,
+        setup_seconds: float = 0.0,
         max_steps: int | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self.seconds, self.log, self.clock = seconds, log, clock
         self.max_steps = max_steps
-        self.setup = setup  # seconds before the first step, which are not part of the schedule
+        self.setup_seconds = setup_seconds  # before the first step: not part of the schedule
         self.start_time = clock() - spent
         self.reserve = min(OVERHEAD_SECONDS, seconds / 4)  # seconds after the last step
         self.eval_seconds = self.total_eval_seconds = 0.0  # last evaluation, all evaluations
@@ -104,9 +104,9 @@ class Deadline:
 
     def update_fraction(self, step: int) -> float:
         """Return the fraction of the budget spent after `step` steps; it never decreases."""
-        total = max(self.seconds - self.reserve - self.setup, 1e-9)
+        total = max(self.seconds - self.reserve - self.setup_seconds, 1e-9)
         by_steps = step / self.max_steps if self.max_steps else 0.0
-        by_time = (self.spent - self.setup) / total
+        by_time = (self.spent - self.setup_seconds) / total
         self.fraction = max(self.fraction, min(max(by_time, by_steps), 1.0))
         return self.fraction
 

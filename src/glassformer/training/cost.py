@@ -180,7 +180,7 @@ def count_activations(step: Step, batch: Batch) -> Counter[str]:
         track_modules(step.network, running),
         torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value),
     ):
-        (micro_batch,) = step.split(batch, 1)
+        (micro_batch,) = step.make_loss_generators(batch, 1)
         losses = list(micro_batch)  # the graph, and with it all storages, stay alive until here
     del losses
     return sizes
@@ -216,7 +216,7 @@ def count_block_inputs(step: Step, batch: Batch) -> int:
 
     blocks = [m for m in step.network.modules() if isinstance(m, Block | CrossBlock)]
     hooks = [block.register_forward_pre_hook(record) for block in blocks]
-    (losses,) = step.split(batch, 1)
+    (losses,) = step.make_loss_generators(batch, 1)
     for _ in losses:
         pass
     for hook in hooks:

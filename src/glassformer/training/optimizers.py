@@ -15,30 +15,30 @@ from glassformer.models.network import Network, Trait
 from glassformer.training.muon import Muon
 from glassformer.training.settings import TrainingSettings
 
-MUON_ADAMW_LR_RATIO = 0.25  # learning rate of vectors, heads and gates relative to matrices
+MUON_ADAMW_LR_RATIO = 0.25  # lr of vectors, output layers and a prior's gates over that of matrices
 
 
-def adamw(network: Network, settings: TrainingSettings, group: str | None) -> torch.optim.AdamW:
+def adamw(network: Network, settings: TrainingSettings, prefix: str | None) -> torch.optim.AdamW:
     """Return AdamW for the trained parameters, without weight decay for biases and scales."""
     param_groups = [
         {"params": parameters, "scale": scale, "weight_decay": decay}
-        for (scale, decay), parameters in group_parameters(network, settings, group).items()
+        for (scale, decay), parameters in group_parameters(network, settings, prefix).items()
     ] or [{"params": [], "scale": 1.0}]
     betas = (settings.beta1, settings.beta2)
     return torch.optim.AdamW(param_groups, lr=settings.lr, betas=betas, fused=True)
 
 
-def muon(network: Network, settings: TrainingSettings, group: str | None) -> Muon:
+def muon(network: Network, settings: TrainingSettings, prefix: str | None) -> Muon:
     """Return Muon for the matrices inside the layers; other parameters get AdamW's update."""
     stacks = tuple(f"{stack}." for stack in network.stacks)
-    tables = tuple(f"{name}." for name in network.embeddings)
+    embeddings = tuple(f"{name}." for name in network.embeddings)
     names = {id(p): name for name, p in network.named_parameters()}
     groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
-    for (scale, decay), parameters in group_parameters(network, settings, group).items():
+    for (scale, decay), parameters in group_parameters(network, settings, prefix).items():
         for parameter in parameters:
             name = names[id(parameter)]
             is_matrix = name.startswith(stacks) and parameter.ndim == 2
-            factor = 1.0 if is_matrix or name.startswith(tables) else MUON_ADAMW_LR_RATIO
+            factor = 1.0 if is_matrix or name.startswith(embeddings) else MUON_ADAMW_LR_RATIO
             key = (scale * factor, decay if is_matrix else 0.0, is_matrix)
             groups.setdefault(key, []).append(parameter)
     matrix_state = {"moments": ("exp_avg",), "scalars": ()}
@@ -90,15 +90,15 @@ def find_optimizer(name: str) -> OptimizerKind:
 
 
 def group_parameters(
-    network: Network, settings: TrainingSettings, group: str | None
+    network: Network, settings: TrainingSettings, prefix: str | None
 ) -> dict[tuple[float, float], list[nn.Parameter]]:
     """Return the trained parameters, grouped by learning-rate scale and weight decay.
 
-    `group` is a prefix of parameter names; None selects all parameters.
+    Only parameters whose names start with `prefix`, unless it is None.
     """
     selected: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, parameter in network.named_parameters():
-        if parameter.requires_grad and (group is None or name.startswith(f"{group}.")):
+        if parameter.requires_grad and (prefix is None or name.startswith(f"{prefix}.")):
             scale = settings.layer_lr_decay ** layers_after(network, name)
             scale *= network.lr_scales.get(name.partition(".")[0], 1.0)
             decay = settings.weight_decay if parameter.ndim >= 2 else 0.0
@@ -164,8 +164,8 @@ def restore_optimizer(
     """
     kind, state = find_optimizer(name), dict[int, dict[str, Tensor]]()
     for key, value in tensors.items():
-        number, _, name_in_state = key.partition(".")
-        state.setdefault(int(number), {})[name_in_state] = value
+        index, _, entry = key.partition(".")
+        state.setdefault(int(index), {})[entry] = value
     groups = [(p, group) for group in optimizer.param_groups for p in group["params"]]
     parameters = [p for p, _ in groups]
     if not state.keys() <= set(range(len(parameters))):  # may be fewer: some never had a gradient

@@ -129,7 +129,7 @@ def extend_budget(trainer: Trainer, steps: int | None, minutes: float | None) ->
             raise GlassError(f"{state.step:,} steps are already done: --steps must be larger")
         trainer.change_settings(steps=steps, minutes=None)
     elif minutes is not None:
-        total = (state.setup + state.seconds) / 60 + minutes
+        total = (state.setup_seconds + state.seconds) / 60 + minutes
         trainer.change_settings(steps=None, minutes=total, max_epochs=None)
     trainer.budget = make_budget(
         trainer.network, trainer.settings, trainer.run, state, trainer.batches.per_epoch

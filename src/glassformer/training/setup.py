@@ -64,7 +64,7 @@ def set_up(
         start, network, batches, settings = tune(start, network, task, batches, settings, reporter)
         release_memory()  # of the copies that were tried
         step, state = Step(network, task.objective, settings), State()
-        state.setup = time.monotonic() - start_time
+        state.setup_seconds = time.monotonic() - start_time
         budget = make_budget(network, settings, run, state, batches.per_epoch)
         trainer = Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
     save_setup(start, trainer)
@@ -112,8 +112,8 @@ def make_budget(
     deadline = Deadline(
         60 * settings.minutes,
         run.path / SCHEDULE,
-        spent=state.setup + state.seconds,
-        setup=state.setup,
+        spent=state.setup_seconds + state.seconds,
+        setup_seconds=state.setup_seconds,
         max_steps=max_steps,
     )
     deadline.total_eval_seconds = state.eval_seconds

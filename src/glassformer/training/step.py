@@ -18,7 +18,7 @@ from glassformer.training.optimizers import EMA, find_optimizer, freeze_paramete
 from glassformer.training.settings import TrainingSettings
 
 SINGLE_PROCESS = World()
-Losses = Generator[Tensor, None, None]
+LossGenerator = Generator[Tensor, None, None]
 
 
 @dataclass
@@ -32,13 +32,13 @@ class State:
     evals_since_best: int = 0
     evaluated_at: int = -1  # step of the last evaluation
     eval_seconds: float = 0.0  # total time of all evaluations
-    setup: float = 0.0  # seconds before the first step
-    seconds: float = 0.0  # seconds since the first step
+    setup_seconds: float = 0.0  # before the first step
+    seconds: float = 0.0  # since the first step
     predictions: int = 0  # number of predictions in the training batches
-    consecutive_skips: int = 0  # steps skipped in a row until now, for non-finite values
+    consecutive_skips: int = 0  # steps skipped in a row, because a value was not finite
     lr_scale: float = 1.0  # multiplies the learning rate
     changed: dict[str, Any] = field(default_factory=dict)  # settings that changed during training
-    is_finished: bool = False  # whether training ended by itself; a new budget sets it to False
+    is_finished: bool = False  # whether the budget is spent; extending it sets this to False
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -88,14 +88,14 @@ class Step:
         """
         losses, norms, count = [], [], 0
         batch = self.world.shard(batch)
-        micro_batches = self.split(batch)
+        generators = self.make_loss_generators(batch)
         for optimizer in self.optimizers.values():
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["scale"]
-            loss, norm, count = self.backward(batch, micro_batches, optimizer)
+            loss, norm, count = self.backward(batch, generators, optimizer)
             while has_overflow(loss, norm) and self.lower_loss_scale(optimizer):
-                micro_batches = self.split(batch)
-                loss, norm, count = self.backward(batch, micro_batches, optimizer)
+                generators = self.make_loss_generators(batch)
+                loss, norm, count = self.backward(batch, generators, optimizer)
             if cause := self.find_non_finite(loss, norm):
                 self.scaler.update()
                 self.network.zero_grad(set_to_none=True)
@@ -111,16 +111,17 @@ class Step:
             self.ema.update(self.network, step + 1)
         return StepResult(sum(losses), max(norms), count, lr)
 
-    def split(self, batch: Batch, count: int | None = None) -> list[Losses]:
+    def make_loss_generators(self, batch: Batch, count: int | None = None) -> list[LossGenerator]:
         """Split a batch into micro-batches; return a generator of losses for each.
 
-        Each generator yields one summed loss per group of parameters. Because losses are summed,
-        not averaged, the gradient does not depend on the number of micro-batches.
+        Each generator yields one summed loss per group of parameters, computed when it is asked
+        for, so that a group's loss sees the updates of the groups before it. Because losses are
+        summed, not averaged, the gradient does not depend on the number of micro-batches.
         """
         micro_batches = split_batch(batch, count or self.settings.accumulate)
         return [self.losses(micro_batch) for micro_batch in micro_batches]
 
-    def losses(self, batch: Batch) -> Losses:
+    def losses(self, batch: Batch) -> LossGenerator:
         """Yield the summed loss of a micro-batch for each group of parameters."""
         batch = {name: value.to(self.device) for name, value in batch.items()}
         is_half = self.settings.precision in ("bfloat16", "float16")
@@ -141,21 +142,22 @@ class Step:
     def backward(
         self,
         batch: Batch,
-        micro_batches: list[Losses],
+        generators: list[LossGenerator],
         optimizer: torch.optim.Optimizer,
     ) -> tuple[float, float, int]:
         """Compute the gradient of one group of parameters, summed over all processes.
 
-        Returns the mean loss of the batch, the norm of the gradient and the number of predictions.
+        Takes the next loss of each generator. Returns the mean loss of the batch, the norm of the
+        gradient and the number of predictions.
         """
         count, total = self.world.all_reduce(self.objective.count(batch)), 0.0
         *_, last_optimizer = self.optimizers.values()
-        for losses in micro_batches:
-            loss = next(losses)
+        for generator in generators:
+            loss = next(generator)
             self.scaler.scale(loss / count).backward()  # type: ignore[no-untyped-call]
             total += float(loss.detach())
             if optimizer is last_optimizer:
-                losses.close()  # frees the tensors of the micro-batch
+                generator.close()  # frees the tensors of the micro-batch
         gradients = []
         for parameter in self.parameters_with_gradients(optimizer):
             parameter.grad = self.world.all_reduce(parameter.grad)
@@ -204,8 +206,8 @@ class Step:
         """Check whether a batch fits in memory when split into `count` micro-batches."""
         self.network.zero_grad(set_to_none=True)
         try:
-            for losses in self.split(batch, count):
-                for loss in losses:
+            for generator in self.make_loss_generators(batch, count):
+                for loss in generator:
                     loss.backward()  # type: ignore[no-untyped-call]
         except (RuntimeError, MemoryError) as error:
             if not is_memory_error(error):
