@@ -44,7 +44,7 @@ from glassformer.data.near_duplicates import NearDuplicateCounter
 from glassformer.data.output import TableWriter, merge_columns
 from glassformer.data.pairs import make_pair_reader, read_aligned_lines
 from glassformer.data.request import DataOptions, DataRequest
-from glassformer.data.split import LeakCounter, is_held_out
+from glassformer.data.split import LeakCounter, choose_held_out, hash_text, is_held_out
 from glassformer.data.store import Store, StoreWriter
 from glassformer.data.tables import read_rows
 from glassformer.tasks import TASKS
@@ -76,6 +76,21 @@ def test_a_split_is_decided_by_the_hash_of_seed_and_key(seed, fraction):
         key = f"Text {i} ä"
         digest = hashlib.blake2b(f"{seed}:{key}".encode(), digest_size=8).hexdigest()
         assert is_held_out(key, seed, fraction) == (int(digest, 16) / 2**64 < fraction)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_group_is_held_out_if_that_brings_the_number_of_examples_closer_to_the_fraction(seed):
+    sizes = {f"file {i}": size for i, size in enumerate((5, 40, 3, 17, 30, 8, 60, 2, 12, 23))}
+    wanted, total, expected = 0.25 * sum(sizes.values()), 0, set()
+    for group in sorted(sizes, key=lambda group: hash_text(f"{seed}:{group}")):
+        if abs(total + sizes[group] - wanted) < abs(total - wanted):
+            expected.add(group)
+            total += sizes[group]
+    assert choose_held_out(sizes, seed, 0.25) == expected
+
+
+def test_the_smallest_group_is_held_out_if_all_are_too_large():
+    assert choose_held_out({"a": 50, "b": 40, "c": 60}, 0, 0.1) == {"b"}
 
 
 def test_a_request_splits_by_its_own_seed_and_fraction():

@@ -280,6 +280,12 @@ def test_a_saved_hugging_face_dataset_is_a_table_with_named_labels(tmp_path):
         list(read_rows(tmp_path / "set", BadRowPolicy()))
 
 
+def test_a_label_without_a_name_in_a_hugging_face_dataset_stays_a_number(tmp_path):
+    save_dataset(tmp_path / "set", [(GOOD, 1), (BAD, -1), (GOOD, 2)])
+    labels = [row.values["label"] for row in read_rows(tmp_path / "set", BadRowPolicy())]
+    assert labels == ["pos", "-1", "2"]
+
+
 # --- other cases ----------------------------------------------------------------------------------
 
 

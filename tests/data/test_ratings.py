@@ -134,8 +134,8 @@ def test_times_are_numbers_or_dates():
     assert parse_time("yesterday") is None
 
 
-def test_a_repeated_rating_is_in_one_split(tmp_path):
-    rows = [("7", str(i % 30), str(i % 5), "0") for i in range(90)]
+def test_all_ratings_of_an_item_by_a_user_are_in_one_split(tmp_path):
+    rows = [("7", str(i % 30), str(i % 7), "0") for i in range(90)]
     request = DataRequest(files=(write(tmp_path / "a.csv", rows),), valid_fraction=0.5)
     reader, _, _ = make_rating_reader(request, NullReporter())
     splits = {}

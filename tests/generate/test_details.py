@@ -250,6 +250,12 @@ def test_no_sequence_of_generated_tokens_is_repeated():
     assert blocked[3] == [[7], [], [1]]
 
 
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_token_that_would_repeat_the_very_first_sequence_is_excluded(length):
+    blocked = block_repeats(torch.zeros(1, 9), torch.tensor([[4] * length]), length)
+    assert (blocked[0] == -math.inf).nonzero().flatten().tolist() == [4]
+
+
 def test_greedy_decoding_and_beam_search_break_a_circle():
     prompt, limits = start([2, 3, 1]), [9]
     options = {"eos": 0, "no_repeat": 2}
