@@ -400,7 +400,7 @@ def test_every_label_of_the_built_in_code_has_validation_examples(seed):
 
 
 def test_an_evaluation_holds_out_all_of_the_built_in_code():
-    read, _ = make_labeled_reader(DataRequest(valid_fraction=1), NullReporter())
+    read, _ = make_labeled_reader(DataRequest(valid_fraction=1, is_evaluation=True), NullReporter())
     assert all(example.split == "valid" for example in read(BadRowPolicy()))
 
 

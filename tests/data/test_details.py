@@ -99,7 +99,9 @@ def test_a_request_splits_by_its_own_seed_and_fraction():
         request = DataRequest(seed=seed, valid_fraction=fraction)
         found = [request.assign_split(key) for key in keys]
         assert found == ["valid" if is_held_out(key, seed, fraction) else "train" for key in keys]
-    assert {DataRequest(valid_fraction=1.0).assign_split(key) for key in keys} == {"valid"}
+    assert {
+        DataRequest(valid_fraction=1.0, is_evaluation=True).assign_split(key) for key in keys
+    } == {"valid"}
     assert DataRequest().valid_fraction == 0.1
 
 
@@ -794,6 +796,20 @@ def test_near_duplicates_differ_in_few_words_whatever_the_case():
     for text in (words, words.upper(), words.replace("late", "early"), words[::-1], "the fox"):
         counter.add("valid", text)
     assert counter.find() == [(words.upper(), words), (words.replace("late", "early"), words)]
+
+
+def test_near_duplicates_may_differ_at_the_end_of_a_long_text():
+    words = [f"word{i}" for i in range(100)]
+    counter = NearDuplicateCounter()
+    counter.add("train", " ".join(words))
+    counter.add("valid", " ".join([*words[:-1], "changed"]))
+    counter.add("valid", " ".join(words))
+    assert len(counter.find()) == 1
+
+
+def test_holding_out_all_of_the_training_data_is_rejected():
+    with pytest.raises(GlassError, match="valid_fraction must be below 1"):
+        DataRequest(valid_fraction=1.0)
 
 
 def test_a_missing_second_column_of_a_pair_is_named(tmp_path):

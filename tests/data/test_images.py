@@ -64,7 +64,7 @@ def test_folders_named_train_and_val_are_the_splits(tmp_path):
 def test_all_images_of_an_evaluation_are_for_validation_whatever_their_folder(tmp_path):
     for i, name in enumerate(("train/cat/1.png", "train/dog/1.png", "val/cat/1.png")):
         write_image(tmp_path / name, seed=i)
-    images, _ = read(tmp_path, valid_fraction=1.0)
+    images, _ = read(tmp_path, valid_fraction=1.0, is_evaluation=True)
     assert [image.split for image in images] == ["valid"] * 3
 
 
@@ -105,6 +105,19 @@ def test_scaling_uses_the_square_in_the_middle(tmp_path):
     pixels[:, 2:6] = 200
     Image.fromarray(pixels).save(tmp_path / "wide.png")
     assert (read_picture(tmp_path / "wide.png", scale_to=2) == 200).all()
+
+
+def test_scaled_images_are_the_same_from_an_idx_file_and_as_pictures(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (2, 9, 15), dtype=np.uint8)
+    write_idx(tmp_path / "train-images-idx3-ubyte", images)
+    for i, image in enumerate(images):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        Image.fromarray(image).save(tmp_path / "a" / f"{i}.png")
+    packed, _ = read(tmp_path / "train-images-idx3-ubyte", image_size=6)
+    pictures, _ = read(tmp_path / "a", image_size=6)
+    assert len(packed) == len(pictures) == 2
+    for ours, theirs in zip(packed, pictures, strict=True):
+        assert np.array_equal(ours.pixels, theirs.pixels)
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"\x89PNG\r\n\x1a\n" + bytes(40)])

@@ -935,7 +935,9 @@ def test_only_the_first_request_to_stop_is_reported_and_the_run_is_saved(tmp_pat
 @pytest.mark.parametrize(
     ("number", "raises"), [(signal.SIGINT, True), (signal.SIGTERM, True), (signal.SIGHUP, False)]
 )
-def test_the_second_signal_stops_at_once_unless_it_is_a_hangup(number, raises):
+def test_the_second_signal_stops_at_once_unless_it_is_a_hangup(number, raises, request):
+    inherited = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup
+    request.addfinalizer(lambda: signal.signal(signal.SIGHUP, inherited))
     handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     calls = []
 

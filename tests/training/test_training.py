@@ -585,7 +585,10 @@ def test_bits_per_byte_include_the_cost_of_unknown_characters(tmp_path):
     file = tmp_path / "a.txt"
     file.write_text("ab" * 900 + "aZ" * 100)  # Z occurs only in the last tenth
     request = DataRequest(
-        files=(file,), base_tokenizer=Characters.train(["ab"]), valid_fraction=1.0
+        files=(file,),
+        base_tokenizer=Characters.train(["ab"]),
+        valid_fraction=1.0,
+        is_evaluation=True,
     )
     (tmp_path / "unknown").mkdir()
     task = open_task("generate", request, tmp_path / "unknown")

@@ -197,12 +197,18 @@ def read_picture(
         reason = error if isinstance(file, Path) else type(error).__name__
         raise GlassError(f"cannot be read as an image: {reason}") from error
     if scale_to:
-        side = min(pixels.size)
-        left, top = (pixels.width - side) // 2, (pixels.height - side) // 2
-        square = pixels.crop((left, top, left + side, top + side))
-        pixels = square.resize((scale_to, scale_to), Image.Resampling.LANCZOS)
+        pixels = scale_picture(pixels, scale_to)
     array = np.asarray(pixels, dtype=np.uint8)
     return check_size(array[None] if array.ndim == 2 else array.transpose(2, 0, 1), size)
+
+
+def scale_picture(picture: Image.Image, size: int) -> Image.Image:
+    """The largest square in the middle of a picture, scaled to `size` pixels."""
+    side = min(picture.size)
+    left = (picture.width - side) // 2
+    top = (picture.height - side) // 2
+    square = picture.crop((left, top, left + side, top + side))
+    return square.resize((size, size), Image.Resampling.LANCZOS)
 
 
 def to_eight_bits(image: Image.Image) -> Image.Image:
@@ -271,8 +277,8 @@ def find_in_cifar(path: Path) -> Iterator[ImageItem]:
 
 def fit_pixels(pixels: Pixels, size: Size | None = None, scale_to: int | None = None) -> Pixels:
     """Pixels from memory, as `read_picture` returns those of a file."""
-    if scale_to and pixels.shape[1:] != (scale_to, scale_to):
-        planes = [Image.fromarray(plane).resize((scale_to, scale_to)) for plane in pixels]
+    if scale_to:
+        planes = [scale_picture(Image.fromarray(plane), scale_to) for plane in pixels]
         pixels = np.stack([np.asarray(plane, dtype=np.uint8) for plane in planes])
     return check_size(pixels, size)
 

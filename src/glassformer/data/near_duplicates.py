@@ -11,6 +11,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from glassformer.data.split import hash_text
+
 HASHES = 32  # numbers in a signature
 BAND = 4  # numbers that must agree for two texts to be compared
 MIN_AGREEMENT = 0.7  # of the signatures of near-duplicates
@@ -45,13 +47,15 @@ class NearDuplicateCounter:
 
     def __init__(self) -> None:
         self.signatures: dict[str, list[Signature]] = {"train": [], "valid": []}
-        self.texts: dict[str, list[str]] = {"train": [], "valid": []}
+        self.texts: dict[str, list[str]] = {"train": [], "valid": []}  # their starts
+        self.hashes: dict[str, list[int]] = {"train": [], "valid": []}
 
     def add(self, split: str, text: str) -> None:
         signature = make_signature(text)
         if signature is not None:
             self.signatures[split].append(signature)
             self.texts[split].append(text[:200])
+            self.hashes[split].append(hash_text(text))
 
     def find(self) -> list[tuple[str, str]]:
         """The starts of near-duplicates: a validation text and the training text it resembles."""
@@ -66,8 +70,8 @@ class NearDuplicateCounter:
             candidates = {other for key in keys for other in buckets.get(key, [])[:50]}
             for other in candidates:
                 agreement = (self.signatures["train"][other] == signature).mean()
-                texts = self.texts["valid"][row], self.texts["train"][other]
-                if agreement >= MIN_AGREEMENT and texts[0] != texts[1]:
-                    found.append(texts)
+                is_equal = self.hashes["valid"][row] == self.hashes["train"][other]
+                if agreement >= MIN_AGREEMENT and not is_equal:
+                    found.append((self.texts["valid"][row], self.texts["train"][other]))
                     break
         return found

@@ -76,11 +76,12 @@ class DataRequest(DataOptions):
     trained_label: str | None = None
     trained_target: str | None = None
     trained_metadata: Mapping[str, Any] = field(default_factory=dict)  # all metadata of that model
+    is_evaluation: bool = False  # whether a trained model is evaluated on all of the data
 
-    @property
-    def is_evaluation(self) -> bool:
-        """Whether all of the data is for validation: a trained model is evaluated on it."""
-        return self.valid_fraction == 1
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.valid_fraction == 1 and not self.is_evaluation:
+            raise GlassError("valid_fraction must be below 1: otherwise, there is no training data")
 
     def split_files(self) -> tuple[tuple[tuple[Path, ...], str | None], ...]:
         """Files and their split, train or valid; None if `assign_split` splits their examples."""

@@ -167,6 +167,7 @@ def make_request(
     return DataRequest(
         files=save_streams(files, folder),
         valid_fraction=1.0,
+        is_evaluation=True,
         base_tokenizer=artifacts.tokenizer,
         labels=tuple(metadata.get("labels", ())),
         multi_label=bool(metadata.get("multi_label")),
