@@ -68,6 +68,7 @@ TEXTS = {
     "chinese": "Chinese sentences (Tatoeba), 1.0 MB",
     "python": "source code of Python's standard library, 2 MB",
 }
+TOKENIZERS = {"shakespeare": "characters", "tinystories": "bpe"}  # of ours; else the default
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def run_job(job: Job, split: Split, folder: Path, nanogpt: Path | None) -> dict[
 
 
 def run_glass(job: Job, split: Split, run: Path) -> dict[str, float]:
-    tokenizer = ["--tokenizer", "characters"] if job.text == "shakespeare" else []
+    tokenizer = ["--tokenizer", TOKENIZERS[job.text]] if job.text in TOKENIZERS else []
     command = [*GLASS, "train", "generate", str(split.train), "--valid", str(split.select)]
     command += ["--minutes", str(job.minutes), "--seed", str(job.seed), "--run", str(run), "--json"]
     start = time.monotonic()
