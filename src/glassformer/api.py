@@ -571,7 +571,7 @@ class Model:
     # --- save ---------------------------------------------------------------------------------
 
     def strip_prior(self) -> None:
-        """Remove the prior, which contains n-grams of the training text, or a dictionary.
+        """Remove the prior: n-grams of the training text, or a word-translation table.
 
         Expect a higher loss: the prior no longer contributes to the predictions.
         """

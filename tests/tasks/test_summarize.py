@@ -279,7 +279,7 @@ def test_a_summary_has_a_limit_and_repeats_nothing(monkeypatch, options, called)
     network = SimpleNamespace(device="cpu")
     assert codec.run(network, batch, **options) == [[3], [3]]
     assert seen["limits"] == [141 // 4 + 16, 5 // 4 + 16]  # with the separator
-    assert (seen["eos"], seen["no_repeat"]) == (codec.eos, 3)
+    assert (seen["eos"], seen["no_repeat_ngram_size"]) == (codec.eos, 3)
     assert seen["positions"].tolist() == [[140], [140]]
     assert torch.equal(seen["keep"], batch["keep"])
     if called is None:

@@ -77,7 +77,8 @@ def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
 @click.option(
     "--strip-prior",
     is_flag=True,
-    help="Leave out the prior, which contains n-grams of the training text, or a dictionary.",
+    help="Leave out the prior, which contains n-grams of the training text, or a "
+    "word-translation table.",
 )
 @options.overwrite(help="Replace TARGET if it exists.")
 def convert(
@@ -216,6 +217,6 @@ def format_setting(name: str, value: Any) -> str:
 
 def format_size(parameters: int, gigabytes: float) -> str:
     if not parameters:
-        return "fitted in one pass"
+        return "fitted directly, without training steps"
     memory = f"{gigabytes:.1f} GB" if gigabytes >= 1 else f"{1000 * gigabytes:.0f} MB"
     return f"{parameters:,} parameters, {memory} for weights, gradients and optimizer"

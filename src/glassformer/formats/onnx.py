@@ -1,7 +1,7 @@
 """Export to ONNX, for use with ONNX Runtime and `tokenizers`, without PyTorch and Glassformer.
 
 A model can be exported if torch compiles it to one graph (the trait COMPILABLE) and it is used in
-one of the ways in `TASKS`: not the models that are fitted in one pass, nor recurrent ones, nor
+one of the ways in `TASKS`: not the models that are fitted directly, nor recurrent ones, nor
 those for images, ratings and summaries. The exported graph is run on batches of other sizes
 and compared with the network before anything is written.
 """

@@ -1,7 +1,7 @@
-"""Transformer-XL: segments with a memory of the segments before them (Dai et al., 2019).
+"""Transformer-XL: segments with a memory of previous segments (Dai et al., 2019).
 
 Text is read in segments of `context` tokens. Each layer attends to its inputs for the segment and,
-without gradients, to those for the last `memory` tokens before it, so that information can move
+without gradients, to those for the last `memory` tokens before it, so information can move
 `memory` tokens further with every layer. Scores have the paper's four terms: content and distance,
 each with and without the query (nn/positions.py: Relative). Differs from the paper in that norms
 come before the layers and that all layers have their own biases for the distance.

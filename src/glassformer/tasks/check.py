@@ -11,7 +11,7 @@ from typing import Any
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import NullReporter
 from glassformer.data.files import CountBadRows, IgnoreBadRows, save_streams
-from glassformer.data.labeled import describe_untested, split_labels
+from glassformer.data.labeled import describe_unvalidated_labels, split_labels
 from glassformer.data.near_duplicates import NearDuplicateCounter
 from glassformer.data.request import DataRequest
 from glassformer.data.split import LeakCounter, hash_text
@@ -55,7 +55,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
     on_bad_row, reporter, leaks = CountBadRows(), RecordingReporter(), LeakCounter()
     spec, near_duplicates = find_task(name, request.files), NearDuplicateCounter()
     labels, lengths, split_counts = Counter[str](), list[int](), Counter[str]()
-    tested = set[str]()  # labels of validation examples
+    validated = set[str]()  # labels of validation examples
     label_by_text: dict[int, str | None] = {}
     size = duplicates = conflicts = empty = 0
     samples: list[dict[str, Any]] = []
@@ -76,7 +76,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
             names = split_labels(example.label) if request.multi_label else [example.label]
             labels.update(names)
             if example.split == "valid":
-                tested.update(names)
+                validated.update(names)
         key = hash_text(text)
         if key in label_by_text:
             duplicates += 1
@@ -103,7 +103,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
     if labels:
         result |= {
             "labels": dict(labels.most_common()),
-            "labels_without_validation": sorted(labels.keys() - tested),
+            "labels_without_validation": sorted(labels.keys() - validated),
             "same_text_other_label": conflicts,
         }
     if size < MAX_TRIAL_BYTES:
@@ -149,12 +149,12 @@ def find_warnings(report: dict[str, Any]) -> Iterator[str]:
                 f"few examples: the label {rarest!r} has only {labels[rarest]}; a model needs "
                 f"about {MIN_LABEL_EXAMPLES} or more of each label"
             )
-        if untested := report["labels_without_validation"]:
-            yield describe_untested(untested, len(labels))
+        if unvalidated := report["labels_without_validation"]:
+            yield describe_unvalidated_labels(unvalidated, len(labels))
         if len(labels) > 1 and most > MAX_SHARE * examples:
             yield (
-                f"unbalanced: {most / examples:.0%} of the texts have the same label, so that "
-                "accuracy says little; compare macro F1, and try --class-weights"
+                f"unbalanced: {most / examples:.0%} of the texts have the same label, so "
+                "accuracy is not informative; compare macro F1, and try --class-weights"
             )
         by_key: dict[str, str] = {}
         for label in labels:

@@ -27,7 +27,7 @@ from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows
 from glassformer.data.labeled import (
     check_labels,
-    describe_untested,
+    describe_unvalidated_labels,
     make_labeled_reader,
     split_labels,
 )
@@ -115,11 +115,11 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         ]
         if split == "train" and missing and not request.is_evaluation:
             reporter(
-                f"no text for training has the label {missing[0]!r}, so that it cannot be learned: "
-                "give it more texts, or use --valid for the validation data"
+                f"no training text has the label {missing[0]!r}, so it cannot be learned: add "
+                "texts with this label, or use --valid for the validation data"
             )
         if split == "valid" and missing:
-            reporter(describe_untested(missing, size))
+            reporter(describe_unvalidated_labels(missing, size))
         if split == "train" and request.class_weights:
             metadata["class_weights"] = balance_classes(targets, len(labels))
     common = ", ".join(f"{label} {n:,}" for label, n in summary.labels.most_common(5))

@@ -41,7 +41,7 @@ from glassformer.text.tokenizer import SEPARATOR, Tokenizer
 EOS = "<end>"
 MAX_SUMMARY = 256  # tokens; pairs with a longer summary are left out
 EVAL_BATCH_TOKENS = 8192
-NO_REPEAT = 3  # no sequence of so many tokens occurs twice in a summary
+NO_REPEAT_NGRAM_SIZE = 3  # n-grams of this size may not repeat in a summary
 BEAM_SIZE = 1  # greedy: larger beams prefer summaries of one word
 LENGTH_PENALTY = 0.6  # above 0, it favors longer summaries
 UNLIMITED = 10**9  # tokens; stands for a context of None
@@ -297,7 +297,11 @@ class SummarizeCodec:
         lengths = inputs.get("keep", torch.ones_like(ids)).sum(dim=1).tolist()
         limits = [min(MAX_SUMMARY, length // 4 + 16) for length in lengths]
         inputs["positions"] = torch.full_like(ids[:, :1], ids.shape[1] - 1)  # only the last logits
-        options: dict[str, Any] = {"eos": self.eos, "no_repeat": NO_REPEAT, **inputs}
+        options: dict[str, Any] = {
+            "eos": self.eos,
+            "no_repeat_ngram_size": NO_REPEAT_NGRAM_SIZE,
+            **inputs,
+        }
         if not beam:
             return generate_until(network, ids, limits, sampling=GREEDY, **options)
         beams = beam_search(

@@ -215,14 +215,20 @@ class TranslateDataset:
 
     @cached_property
     def folds(self) -> Ids:
-        """The fold of each training pair: the same for equal sources, which would leak."""
+        """The fold of each training pair.
+
+        Pairs with the same source share a fold, because they would leak otherwise.
+        """
         source, _ = self.pairs["train"]
         ids, starts = np.asarray(source.flat), source.starts.tolist()
         texts = (ids[start:end].tobytes() for start, end in pairwise(starts))
         return np.array([crc32(text) % FOLDS for text in texts], dtype=np.int64)
 
     def fit_prior(self, network: EncoderDecoder, fit: FitFunction) -> None:
-        """Attach a prior to a network, or refit its prior: a dictionary of the training pairs."""
+        """Attach a prior to a network, or refit its prior.
+
+        The prior is a word-translation table estimated from the training pairs.
+        """
         is_new, prior = network.prior is None, network.prior
         if prior is None:
             prior = network.attach_prior(LexicalPriorConfig())

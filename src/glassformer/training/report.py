@@ -70,7 +70,7 @@ def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
 def diagnose_run(trainer: Trainer) -> Diagnosis | None:
     """Diagnose a run by its validation losses.
 
-    None for a model that was fitted in one pass, and for two players, such as those of a GAN: what
+    None for a model that was fitted directly, and for two players, such as those of a GAN: what
     is measured does not fall steadily, whether or not they still improve.
     """
     state = trainer.state
@@ -91,8 +91,8 @@ def diagnose_run(trainer: Trainer) -> Diagnosis | None:
         more = math.ceil(state.seconds / 60)
         return Diagnosis(
             FitState.UNDERTRAINED,
-            "the network adds nothing to the prior yet: its weight is 0, so that the model is "
-            f"NB-SVM; to go on: glass resume {trainer.run.path} --minutes {more}",
+            "the network adds nothing to the prior yet: the network's weight is 0, so the model is "
+            f"just NB-SVM; to continue training: glass resume {trainer.run.path} --minutes {more}",
         )
     steps, losses = zip(*sorted(losses_by_step.items()), strict=True)
     epochs, minutes = state.step / trainer.batches.per_epoch, state.seconds / 60

@@ -123,7 +123,7 @@ def extend_budget(trainer: Trainer, steps: int | None, minutes: float | None) ->
     """Set a new budget: a total number of steps, or a number of minutes from now."""
     state = trainer.state
     if trainer.network.has(Trait.FITTED):
-        raise GlassError(f"{trainer.run.path} was fitted in one pass and cannot be trained further")
+        raise GlassError(f"{trainer.run.path} was fitted directly and cannot be trained further")
     if steps is not None:
         if steps <= state.step:
             raise GlassError(f"{state.step:,} steps are already done: --steps must be larger")

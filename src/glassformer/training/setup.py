@@ -101,7 +101,7 @@ def choose_model_sizes(
 def make_budget(
     network: Network, settings: TrainingSettings, run: Run, state: State, steps_per_epoch: int
 ) -> Budget:
-    """Return the budget of a run in this state; 0 steps for a model that is fitted in one pass."""
+    """Return the budget of a run in this state; 0 steps for a model that is fitted directly."""
     if network.has(Trait.FITTED):
         return StepBudget(0)
     if settings.minutes is None:
@@ -151,7 +151,7 @@ def make_fitted_trainer(
     checkpointer: Checkpointer,
     reporter: Reporter,
 ) -> Trainer:
-    """Fit a network in one pass; return a trainer for it with a budget of 0 steps."""
+    """Fit a network directly; return a trainer for it with a budget of 0 steps."""
     start_time = time.monotonic()
     fraction = fit(task, network)
     if fraction < 1:
@@ -215,7 +215,7 @@ def save_setup(start: Start, trainer: Trainer) -> None:
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
     trainable = "" if trained in (0, size) else f", {trained:,} of them trainable"
     if network.has(Trait.FITTED):
-        summary = f"{size:,} parameters, fitted in one pass"
+        summary = f"{size:,} parameters, fitted directly"
     else:
         summary = f"{size:,} parameters{trainable}; {format_budget(settings)}"
     trainer.reporter(f"{start.architecture}: {summary}; run folder {run.path}")

@@ -22,7 +22,7 @@ async function priorCard(model) {
   const input = readInput(model.reads);
   const [pass, { probs }] = await Promise.all([ask("pass", { input }), ask("prior", { input })]);
   return card(t("Each token of the text: what the prior and the network contribute"),
-    note(t("The probability of each token, given those before it: by the counts or the dictionary alone, by the network alone, and by both.")),
+    note(t("The probability of each token, given those before it: by the counts or the translation table alone, by the network alone, and by both.")),
     heatMap(probs, { rows: [t("prior"), t("network"), t("both")], columns: pass.names.tokens.slice(1).map(visible), limit: 1, numbers: true, label: t("both") }));
 }
 
