@@ -536,21 +536,21 @@ def test_the_answer_is_the_most_likely_label_if_it_reaches_the_threshold():
     model, probs = Model(classifier(), letters(), {"labels": ["x", "y"]}), {"y": 0.7, "x": 0.3}
     found = [model.choose_labels(probs, threshold) for threshold in (None, 0.0, 0.7, 0.71)]
     assert found == [["y"], ["y"], ["y"], []]
-    assert model.answer(probs, ("abc",)) == ("y", 0.7)
-    assert model.answer(probs, ("abc",), threshold=0.8) == (None, 0.7)
-    assert model.answer(probs, ("ab一二",)) == ("y", 0.7)  # half of the tokens are unknown
-    assert model.answer(probs, ("a一", "二")) == (None, 0.7)  # two of three are
+    assert model.predict_label(probs, ("abc",)) == ("y", 0.7)
+    assert model.predict_label(probs, ("abc",), threshold=0.8) == (None, 0.7)
+    assert model.predict_label(probs, ("ab一二",)) == ("y", 0.7)  # half of the tokens are unknown
+    assert model.predict_label(probs, ("a一", "二")) == (None, 0.7)  # two of three are
 
 
-def test_of_several_labels_all_from_the_cutoff_are_chosen_in_the_order_of_the_labels():
+def test_of_several_labels_all_from_the_threshold_are_chosen_in_the_order_of_the_labels():
     task = {"labels": ["x", "y", "z"], "multi_label": True}
     model, probs = Model(classifier(3), letters(), task), {"y": 0.7, "x": 0.5, "z": 0.2}
     assert model.choose_labels(probs) == ["x", "y"]
     assert model.choose_labels(probs, 0.0) == ["x", "y", "z"]
     assert model.choose_labels(probs, 0.51) == ["y"]
-    assert model.answer(probs, ("abc",), threshold=0.9) == ("", 0.7)
-    model.task["cutoff"] = 0.2
-    assert model.answer(probs, ("abc",)) == ("x|y|z", 0.7)
+    assert model.predict_label(probs, ("abc",), threshold=0.9) == ("", 0.7)
+    model.task["threshold"] = 0.2
+    assert model.predict_label(probs, ("abc",)) == ("x|y|z", 0.7)
 
 
 def test_probabilities_have_a_column_for_each_label_in_their_order():

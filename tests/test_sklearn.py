@@ -1,4 +1,4 @@
-"""`GlassClassifier` passes scikit-learn's estimator checks; their numeric inputs are converted to text."""
+"""`GlassClassifier` passes scikit-learn's estimator checks, given numeric inputs as text."""
 
 import numpy as np
 import pandas as pd

@@ -444,14 +444,14 @@ def test_options_of_python_take_one_name(home, tmp_path):
         glassformer.evaluate(model, ROWS, lable="verdict")
 
 
-def test_several_labels_are_compared_by_f1_with_a_fitted_cutoff(home):
+def test_several_labels_are_compared_by_f1_with_a_fitted_threshold(home):
     model = load(home / "several")
-    assert 0.1 <= model.task["cutoff"] <= 0.95
+    assert 0.1 <= model.task["threshold"] <= 0.95
     found = glassformer.evaluate(home / "several", home / "several.csv")
     low, high = found["f1_interval"]
     assert low <= found["f1"] <= high
     probs = {"red": 0.4, "round": 0.2}
-    assert model.answer(probs, ("a red thing",), threshold=0.3) == ("red", 0.4)
+    assert model.predict_label(probs, ("a red thing",), threshold=0.3) == ("red", 0.4)
 
 
 def test_suspicious_labels_are_reported(tmp_path):

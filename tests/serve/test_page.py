@@ -227,7 +227,7 @@ def test_a_late_answer_does_not_replace_a_newer_one(addresses, open_page):
     delayed = []
 
     def answer(route):
-        if not delayed:  # only the first question
+        if not delayed:  # only the first request
             delayed.append(route)
         else:
             route.continue_()

@@ -1,4 +1,4 @@
-"""From the inputs of a command (arguments, a file, standard input) to printed or saved answers."""
+"""From the inputs of a command (arguments, a file, standard input) to its predictions."""
 
 import contextlib
 import os

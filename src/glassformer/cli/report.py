@@ -122,8 +122,8 @@ def format_count(count: int, noun: str) -> str:
     "--predictions",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a row per example with its texts, true answer and prediction: .csv, .tsv, .jsonl "
-    "or .parquet.",
+    help="Write a row per example with its texts, true label or reference, and "
+    "prediction: .csv, .tsv, .jsonl or .parquet.",
 )
 @options.plot(
     help="Draw the confusion matrix and the calibration of a classifier (.png, .svg or .pdf)."

@@ -235,14 +235,14 @@ def describe(
         description["multi_label"] = bool(task.get("multi_label"))
         description["temperature"] = task.get("temperature", 1.0)
         if description["multi_label"]:
-            description["cutoff"] = task.get("cutoff", 0.5)
+            description["threshold"] = task.get("threshold", 0.5)
     if network.has(Trait.CAUSAL_LM):
         description["eos"] = find_eos(tokenizer, task)
     return description
 
 
 def format_readme(config: dict[str, Any], has_tokenizer: bool) -> str:
-    """A README with tables of the inputs and outputs, and a program that uses the model."""
+    """A README with tables of the inputs and outputs, and an example script."""
     meanings = {**INPUTS, "ids": IDS[config["task"]]}
     meanings |= dict.fromkeys(config["outputs"], OUTPUTS[config["task"]])
     rows = [

@@ -153,7 +153,7 @@ class Summarizer(Network):
 
 
 def find_index(layout: SequenceLayout, positions: Tensor | None) -> Tensor:
-    """The place of the queries, or of those at `positions` (b n), among all tokens: 1 t or b n."""
+    """The index of the queries, or of those at `positions` (b n), among all tokens: 1 t or b n."""
     past = layout.keys - layout.queries
     if positions is not None:
         return positions + past

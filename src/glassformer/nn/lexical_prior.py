@@ -146,7 +146,9 @@ class LexicalPrior(Prior):
     def append_end(self, source: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Append a token for the end to the ids and keys of each source: b s, b s e -> s + 1."""
         is_real = F.pad(source, (1, 0), value=-1) >= 0
-        is_end = is_real & (F.pad(source, (0, 1), value=-1) < 0)  # the first place after the text
+        is_end = is_real & (
+            F.pad(source, (0, 1), value=-1) < 0
+        )  # the first position after the text
         ids = F.pad(source, (0, 1), value=-1).masked_fill(is_end, len(self.entries) - 1)
         return ids, torch.where(is_end[..., None], self.end_key, F.pad(keys, (0, 0, 0, 1)))
 
@@ -162,12 +164,12 @@ class LexicalPrior(Prior):
         flat = entries.flatten(1)
         ordered, order = flat.sort(dim=1)
         is_new = F.pad((ordered[:, 1:] != ordered[:, :-1]).long(), (1, 0))
-        place = torch.empty_like(flat).scatter_(1, order, is_new.cumsum(dim=1))  # in the c tokens
-        count = int(place.max()) + 1
-        tokens = flat.new_zeros(len(flat), count).scatter_(1, place, flat)
+        position = torch.empty_like(flat).scatter_(1, order, is_new.cumsum(dim=1))  # among the c
+        count = int(position.max()) + 1
+        tokens = flat.new_zeros(len(flat), count).scatter_(1, position, flat)
         shape = (*source.shape, count)
         return Candidates(
-            tokens, probs.new_zeros(shape).scatter_add_(2, place.view_as(entries), probs)
+            tokens, probs.new_zeros(shape).scatter_add_(2, position.view_as(entries), probs)
         )
 
     def find_probs(self, source: Tensor, folds: Tensor | None) -> Tensor:

@@ -355,7 +355,7 @@ class Task:
 
 def select_calibration(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return what `TaskSpec.calibrate` fitted, from the metadata of a saved model."""
-    return {name: metadata[name] for name in ("temperature", "cutoff") if name in metadata}
+    return {name: metadata[name] for name in ("temperature", "threshold") if name in metadata}
 
 
 def move_to_device(batch: Batch, network: Network) -> Batch:

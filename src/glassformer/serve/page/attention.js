@@ -224,8 +224,8 @@ async function showRole(input, roles, layer, head, target) {
   const parts = Object.keys(ROLES).filter((key) => stats && stats[key] !== null).map((key) => `${t(ROLES[key])} ${percent(stats[key])}`);
   target.textContent = parts.join(" · ");
   const isLatest = begin(target);
-  const answer = await ask("ablation", { input, layer: layer.name, head }).catch(() => null);
-  if (answer && isLatest()) target.textContent = [...parts, t("effect of ablating it: {cost} nats", { cost: format(answer.cost.data[0]) })].join(" · ");
+  const response = await ask("ablation", { input, layer: layer.name, head }).catch(() => null);
+  if (response && isLatest()) target.textContent = [...parts, t("effect of ablating it: {cost} nats", { cost: format(response.cost.data[0]) })].join(" · ");
 }
 
 // --- depth and memory -----------------------------------------------------------------------------------

@@ -66,8 +66,8 @@ async function compare(model, input, pass, off, without, target) {
   const request = { input: changed ? { ...input, text: changed } : input, edits: readEdits(read()), without: [...without] };
   try {
     if (pass.prediction.kind === "outcomes") {
-      const answer = await ask("change", { input, other: request });
-      if (isLatest()) target.replaceChildren(beforeAndAfter(answer), changeCard(pass, answer));
+      const response = await ask("change", { input, other: request });
+      if (isLatest()) target.replaceChildren(beforeAndAfter(response), changeCard(pass, response));
     } else {
       const after = await ask("pass", request);
       if (isLatest()) target.replaceChildren(predictionCard(pass, t("original")), predictionCard(after, t("changed")));
