@@ -238,11 +238,13 @@ class Model:
         2
         """
         self.require_trait(Trait.SEQ2SEQ, "translate")
-        options: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty}
-        check_bounds({**options, "temperature": temperature, "seed": seed})
+        search: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty}
+        sampling: dict[str, Any] = {"temperature": temperature, "seed": seed}
+        check_bounds({**search, **sampling})
         if isinstance(texts, str):
-            return self.translate([texts], **options, temperature=temperature, seed=seed)[0]
+            return self.translate([texts], **search, **sampling)[0]
         if temperature is None:
+            options: dict[str, Any] = {"beam_size": beam, "length_penalty": length_penalty}
             translations = predict(self.network, self.codec, texts, **options)
         else:
             options = {"sampling": Sampling(temperature), "seed": seed}
@@ -287,7 +289,7 @@ class Model:
         else:
             is_single = False
         self.require_trait(Trait.SUMMARIZER, "summarize")
-        options = {"beam": beam, "length_penalty": length_penalty}
+        options = {"beam_size": beam, "length_penalty": length_penalty}
         summaries = [*predict(self.network, SummarizeCodec(self.artifacts), texts, **options)]
         return summaries[0] if is_single else summaries
 

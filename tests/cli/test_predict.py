@@ -166,7 +166,7 @@ def test_translations_are_sampled_with_a_seed_for_each_sample(home, tmp_path):
     assert samples[2::3] == sample(*texts, "--seed", 7)
     assert samples[3:4] == sample(texts[1], "--seed", 5)  # whatever the other texts are
     model, codec = load(home / "pairs"), load(home / "pairs").codec
-    greedy = codec.run(model.network, codec.encode([texts[0]]), beam=0)
+    greedy = codec.run(model.network, codec.encode([texts[0]]), beam_size=0)
     assert model.translate(texts[0], temperature=0) == codec.decode(greedy)[0]
     out = tmp_path / "out.jsonl"
     command("translate", home / "pairs", *texts, "--temperature", 3, "--samples", 3, "--seed", 5,
@@ -214,7 +214,7 @@ def test_embed_writes_tables_and_arrays_with_the_same_vectors(home, tmp_path):
 def test_evaluate_prints_classes_confusion_intervals_and_writes_predictions(home, tmp_path):
     out = tmp_path / "predictions.csv"
     output = command("evaluate", home / "labels", home / "reviews.csv", "--predictions", out)
-    for text in ("95% interval", "calibration error", "precision  recall", "confusion matrix"):
+    for text in ("95% CI", "calibration error", "precision  recall", "confusion matrix"):
         assert text in output
     rows = read_table(out)
     assert [*rows[0]][:4] == ["location", "review", "verdict", "prediction"]

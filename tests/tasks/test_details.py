@@ -823,9 +823,12 @@ def test_a_source_that_is_too_long_to_translate_is_rejected():
 
 
 @pytest.mark.parametrize(
-    ("beam", "called"), [({}, (4, 0.6)), ({"beam": 2, "length_penalty": 1.5}, (2, 1.5))]
+    ("search_options", "called"),
+    [({}, (4, 0.6)), ({"beam_size": 2, "length_penalty": 1.5}, (2, 1.5))],
 )
-def test_beam_search_gets_its_beam_size_length_penalty_and_limits(monkeypatch, beam, called):
+def test_beam_search_gets_its_beam_size_length_penalty_and_limits(
+    monkeypatch, search_options, called
+):
     words = Characters.train(["ab"], special_tokens=("<unk>", "<start>", "<end>"))
     codec, seen = TranslateCodec(Artifacts(tokenizer=words)), {}
 
@@ -835,7 +838,7 @@ def test_beam_search_gets_its_beam_size_length_penalty_and_limits(monkeypatch, b
 
     monkeypatch.setattr("glassformer.tasks.translate.beam_search", search)
     batch = codec.encode(["ab", "a"])
-    assert codec.run(None, batch, **beam) == [[3], [3]]
+    assert codec.run(None, batch, **search_options) == [[3], [3]]
     assert (seen["beam_size"], seen["length_penalty"]) == called
     assert (seen["ids"], seen["eos"], seen["limits"]) == ([[1], [1]], 2, [38, 34])
     assert torch.equal(seen["source"], batch["source"])

@@ -42,7 +42,7 @@ def check(folder: Path) -> None:
 def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
     """Average the weights of RUNS into a new model.
 
-    Uses the last weights of each run. The runs must have started from the same weights (the same
+    Uses the final weights of each run. The runs must have started from the same weights (the same
     --seed or the same --from), or the average is useless.
 
     \b
@@ -162,7 +162,7 @@ def models(
              "settings": to_dict(MODELS[name].Config())}
             for name in sorted(others)
         ]  # fmt: skip
-        print_models("Models for no task", rows, as_json)
+        print_models("Models without a task", rows, as_json)
 
 
 def print_models(title: str, rows: list[dict[str, Any]], as_json: bool) -> None:

@@ -135,9 +135,9 @@ def evaluate(
 ) -> None:
     """Evaluate the model in RUN on DATA or on its own validation data.
 
-    Prints the metrics of the model and, if its run has one, of the baseline, with 95% intervals by
-    the bootstrap; for a classifier also the scores of each label, the confusion matrix and the
-    worst errors; for a translator or summarizer the worst outputs.
+    Prints the metrics of the model and, if its run has one, of the baseline, with 95% confidence
+    intervals by the bootstrap; for a classifier also the scores of each label, the confusion matrix
+    and the worst errors; for a translator or summarizer the worst outputs.
 
     \b
     glass evaluate runs/generate-1
@@ -188,16 +188,16 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
         rows.append((labels.get(name) or metric_label(name), format_value(value), other))
         if interval := metrics.get(f"{name}_interval"):
             low, high = map(format_value, interval)
-            rows.append((tr("  95% interval"), tr("{low} to {high}", low=low, high=high), ""))
+            rows.append((tr("  95% CI"), tr("{low} to {high}", low=low, high=high), ""))
     width = max([14, *(len(value) for _, value, other in rows if other)])
     for label, value, other in rows:
         click.echo(f"{pad(label, 24)} {pad(value, width)} {other}".rstrip())
     if difference := baseline.get("difference_interval"):
         low, high = difference
         name = next(n.removesuffix("_interval") for n in metrics if n.endswith("_interval"))
-        remark = "" if low > 0 or high < 0 else "; not distinguishable"
-        values = f"{low:+.2g} to {high:+.2g} (95% interval){remark}"
-        echo(f"{metric_label(name)} minus the baseline's: {values}")
+        remark = "" if low > 0 or high < 0 else "; not significant"
+        values = f"{low:+.2g} to {high:+.2g} (95% confidence interval){remark}"
+        echo(f"{metric_label(name)} difference from the baseline: {values}")
     if "note" in metrics:
         echo(metrics["note"])
     print_classes(metrics.get("classes", []), metrics.get("confusion"))

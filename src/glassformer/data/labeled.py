@@ -198,7 +198,7 @@ def split_labels(cell: str) -> list[str]:
 
 
 def find_unknown_labels(cell: str, request: DataRequest) -> list[str]:
-    """The labels in a cell that the model to evaluate does not have."""
+    """The labels in a cell that the model being evaluated was not trained on."""
     labels = split_labels(cell) if request.multi_label else [cell.strip()]
     return [label for label in labels if request.labels and label not in request.labels]
 

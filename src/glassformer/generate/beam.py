@@ -49,7 +49,7 @@ def beam_search(
         first_inputs: further arguments for the first forward pass, such as a source.
 
     The score is the log-probability / ((5 + length) / 6) ** length_penalty: with a
-    penalty of 0 the most likely hypothesis wins, with a higher one a longer hypothesis may win. A
+    penalty of 0, the most likely hypothesis wins; with a higher one, a longer hypothesis may win. A
     sequence is done when `beam_size` hypotheses have ended; at its limit, its best unfinished beams
     are added. The result for a sequence therefore does not depend on the others in the batch.
 

@@ -37,7 +37,7 @@ class Config(ModelConfig):
     dim: int = 256
     depth: int = 6
     heads: int = 8
-    hidden: int | None = None  # hidden features of the feed-forward layers; by default 4 * dim
+    hidden: int | None = None  # hidden size of the feed-forward layers; by default 4 * dim
     dropout: float = 0.0
 
 
@@ -100,7 +100,7 @@ class TransformerXL(LanguageModel):
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Hidden states of the last block: b t -> b t d."""
+        """Hidden states after the final norm: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
         if cache is not None:
             layout = layout.last(cache.layers[0].size + layout.queries)

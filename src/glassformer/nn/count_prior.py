@@ -24,7 +24,7 @@ from glassformer.nn.evidence import MIN_COUNTS, Evidence, EvidenceTable
 from glassformer.nn.prior import Prior, describe_ngrams
 from glassformer.trace import Tap, tap
 
-GATE_HIDDEN = 64  # hidden features of the gates
+GATE_HIDDEN = 64  # hidden size of the gates
 # tokens sampled to choose the order; max elements (n * v) of a chunk
 SAMPLE_TOKENS, SAMPLE_ELEMENTS = 20_000, 2**22
 

@@ -308,7 +308,10 @@ class ClassifyObjective:
 
 
 class ClassifyCodec:
-    """From texts, or pairs of texts, to the calibrated probabilities of labels, highest first."""
+    """Encodes texts or pairs, runs the network, and decodes its output to label probabilities.
+
+    The probabilities are calibrated; the highest comes first.
+    """
 
     batch_size = 32
 

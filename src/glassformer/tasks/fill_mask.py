@@ -236,7 +236,7 @@ MASK_LOSS = SampledMetric(sample_masks, lambda sums: sums[:, 0] / sums[:, 1])
 
 
 class FillMaskCodec:
-    """From texts with [MASK] to the most probable tokens for each [MASK]."""
+    """Encodes texts, runs the network, and decodes the most probable tokens for each [MASK]."""
 
     batch_size = 32
 

@@ -336,7 +336,10 @@ def explain_unknown(scores: Scores, artifacts: Artifacts) -> dict[str, Any]:
 
 
 class GenerateCodec:
-    """From a prompt to its continuation; one text per batch, so that each has its own seed."""
+    """Encodes a prompt, runs the network, and decodes its output ids.
+
+    A batch has one text, so that each has its own seed.
+    """
 
     batch_size = 1
 

@@ -318,7 +318,7 @@ def rating_details(scores: Scores, artifacts: Artifacts) -> dict[str, Any]:
 
 
 class RecommendCodec(RecommendationCodec):
-    """From users to the items with the highest predicted ratings."""
+    """Encodes users, runs the network, and decodes the items with the highest predicted ratings."""
 
     def score_items(self, network: Network, user: Tensor) -> Tensor:
         assert isinstance(network, Rater)

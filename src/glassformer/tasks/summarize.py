@@ -228,7 +228,7 @@ class SummarizeObjective:
     def scores(self, network: Network, batch: Batch) -> Scores:
         """Return the teacher-forced loss, and rows with the generated summaries."""
         (nats,) = self.losses(network, batch)
-        generated = self.codec.run(network, pad_documents(split_documents(batch)), beam=0)
+        generated = self.codec.run(network, pad_documents(split_documents(batch)), beam_size=0)
         targets = [row[row >= 0][:-1].tolist() for row in batch["targets"]]
         texts = zip(self.codec.decode(generated), self.codec.decode(targets), strict=True)
         return Scores(
@@ -263,7 +263,7 @@ def pad_documents(documents: Sequence[Ids]) -> Batch:
 
 
 class SummarizeCodec:
-    """From documents to their summaries."""
+    """Encodes documents, runs the network, and decodes its output ids to summaries."""
 
     batch_size = 16
 
@@ -288,10 +288,10 @@ class SummarizeCodec:
         network: Network,
         batch: Batch,
         *,
-        beam: int = BEAM_SIZE,
+        beam_size: int = BEAM_SIZE,
         length_penalty: float = LENGTH_PENALTY,
     ) -> list[list[int]]:
-        """Return the ids of the best summary of each document; `beam=0` decodes greedily."""
+        """Return the ids of the best summary of each document; `beam_size=0` decodes greedily."""
         inputs = {name: value.to(network.device) for name, value in batch.items()}
         ids = inputs.pop("ids")
         lengths = inputs.get("keep", torch.ones_like(ids)).sum(dim=1).tolist()
@@ -302,10 +302,10 @@ class SummarizeCodec:
             "no_repeat_ngram_size": NO_REPEAT_NGRAM_SIZE,
             **inputs,
         }
-        if not beam:
+        if not beam_size:
             return generate_until(network, ids, limits, sampling=GREEDY, **options)
         beams = beam_search(
-            network, ids, limits, beam_size=beam, length_penalty=length_penalty, **options
+            network, ids, limits, beam_size=beam_size, length_penalty=length_penalty, **options
         )
         return [candidates[0][1] for candidates in beams]
 
@@ -323,7 +323,7 @@ class SummarizeCodec:
 
     def preview(self, network: Network, batch: Batch) -> str:
         documents = split_documents(batch)
-        summaries = self.decode(self.run(network, pad_documents(documents), beam=0))
+        summaries = self.decode(self.run(network, pad_documents(documents), beam_size=0))
         texts = [" ".join(self.tokenizer.decode(d[:-1].tolist()).split()) for d in documents]
         return "\n".join(f"{a[:80]} ...  ->  {b}" for a, b in zip(texts, summaries, strict=True))
 

@@ -53,7 +53,7 @@ from glassformer.text.tokenizer import Tokenizer
 
 BOS, EOS = "<start>", "<end>"
 SUBWORD_TOKENIZERS = ("bpe", "wordpiece")
-MIN_SHARED_CHARACTERS = 0.5  # of two languages that share a vocabulary by default
+MIN_SHARED_CHARACTERS = 0.5  # two languages share a vocabulary by default above this fraction
 MAX_TOKEN_PAIRS = 8_000_000  # (source, target) pairs to align, to limit memory
 FOLDS = 8  # parts of the training pairs, each of which the prior predicts from the others
 MAX_TOKENS = 256  # in a source or target; longer pairs are left out
@@ -128,7 +128,9 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
 
 
 def train_on_texts(kind: str, texts: list[str], vocab: int | None, divisor: int = 1) -> Tokenizer:
-    """Train a tokenizer, by default with a vocabulary for the size of the texts / `divisor`."""
+    """Train a tokenizer, by default with a vocabulary size chosen from the size of the texts
+    divided by `divisor`.
+    """
     size = sum(len(text.encode("utf-8", "replace")) for text in texts) // divisor
     vocab = None if kind == "characters" else vocab or default_vocab(kind, size, texts)
     return train_tokenizer(kind, texts, vocab=vocab, special_tokens=(BOS, EOS))
@@ -275,14 +277,15 @@ class TranslateObjective:
         yield token_loss(network, batch, label_smoothing)
 
     def scores(self, network: Network, batch: Batch) -> Scores:
-        """Return the sums of both kinds of decoding, and rows with the generated translations.
+        """Return summed metrics and rows with the generated translations.
 
         The loss and the correct tokens are teacher-forced: each token is predicted from the
-        reference before it. The generated translations are free-running, from the network's own.
+        reference before it. The generated translations are free-running: each token is predicted
+        from the network's own output.
         """
         logits, token_targets = target_logits(network, batch)
         nats = F.cross_entropy(logits, token_targets, reduction="sum")
-        generated = self.codec.run(network, batch, beam=0)
+        generated = self.codec.run(network, batch, beam_size=0)
         targets = [row[row >= 0][:-1].tolist() for row in batch["targets"]]
         texts = zip(self.codec.decode(generated), self.codec.decode(targets), strict=True)
         return Scores(
@@ -314,7 +317,7 @@ class TranslateObjective:
 
 
 class TranslateCodec:
-    """From texts to their translations."""
+    """Encodes source texts, runs the network, and decodes its output ids."""
 
     batch_size = 16
 
@@ -344,19 +347,19 @@ class TranslateCodec:
         network: Network,
         batch: Batch,
         *,
-        beam: int = BEAM_SIZE,
+        beam_size: int = BEAM_SIZE,
         length_penalty: float = LENGTH_PENALTY,
         sampling: Sampling | None = None,
         seed: int | None = None,
     ) -> list[list[int]]:
-        """Return the ids of the best translation of each text; `beam=0` decodes greedily.
+        """Return the ids of the best translation of each text; `beam_size=0` decodes greedily.
 
         With `sampling`, the tokens are sampled instead.
         """
         inputs: dict[str, Any] = {name: batch[name] for name in ("source", "source_keep")}
         start = torch.full_like(inputs["source"][:, :1], self.bos)
         limits = max_target_lengths(inputs["source_keep"])
-        if sampling or not beam:
+        if sampling or not beam_size:
             options: dict[str, Any] = {"sampling": sampling or GREEDY, "seed": seed, **inputs}
             return generate_until(network, start, limits, eos=self.eos, **options)
         beams = beam_search(
@@ -364,7 +367,7 @@ class TranslateCodec:
             start,
             limits,
             eos=self.eos,
-            beam_size=beam,
+            beam_size=beam_size,
             length_penalty=length_penalty,
             **inputs,
         )
@@ -376,7 +379,7 @@ class TranslateCodec:
     def preview(self, network: Network, batch: Batch) -> str:
         rows = zip(batch["source"], batch["source_keep"], strict=True)
         sources = [self.source_tokenizer.decode(row[keep].tolist()) for row, keep in rows]
-        translations = self.decode(self.run(network, batch, beam=0))
+        translations = self.decode(self.run(network, batch, beam_size=0))
         return "\n".join(f"{a}  ->  {b}" for a, b in zip(sources, translations, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""What the curve of a run says: undertrained, overfitting, or as good as it gets."""
+"""What the learning curve of a run shows: undertrained, overfitting, or as good as it gets."""
 
 import math
 from collections.abc import Sequence

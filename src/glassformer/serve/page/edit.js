@@ -33,7 +33,7 @@ export async function edit(model) {
   return h(
     "div",
     { class: "stack" },
-    card(null, tokenList(pass), h("p", { class: "warning" }, t("Attention is not an explanation. Switching a part off, and measuring what changes, is the test."))),
+    card(null, tokenList(pass), h("p", { class: "warning" }, t("Attention weights alone do not explain a prediction; switch a part off to measure its effect."))),
     h("div", { class: "halves" },
       card(t("Switch off"), controls, model.reads === "text" ? h("div", { class: "row" }, change) : null),
       result),

@@ -29,7 +29,7 @@ export async function flow(model) {
   return h(
     "div",
     { class: "stack" },
-    card(null, tokenList(pass), note(t("Every value between the text and the prediction. Choose one on the left; choose a number to see where it came from."))),
+    card(null, tokenList(pass), note(t("Every value between the text and the prediction. Select one on the left; select a number to see where it came from."))),
     h("div", { class: "columns" }, list, detail),
     predictionCard(pass),
   );
