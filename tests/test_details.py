@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 import glassformer
 from cases import CASES, ids
-from glassformer import MODELS, GlassError, checkpoint, weights
+from glassformer import MODELS, TOKENIZERS, GlassError, checkpoint, weights
 from glassformer.api import Model, load
 from glassformer.checkpoint import Adapter
 from glassformer.core.bounds import BOUNDS, check_bounds
@@ -23,10 +23,13 @@ from glassformer.core.errors import is_memory_error
 from glassformer.core.metrics import Metrics
 from glassformer.core.reporter import format_duration, format_value
 from glassformer.core.world import World
+from glassformer.inspection.plots import PLOTS
+from glassformer.lessons import LESSONS
 from glassformer.models.network import Network, Trait
 from glassformer.nn.lora import add_lora
 from glassformer.predict import CODECS, codec_for, embed_texts, inputs_for, predict, stream_text
 from glassformer.registry import build_model, find_model, model_name
+from glassformer.tasks import TASKS
 from glassformer.tasks.classify import ClassifyCodec
 from glassformer.tasks.fill_mask import FillMaskCodec
 from glassformer.tasks.generate import GenerateCodec
@@ -765,6 +768,10 @@ def test_errors_suggest_the_new_name_of_a_renamed_setting():
     assert did_you_mean("rate", ["lr", "grate"]) == "; did you mean 'lr'?"
     assert did_you_mean("rate", ["other"]) == ""
     assert did_you_mean("lrr", ["lr"]) == "; did you mean 'lr'?"
+    assert did_you_mean("nolesson", LESSONS) == ""  # "position" is not like it
+    assert did_you_mean("nopicture", PLOTS) == ""
+    assert did_you_mean("sumarize", TASKS) == "; did you mean 'summarize'?"
+    assert did_you_mean("bpee", TOKENIZERS) == "; did you mean 'bpe'?"
     with pytest.raises(GlassError, match="unknown setting 'batch'; did you mean 'batch_size'"):
         override(TrainingSettings(), "batch=3")
     with pytest.raises(GlassError, match=r"unknown setting 'train.learning_rate'.*'train.lr'\?$"):

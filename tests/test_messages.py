@@ -36,7 +36,7 @@ SHOWN_BY = {  # functions and classes whose text arguments are shown to a user
 }
 RETURNED_BY = {  # functions that return a message or a part of one
     *("did_you_mean", "format_step", "summarize", "format_budget"),
-    *("describe_formats", "describe_unvalidated_labels", "find_warnings"),
+    *("describe_formats", "describe_unvalidated_labels", "describe_small_split", "find_warnings"),
     *("describe_checkpoint", "format_best", "format_error"),
 }
 

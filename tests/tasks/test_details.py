@@ -211,7 +211,7 @@ def test_bits_are_counted_per_byte_and_not_per_character(tmp_path):
 
 
 def test_text_metrics_follow_their_formulas():
-    found = text_metrics(nats=8 * math.log(2), tokens=4, size=2.0)
+    found = text_metrics(nats=8 * math.log(2), tokens=4, n_bytes=2.0)
     assert found["loss"] == pytest.approx(2 * math.log(2))
     assert found["perplexity"] == pytest.approx(4.0)
     assert found["bits_per_byte"] == pytest.approx(4.0)
@@ -642,13 +642,13 @@ def test_masking_needs_enough_context_and_text(tmp_path):
         task.dataset.train_batches(1, 7, 0)
     size = task.dataset.valid.size
     task.dataset.train_batches(1, size + 3, 0)
-    with pytest.raises(GlassError, match="validation tokens are too few"):
+    with pytest.raises(GlassError, match="too few validation tokens"):
         task.dataset.train_batches(1, size + 4, 0)
     network = SimpleNamespace(context=13)
     batches = list(task.dataset.eval_batches(network, 25))
     assert sum(len(batch["ids"]) for batch in batches) == 2  # windows of ten tokens
     assert len(list(task.dataset.eval_batches(network, 10))) == 1
-    with pytest.raises(GlassError, match="9 validation tokens are too few"):
+    with pytest.raises(GlassError, match=r"too few validation tokens \(9\)"):
         list(task.dataset.eval_batches(network, 9))
 
 

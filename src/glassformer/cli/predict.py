@@ -324,6 +324,7 @@ def embed(run: str, out: Path | None, similarity: bool, **values: Any) -> None:
     import numpy as np
 
     from glassformer.api import load
+    from glassformer.core.reporter import format_count
 
     if similarity and out is not None:
         raise click.UsageError("give --out or --similarity, not both")
@@ -359,7 +360,8 @@ def embed(run: str, out: Path | None, similarity: bool, **values: Any) -> None:
     array = np.stack(vectors) if vectors else np.empty((0, model.config.dim), np.float32)
     np.save(out, array)
     dim = array.shape[1]
-    echo(f"wrote {len(array)} vectors of {dim} dimensions to {out}", err=True)
+    vectors_text = format_count(len(array), "vector")
+    echo(f"wrote {vectors_text} of {dim} dimensions to {out}", err=True)
 
 
 def print_cosines(rows: list[dict[str, Any]]) -> None:

@@ -56,12 +56,14 @@ def check_data(
 
 
 def print_data_report(report: dict[str, Any]) -> None:
+    from glassformer.core.reporter import format_count
     from glassformer.tasks import TASKS
 
-    unit = "examples" if TASKS[report["task"]].is_table else "lines"
+    unit = "example" if TASKS[report["task"]].is_table else "line"
     for line in report["read_as"]:
         echo(line)
-    echo(f"{report['examples']:,} {unit}, {report['bytes']:,} bytes")
+    noun = unit if report["examples"] == 1 else f"{unit}s"
+    echo(f"{report['examples']:,} {noun}, {report['bytes']:,} bytes")
     if lengths := report["lengths"]:
         echo(
             f"length in characters: min {lengths['min']:,}, median {lengths['median']:,.0f}, "
@@ -78,7 +80,8 @@ def print_data_report(report: dict[str, Any]) -> None:
             tokens = "  ->  ".join("|".join(row) for row in sample["tokens"])
             tokens = f"{tokens[:160]}{'...' if len(tokens) > 160 else ''}"
             click.echo(tr("    tokens: {tokens}", tokens=tokens))
-    echo(f"{format_count(report['duplicates'], 'duplicate')}, {report['empty']:,} empty {unit}")
+    noun = unit if report["empty"] == 1 else f"{unit}s"
+    echo(f"{format_count(report['duplicates'], 'duplicate')}, {report['empty']:,} empty {noun}")
     if report.get("same_text_other_label"):
         conflicts = format_count(report["same_text_other_label"], "duplicate")
         echo(f"  {conflicts} with a different label")
@@ -100,10 +103,6 @@ def print_data_report(report: dict[str, Any]) -> None:
         echo(f"{format_count(report['bad_rows'], 'bad row')}; to skip bad rows: --skip-bad")
         for line in report["first_bad"]:
             echo(f"  {line}")
-
-
-def format_count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @click.command()

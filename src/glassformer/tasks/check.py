@@ -16,6 +16,7 @@ from glassformer.data.near_duplicates import NearDuplicateCounter
 from glassformer.data.request import DataRequest
 from glassformer.data.split import LeakCounter, hash_text
 from glassformer.tasks import find_task
+from glassformer.tasks.table_rows import ExampleSummary, describe_small_split, hold_out_some
 from glassformer.tasks.task import TaskSpec
 from glassformer.text.bilingual import source_tokenizer
 
@@ -54,7 +55,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
     """Check files that can be read more than once; returns the same as `check`."""
     on_bad_row, reporter, leaks = CountBadRows(), RecordingReporter(), LeakCounter()
     spec, near_duplicates = find_task(name, request.files), NearDuplicateCounter()
-    labels, lengths, split_counts = Counter[str](), list[int](), Counter[str]()
+    labels, lengths, summary = Counter[str](), list[int](), ExampleSummary()
     validated = set[str]()  # labels of validation examples
     label_by_text: dict[int, str | None] = {}
     size = duplicates = conflicts = empty = 0
@@ -63,7 +64,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
         text = ("\t" if example.group else " ").join(example.texts)
         size += len(text.encode("utf-8", "replace"))
         lengths.append(len(text.rstrip("\n")))
-        split_counts[example.split] += 1
+        summary.add_to_split(example)
         if len(samples) < MAX_SAMPLES and text.strip():
             samples.append({"texts": example.texts, "label": example.label})
         if not text.strip():
@@ -82,6 +83,8 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
             duplicates += 1
             conflicts += label_by_text[key] != example.label
         label_by_text.setdefault(key, example.label)
+    if spec.is_table and (new_request := hold_out_some(request, summary)) is not request:
+        return check_files(name, new_request)  # with the split that `train` would use
     result: dict[str, Any] = {
         "task": spec.name,
         "examples": len(lengths),
@@ -89,7 +92,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
         "lengths": summarize_lengths(lengths) if spec.reads_text else {},
         "empty": empty,
         "duplicates": duplicates,
-        "split": dict(split_counts),
+        "split": dict(summary.splits),
         "leaks": leaks.count(),
         "near_duplicates": near_duplicates.find()[:MAX_SAMPLES],
         "bad_rows": on_bad_row.count,
@@ -109,6 +112,9 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
     if size < MAX_TRIAL_BYTES:
         result |= try_training(spec, replace(request, on_bad_row=IgnoreBadRows()), samples)
     result["warnings"] = list(find_warnings(result))
+    small = describe_small_split(summary.splits["train"], summary.splits["valid"])
+    if spec.is_table and small:
+        result["warnings"].append(small)
     return result
 
 

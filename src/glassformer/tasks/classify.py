@@ -109,7 +109,7 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         np.save(folder / f"{split}.labels.npy", targets)
         if not cells and not request.is_evaluation:
             purpose = "training" if split == "train" else "validation"
-            raise GlassError(f"{summary.count} texts are too few: none are left for {purpose}")
+            raise GlassError(f"too few texts ({summary.count}): none are left for {purpose}")
         missing = [
             label for label, n in zip(labels, count_labels(targets, size), strict=True) if not n
         ]
@@ -124,7 +124,7 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
             metadata["class_weights"] = balance_classes(targets, len(labels))
     common = ", ".join(f"{label} {n:,}" for label, n in summary.labels.most_common(5))
     reporter(f"{len(labels)} labels ({common}{' ...' if len(labels) > 5 else ''})")
-    report_sizes(written, "texts", reporter, "texts")
+    report_sizes(written, "text", reporter, "texts")
     return Artifacts(metadata, tokenizer)
 
 

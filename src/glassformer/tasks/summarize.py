@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter, format_count
 from glassformer.data.batches import BucketBatches, group_by_length, pad_rows
 from glassformer.data.corpus import default_vocab, reuse_tokenizer, train_tokenizer
 from glassformer.data.examples import Example
@@ -83,9 +83,9 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
     written = write_stores(read(IgnoreBadRows()), encode, stores, folder, bar=bar)
     if not written.counts["valid"] or not (written.counts["train"] or request.is_evaluation):
         raise GlassError(f"too few pairs for training and validation: {summary.count}")
-    report_sizes(written, "pairs", reporter, "documents")
+    report_sizes(written, "pair", reporter, "documents")
     if written.left_out:
-        pairs = "1 pair" if written.left_out == 1 else f"{written.left_out:,} pairs"
+        pairs = format_count(written.left_out, "pair")
         reporter(f"left out {pairs} with more than {MAX_SUMMARY} tokens in the summary")
     return Artifacts(columns, tokenizer)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter, format_count
 from glassformer.data.batches import (
     BucketBatches,
     choose_examples,
@@ -92,9 +92,9 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
     )
     if not written.counts["valid"] or not (written.counts["train"] or request.is_evaluation):
         raise GlassError(f"too few pairs for training and validation: {summary.count}")
-    report_sizes(written, "pairs", reporter, "sources")
+    report_sizes(written, "pair", reporter, "sources")
     if written.left_out:
-        pairs = "1 pair" if written.left_out == 1 else f"{written.left_out:,} pairs"
+        pairs = format_count(written.left_out, "pair")
         reporter(
             f"left out {pairs} with more than {MAX_TOKENS} tokens in the source or the target; "
             "to use them, split them into sentences"

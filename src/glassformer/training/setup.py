@@ -9,7 +9,7 @@ import torch
 
 from glassformer import checkpoint, registry
 from glassformer.core.config import to_dict
-from glassformer.core.reporter import Reporter
+from glassformer.core.reporter import Reporter, format_count
 from glassformer.models.network import Network, PriorNetwork, Trait
 from glassformer.tasks.task import Batches, Task
 from glassformer.training.autotune import Autotune
@@ -93,8 +93,8 @@ def choose_model_sizes(
     if not sizes:
         return start
     summary = ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
-    unit = "tokens" if task.spec.reads_text else "values"
-    reporter(f"model settings for this budget and {task.dataset.size:,} {unit}: {summary}")
+    size = format_count(task.dataset.size, "token" if task.spec.reads_text else "value")
+    reporter(f"model settings for this budget and {size}: {summary}")
     return replace(start, config=replace(start.config, **sizes))
 
 
@@ -130,8 +130,9 @@ def make_batches(
     batches.at(0)
     if batches.truncated:
         context = network.context or 0
+        texts = "1 text is" if batches.truncated == 1 else f"{batches.truncated:,} texts are"
         reporter(
-            f"{batches.truncated:,} texts are longer than the context of {context} tokens and are "
+            f"{texts} longer than the context of {context} tokens and will be "
             f"{task.spec.shortening}; to use more of each text: --set model.context={2 * context}"
         )
     return batches
