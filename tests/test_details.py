@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 import glassformer
 from cases import CASES, ids
-from glassformer import MODELS, GlassError, checkpoint, weights
+from glassformer import MODELS, TOKENIZERS, GlassError, checkpoint, weights
 from glassformer.api import Model, load
 from glassformer.checkpoint import Adapter
 from glassformer.core.bounds import BOUNDS, check_bounds
@@ -23,10 +23,13 @@ from glassformer.core.errors import is_memory_error
 from glassformer.core.metrics import Metrics
 from glassformer.core.reporter import format_duration, format_value
 from glassformer.core.world import World
+from glassformer.inspection.plots import PLOTS
+from glassformer.lessons import LESSONS
 from glassformer.models.network import Network, Trait
 from glassformer.nn.lora import add_lora
 from glassformer.predict import CODECS, codec_for, embed_texts, inputs_for, predict, stream_text
 from glassformer.registry import build_model, find_model, model_name
+from glassformer.tasks import TASKS
 from glassformer.tasks.classify import ClassifyCodec
 from glassformer.tasks.fill_mask import FillMaskCodec
 from glassformer.tasks.generate import GenerateCodec
@@ -536,21 +539,21 @@ def test_the_answer_is_the_most_likely_label_if_it_reaches_the_threshold():
     model, probs = Model(classifier(), letters(), {"labels": ["x", "y"]}), {"y": 0.7, "x": 0.3}
     found = [model.choose_labels(probs, threshold) for threshold in (None, 0.0, 0.7, 0.71)]
     assert found == [["y"], ["y"], ["y"], []]
-    assert model.answer(probs, ("abc",)) == ("y", 0.7)
-    assert model.answer(probs, ("abc",), threshold=0.8) == (None, 0.7)
-    assert model.answer(probs, ("ab一二",)) == ("y", 0.7)  # half of the tokens are unknown
-    assert model.answer(probs, ("a一", "二")) == (None, 0.7)  # two of three are
+    assert model.predict_label(probs, ("abc",)) == ("y", 0.7)
+    assert model.predict_label(probs, ("abc",), threshold=0.8) == (None, 0.7)
+    assert model.predict_label(probs, ("ab一二",)) == ("y", 0.7)  # half of the tokens are unknown
+    assert model.predict_label(probs, ("a一", "二")) == (None, 0.7)  # two of three are
 
 
-def test_of_several_labels_all_from_the_cutoff_are_chosen_in_the_order_of_the_labels():
+def test_of_several_labels_all_from_the_threshold_are_chosen_in_the_order_of_the_labels():
     task = {"labels": ["x", "y", "z"], "multi_label": True}
     model, probs = Model(classifier(3), letters(), task), {"y": 0.7, "x": 0.5, "z": 0.2}
     assert model.choose_labels(probs) == ["x", "y"]
     assert model.choose_labels(probs, 0.0) == ["x", "y", "z"]
     assert model.choose_labels(probs, 0.51) == ["y"]
-    assert model.answer(probs, ("abc",), threshold=0.9) == ("", 0.7)
-    model.task["cutoff"] = 0.2
-    assert model.answer(probs, ("abc",)) == ("x|y|z", 0.7)
+    assert model.predict_label(probs, ("abc",), threshold=0.9) == ("", 0.7)
+    model.task["threshold"] = 0.2
+    assert model.predict_label(probs, ("abc",)) == ("x|y|z", 0.7)
 
 
 def test_probabilities_have_a_column_for_each_label_in_their_order():
@@ -765,6 +768,10 @@ def test_errors_suggest_the_new_name_of_a_renamed_setting():
     assert did_you_mean("rate", ["lr", "grate"]) == "; did you mean 'lr'?"
     assert did_you_mean("rate", ["other"]) == ""
     assert did_you_mean("lrr", ["lr"]) == "; did you mean 'lr'?"
+    assert did_you_mean("nolesson", LESSONS) == ""  # "position" is not like it
+    assert did_you_mean("nopicture", PLOTS) == ""
+    assert did_you_mean("sumarize", TASKS) == "; did you mean 'summarize'?"
+    assert did_you_mean("bpee", TOKENIZERS) == "; did you mean 'bpe'?"
     with pytest.raises(GlassError, match="unknown setting 'batch'; did you mean 'batch_size'"):
         override(TrainingSettings(), "batch=3")
     with pytest.raises(GlassError, match=r"unknown setting 'train.learning_rate'.*'train.lr'\?$"):

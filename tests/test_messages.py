@@ -36,7 +36,7 @@ SHOWN_BY = {  # functions and classes whose text arguments are shown to a user
 }
 RETURNED_BY = {  # functions that return a message or a part of one
     *("did_you_mean", "format_step", "summarize", "format_budget"),
-    *("describe_formats", "describe_untested", "find_warnings"),
+    *("describe_formats", "describe_unvalidated_labels", "describe_small_split", "find_warnings"),
     *("describe_checkpoint", "format_best", "format_error"),
 }
 
@@ -217,11 +217,13 @@ def test_progress_lines_are_chinese_throughout():
             "step 1,000: 验证损失 1.5  F1 0.5  (best so far)",
             "precision float32: a step takes 0.253 s in float32, 0.142 s in bfloat16",
             "NOT better than the baseline (neighbor counts on 50% of the data): 准确率 0.5 vs. 0.7 "
-            "(difference -0.2 to -0.1, 95% interval); for now, use the baseline (neighbors)",
+            "(difference -0.2 to -0.1, 95% confidence interval); for now, use the baseline "
+            "(neighbors)",
             "split: 8,134 train, 922 validation; 29 validation examples also appear in train "
             "(data leak)",
             "images (32 x 32 grayscale)",
-            "准确率 minus the baseline's: +0 to +0.1 (95% interval); not distinguishable",
+            "准确率 difference from the baseline: +0 to +0.1 (95% confidence interval); "
+            "not significant",
         ]
         for line in lines:
             words = re.sub(r"F1|float32|bfloat16|neighbors| [sx]\b", "", localize(line))

@@ -17,7 +17,7 @@ METRICS = Metrics(
 def test_metrics_are_a_dict_that_prints_as_a_table():
     assert METRICS["accuracy"] == 0.91234
     assert repr(METRICS).splitlines() == [
-        "accuracy           0.9123  (95% interval 0.9 to 0.92)",
+        "accuracy           0.9123  (95% CI 0.9 to 0.92)",
         "examples           1,200",
         "baseline accuracy  0.88",
     ]

@@ -1,4 +1,4 @@
-"""`GlassClassifier` passes scikit-learn's checks; numbers are written as words for them."""
+"""`GlassClassifier` passes scikit-learn's estimator checks, given numeric inputs as text."""
 
 import numpy as np
 import pandas as pd

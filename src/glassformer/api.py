@@ -31,7 +31,7 @@ from glassformer.inspection.pictures.gaze import trace_image
 from glassformer.inspection.plots import Needs, find_plot
 from glassformer.inspection.trace_view import TraceView
 from glassformer.inspection.traced_text import trace_text
-from glassformer.inspection.why import RecordedPass, Why
+from glassformer.inspection.why import Explanation, RecordedPass
 from glassformer.inspection.worksheet import worksheet
 from glassformer.models.network import Network, PriorNetwork, Trait
 from glassformer.nn.label_prior import LabelPrior
@@ -168,8 +168,8 @@ class Model:
         """Return the most likely label of each text; None if its probability is below `threshold`.
 
         `texts` is a list, a Series, or a DataFrame with the text columns of the training data. A
-        model with several labels per text returns a list for each: the labels from `threshold`, by
-        default from the cutoff that was fitted to the validation texts.
+        model with several labels per text returns a list for each: the labels that reach
+        `threshold`, by default the threshold that was fitted to the validation texts.
 
         >>> load("runs/classify-1").predict(["a lovely film", "an awful one"])
         ['pos', 'neg']
@@ -191,23 +191,25 @@ class Model:
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.labels))
 
     def choose_labels(self, probs: dict[str, float], threshold: float | None = None) -> list[str]:
-        """Return the labels from `threshold`: only the most likely, unless a text can have several.
+        """Return the labels that reach `threshold`; only the most likely, unless a text can have
+        several.
 
-        The default is 0, or the cutoff with the best F1 on the validation texts for several labels.
+        The default is 0, or for several labels the threshold with the best F1 on the validation
+        texts.
         """
         if self.task.get("multi_label"):
-            cutoff = self.task.get("cutoff", 0.5) if threshold is None else threshold
-            return [label for label in self.labels if probs[label] >= cutoff]
+            threshold = self.task.get("threshold", 0.5) if threshold is None else threshold
+            return [label for label in self.labels if probs[label] >= threshold]
         best, prob = next(iter(probs.items()))
         return [best] if prob >= (threshold or 0) else []
 
-    def answer(
+    def predict_label(
         self, probs: dict[str, float], texts: tuple[str, ...], threshold: float | None = None
     ) -> tuple[str | None, float]:
         """Return the chosen labels, joined by |, and the highest probability.
 
-        The answer is None if that is below `threshold`, or if most tokens of the texts are unknown
-        to the model. If a text can have several labels, those from `threshold` are chosen.
+        The label is None if that is below `threshold`, or if most tokens of the texts are unknown
+        to the model. If a text can have several labels, those that reach `threshold` are chosen.
         """
         labels, prob = self.choose_labels(probs, threshold), max(probs.values())
         is_unsure = not labels and not self.task.get("multi_label")
@@ -236,11 +238,13 @@ class Model:
         2
         """
         self.require_trait(Trait.SEQ2SEQ, "translate")
-        options: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty}
-        check_bounds({**options, "temperature": temperature, "seed": seed})
+        search: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty}
+        sampling: dict[str, Any] = {"temperature": temperature, "seed": seed}
+        check_bounds({**search, **sampling})
         if isinstance(texts, str):
-            return self.translate([texts], **options, temperature=temperature, seed=seed)[0]
+            return self.translate([texts], **search, **sampling)[0]
         if temperature is None:
+            options: dict[str, Any] = {"beam_size": beam, "length_penalty": length_penalty}
             translations = predict(self.network, self.codec, texts, **options)
         else:
             options = {"sampling": Sampling(temperature), "seed": seed}
@@ -285,7 +289,7 @@ class Model:
         else:
             is_single = False
         self.require_trait(Trait.SUMMARIZER, "summarize")
-        options = {"beam": beam, "length_penalty": length_penalty}
+        options = {"beam_size": beam, "length_penalty": length_penalty}
         summaries = [*predict(self.network, SummarizeCodec(self.artifacts), texts, **options)]
         return summaries[0] if is_single else summaries
 
@@ -433,7 +437,7 @@ class Model:
         output = {name: self.task[name] for name in names if name in self.task}
         return Sheet(worksheet(self.network, self.require_tokenizer(), text, **output, **options))
 
-    def why(self, text: str, name: str, *, target: str | None = None) -> Why:
+    def why(self, text: str, name: str, *, target: str | None = None) -> Explanation:
         """Explain one number of the forward pass: the operation and terms it was computed from.
 
         `name` is a value and an index into it, as in the example. For a translator, `target` is the
@@ -444,7 +448,7 @@ class Model:
         ('÷ 4', 0.0)
         """
         inputs = inputs_for(self.network, self.require_tokenizer(), text, target)
-        return RecordedPass(self.network, inputs, self.require_tokenizer()).at(name)
+        return RecordedPass(self.network, inputs, self.require_tokenizer()).explain_named(name)
 
     def heads(self, text: str | None = None, *, reporter: Reporter | None = None) -> HeadReport:
         """Return what each attention head attends to, and what ablating it costs in nats.
@@ -571,7 +575,7 @@ class Model:
     # --- save ---------------------------------------------------------------------------------
 
     def strip_prior(self) -> None:
-        """Remove the prior, which contains n-grams of the training text, or a dictionary.
+        """Remove the prior: n-grams of the training text, or a word-translation table.
 
         Expect a higher loss: the prior no longer contributes to the predictions.
         """

@@ -96,8 +96,8 @@ def test_evaluations_name_the_compared_metric_and_leave_undefined_scores_out(cap
     metrics = {"accuracy": 0.5, "accuracy_interval": [0.4, 0.6], "f1": 0.4}
     print_evaluation({**metrics, "baseline": baseline, "classes": [row]})
     text = capsys.readouterr().out
-    difference = "accuracy minus the baseline's: -0.1 to +0.1 (95% interval); not distinguishable\n"
-    assert difference in text
+    values = "-0.1 to +0.1 (95% confidence interval); not significant"
+    assert f"accuracy difference from the baseline: {values}\n" in text
     assert re.search(r"^macro F1 +0\.4$", text, re.MULTILINE)
     assert re.search(r"^a +- +- +- +0$", text, re.MULTILINE)
 

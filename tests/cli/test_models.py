@@ -49,7 +49,7 @@ def test_the_models_of_a_task_are_listed_for_data_and_budget(book):
     assert text.startswith(f"Models for generate (1 minute, {book}):\n  speedrun (default)\n")
     assert "GPT-2: causal, pre-norm blocks" in text
     assert "parameters, " in text
-    assert "fitted in one pass" in text
+    assert "fitted directly, without training steps" in text
     assert "train.  batch_size=16 lr=0.0015" in text
     rows = [json.loads(line) for line in models("generate", book, "--json").splitlines()]
     assert [row["model"] for row in rows] == list(TASKS["generate"].models)

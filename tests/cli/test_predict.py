@@ -17,6 +17,7 @@ from glassformer.cli import format_os_error, glass
 from glassformer.data.files import BadRowPolicy
 from glassformer.data.memory import save_data
 from glassformer.data.tables import read_rows
+from glassformer.tasks.check import RecordingReporter
 from glassformer.training.train import train
 
 GOOD, BAD = "what a lovely film, number {}", "an awful one, number {}"
@@ -118,6 +119,22 @@ def test_a_low_probability_and_foreign_text_are_answered_with_unsure(home):
     assert model.predict(["a lovely film", "an awful one"]) == ["pos", "neg"]
 
 
+def test_empty_input_is_reported(home, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    for args, message in (
+        ((), "there is no input"),
+        (("--file", tmp_path / "empty.txt"), "empty.txt has no texts"),
+    ):
+        assert message in command("classify", home / "labels", *args, text="")
+    assert "there is no input" in command("search", home / "labels", home / "reviews.csv", text="")
+
+
+def test_a_worksheet_of_a_model_without_blocks_has_no_layers_and_heads(home):
+    for option, message in (("--layer", "there is no block 9"), ("--head", "there is no head 9")):
+        output = command("walk", home / "labels", "a lovely film", option, 9, code=1)
+        assert message in output
+
+
 def test_bad_rows_are_left_out_on_request(home, tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("id,review\n1,what a lovely film\n2\n3,an awful one\n")
@@ -166,7 +183,7 @@ def test_translations_are_sampled_with_a_seed_for_each_sample(home, tmp_path):
     assert samples[2::3] == sample(*texts, "--seed", 7)
     assert samples[3:4] == sample(texts[1], "--seed", 5)  # whatever the other texts are
     model, codec = load(home / "pairs"), load(home / "pairs").codec
-    greedy = codec.run(model.network, codec.encode([texts[0]]), beam=0)
+    greedy = codec.run(model.network, codec.encode([texts[0]]), beam_size=0)
     assert model.translate(texts[0], temperature=0) == codec.decode(greedy)[0]
     out = tmp_path / "out.jsonl"
     command("translate", home / "pairs", *texts, "--temperature", 3, "--samples", 3, "--seed", 5,
@@ -214,7 +231,7 @@ def test_embed_writes_tables_and_arrays_with_the_same_vectors(home, tmp_path):
 def test_evaluate_prints_classes_confusion_intervals_and_writes_predictions(home, tmp_path):
     out = tmp_path / "predictions.csv"
     output = command("evaluate", home / "labels", home / "reviews.csv", "--predictions", out)
-    for text in ("95% interval", "calibration error", "precision  recall", "confusion matrix"):
+    for text in ("95% CI", "calibration error", "precision  recall", "confusion matrix"):
         assert text in output
     rows = read_table(out)
     assert [*rows[0]][:4] == ["location", "review", "verdict", "prediction"]
@@ -275,6 +292,19 @@ def test_check_data_warns_of_what_one_may_regret(tmp_path):
     assert "warning: the labels 'Yes' and 'yes' differ only in case or spaces" in output
     assert "warning: few examples: the label 'yes' has only 3" in output
     assert "tokens: the|quick|brown|fox" in output
+
+
+def test_check_data_splits_small_data_as_training_does(tmp_path):
+    (tmp_path / "x.csv").write_text("a,b\n1,2")
+    output = command("check-data", "classify", tmp_path / "x.csv")
+    assert "split: 1 train, 1 validation" in output
+    warning = "too few examples for a reliable result: 1 for training, 1 for validation"
+    assert f"warning: {warning}" in output
+    reporter = RecordingReporter()
+    train("classify", tmp_path / "x.csv", run=tmp_path / "run", reporter=reporter, model="nb_svm",
+          device="cpu")  # fmt: skip
+    assert "1 text for training, 1 for validation" in reporter.lines
+    assert any(line.startswith(warning) for line in reporter.lines)
 
 
 def test_check_data_fails_where_training_would(tmp_path):
@@ -444,19 +474,17 @@ def test_options_of_python_take_one_name(home, tmp_path):
         glassformer.evaluate(model, ROWS, lable="verdict")
 
 
-def test_several_labels_are_compared_by_f1_with_a_fitted_cutoff(home):
+def test_several_labels_are_compared_by_f1_with_a_fitted_threshold(home):
     model = load(home / "several")
-    assert 0.1 <= model.task["cutoff"] <= 0.95
+    assert 0.1 <= model.task["threshold"] <= 0.95
     found = glassformer.evaluate(home / "several", home / "several.csv")
     low, high = found["f1_interval"]
     assert low <= found["f1"] <= high
     probs = {"red": 0.4, "round": 0.2}
-    assert model.answer(probs, ("a red thing",), threshold=0.3) == ("red", 0.4)
+    assert model.predict_label(probs, ("a red thing",), threshold=0.3) == ("red", 0.4)
 
 
 def test_suspicious_labels_are_reported(tmp_path):
-    from glassformer.tasks.check import RecordingReporter
-
     for labels, message in (
         ([f"{i}" for i in range(120)], "120 labels for 120 texts: is 'label' the right column?"),
         (["a|b", "c|d"] * 60, "many labels contain |"),
@@ -470,7 +498,7 @@ def test_suspicious_labels_are_reported(tmp_path):
     reporter = RecordingReporter()
     train("classify", write_csv(tmp_path / "b.csv", rows), reporter=reporter, model="nb_svm",
           run=tmp_path / "run2", device="cpu")  # fmt: skip
-    assert any(line.startswith("no text for training has the label") for line in reporter.lines)
+    assert any(line.startswith("no training text has the label") for line in reporter.lines)
 
 
 def test_a_translator_reads_the_source_column_of_its_training_data(home, tmp_path):

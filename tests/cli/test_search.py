@@ -102,7 +102,8 @@ def test_embed_prints_the_similarity_of_each_two_texts(folder):
     for row, values, text in zip(rows, expected, texts, strict=True):
         assert row.split("\t") == [*(f"{value:.3f}" for value in values), text]
     assert expected[0, 2] == pytest.approx(1)
-    assert command("embed", folder / "model", "--similarity", input="") == ""
+    output = command("embed", folder / "model", "--similarity", input="")
+    assert output == "there is no input: standard input is empty\n"
     out = folder / "v.npy"
     error = command("embed", folder / "model", "a", "--similarity", "--out", out, code=2)
     assert "give --out or --similarity, not both" in error

@@ -188,7 +188,7 @@ def test_a_first_row_with_a_named_column_is_a_header(tmp_path):
     }  # fmt: skip
 
 
-def test_header_options_overrule_the_guess(tmp_path):
+def test_header_options_override_the_guess(tmp_path):
     file = write(tmp_path / "a.csv", "text,label\none,x\n")
     rows = list(read_rows(file, BadRowPolicy(), FileFormat(header=False)))
     assert rows[0].values == {"1": "text", "2": "label"}
@@ -197,7 +197,7 @@ def test_header_options_overrule_the_guess(tmp_path):
     assert [row.values for row in rows] == [{"5": "4", "1": "2"}]
 
 
-def test_a_given_encoding_overrules_the_guess(tmp_path):
+def test_a_given_encoding_overrides_the_guess(tmp_path):
     file = write(tmp_path / "a.txt", "Größe\n".encode("cp1252"))
     assert [text for _, text in read_lines(file, BadRowPolicy(), "cp1252")] == ["Größe\n"]
     assert [text for _, text in read_lines(file, BadRowPolicy(), "cp437")] != ["Größe\n"]

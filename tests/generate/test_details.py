@@ -258,7 +258,7 @@ def test_a_token_that_would_repeat_the_very_first_sequence_is_excluded(length):
 
 def test_greedy_decoding_and_beam_search_break_a_circle():
     prompt, limits = start([2, 3, 1]), [9]
-    options = {"eos": 0, "no_repeat": 2}
+    options = {"eos": 0, "no_repeat_ngram_size": 2}
     greedy = generate_until(FakeNetwork(circle, 4), prompt, limits, sampling=GREEDY, **options)
     assert greedy == [[2, 3, 1, 2]]  # the prompt may be repeated
     (found,) = beam_search(FakeNetwork(circle, 4), prompt, limits, beam_size=1, **options)

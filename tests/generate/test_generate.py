@@ -178,15 +178,15 @@ def test_a_large_beam_equals_exhaustive_search(length_penalty):
     for row, hypotheses in zip(start, results, strict=True):
         candidates = []
         for length in range(max_new_tokens + 1):
-            for words in itertools.product([0, 1], repeat=length):
-                generated = [*words, eos] if length < max_new_tokens else list(words)
+            for tokens in itertools.product([0, 1], repeat=length):
+                generated = [*tokens, eos] if length < max_new_tokens else list(tokens)
                 text = torch.tensor([[*row.tolist(), *generated]])
                 probs = network(text).log_softmax(-1)[0, 1:-1]
                 total = sum(float(probs[i, token]) for i, token in enumerate(generated))
                 score = total / ((5 + len(generated)) / 6) ** length_penalty
-                candidates.append((score, list(words)))
-        score, words = max(candidates)
-        assert hypotheses[0][1] == words
+                candidates.append((score, list(tokens)))
+        score, tokens = max(candidates)
+        assert hypotheses[0][1] == tokens
         assert hypotheses[0][0] == pytest.approx(score, abs=1e-4)
         assert len(hypotheses) == len(candidates)
 

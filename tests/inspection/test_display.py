@@ -110,7 +110,10 @@ def test_every_formula_of_every_model_is_valid_latex(case):
     inputs = inputs_for(case.network, TOKENIZER, TEXT)
     recorded = RecordedPass(case.network, inputs, TOKENIZER)
     last = ",".join(["0", *["-1"] * (recorded.trace["output"].ndim - 1)])
-    steps = [*worksheet(case.network, TOKENIZER, TEXT), *recorded.at(f"output[{last}]").steps()]
+    steps = [
+        *worksheet(case.network, TOKENIZER, TEXT),
+        *recorded.explain_named(f"output[{last}]").steps(),
+    ]
     for step in steps:
         latex = export.to_math(step.formula)
         assert latex.count("{") == latex.count("}")

@@ -29,7 +29,7 @@ def test_every_number_equals_the_result_of_its_terms(case):
     explained = unexplained = 0
     for name in rng.sample(names, min(12, len(names))):
         at = [rng.randrange(n) for n in recorded.trace[name].shape]
-        why = recorded.at(f"{name}[{','.join(map(str, at))}]")
+        why = recorded.explain_named(f"{name}[{','.join(map(str, at))}]")
         assert why.value == float(recorded.trace[name][tuple(at)])
         for _ in range(8):
             if why.recomputed is not None:
@@ -45,13 +45,13 @@ def test_every_number_equals_the_result_of_its_terms(case):
 
 @pytest.mark.parametrize("name", ["blocks.0.attention.q[0,1,2,3]", "output[0,-1,5]"])
 def test_a_chain_ends_at_a_weight(name):
-    steps = record_pass(CASES["gpt2"]).at(name).steps()
+    steps = record_pass(CASES["gpt2"]).explain_named(name).steps()
     assert "row × column" in steps[0].formula
     assert re.match(r"read from (token|position|.*(weight|bias))", steps[-1].text)
 
 
 def test_the_first_number_has_all_its_terms_and_the_others_the_largest():
-    why = record_pass(CASES["gpt2"]).at("output[0,-1,5]")
+    why = record_pass(CASES["gpt2"]).explain_named("output[0,-1,5]")
     first, *below = why.steps()
     table = first.tables[0]
     assert first.title == f"output[0,5,5] = {why.value:.6g}"
@@ -72,7 +72,7 @@ def test_the_first_number_has_all_its_terms_and_the_others_the_largest():
 
 def test_a_softmax_probability_is_explained_by_its_own_logit():
     recorded = record_pass(CASES["gpt2"])
-    why = recorded.at("blocks.0.attention.pattern[0,0,4,1]")
+    why = recorded.explain_named("blocks.0.attention.pattern[0,0,4,1]")
     while why.operation != "softmax":
         why = why.explain_next()
     table = why.step(None).tables[0]
@@ -90,7 +90,7 @@ def test_a_chain_ends_at_a_weight_and_not_at_the_angles_of_a_rotation(name):
         "output[0,-1,5]",
         *(f"{n}[0,1,4,2]" for n in recorded.trace if n.endswith("scores")),
     ):
-        last = recorded.at(entry_name).steps()[-1]
+        last = recorded.explain_named(entry_name).steps()[-1]
         assert re.match(r"read from (source_)?(token|position|segment|.*(weight|bias))", last.text)
 
 
@@ -98,7 +98,7 @@ def test_a_chain_ends_at_a_weight_and_not_at_the_angles_of_a_rotation(name):
 def test_attention_output_is_explained_by_a_value_and_a_quotient_by_the_dividend(name):
     recorded, mixed, divided = record_pass(CASES[name]), 0, 0
     for column in range(20):
-        why = recorded.at(f"output[0,-1,{column}]")
+        why = recorded.explain_named(f"output[0,-1,{column}]")
         while why is not None and why.operation:
             following = why.explain_next()
             if following is None:
@@ -116,7 +116,7 @@ def test_attention_output_is_explained_by_a_value_and_a_quotient_by_the_dividend
 def test_source_and_target_tokens_of_a_translator_are_not_mixed_up():
     network = CASES["translator"].network
     recorded = RecordedPass(network, inputs_for(network, TOKENIZER, "catsx", "bad "), TOKENIZER)
-    text = lambda name: recorded.at(name).steps()[0].text.split(". ")[0]
+    text = lambda name: recorded.explain_named(name).steps()[0].text.split(". ")[0]
     assert text("decoder.0.cross.k[0,0,2,1]") == "Token 't'"
     assert text("embedded#1[0,2,1]") == "Token 't'"
     assert text("embedded[0,2,1]") == "Token 'a'"
@@ -131,7 +131,7 @@ def test_arithmetic_is_described_in_the_order_of_its_operands():
             return torch.add(mean, torch.pow(2.0, x), alpha=3)
 
     recorded = RecordedPass(Network(), {"x": torch.tensor([[1.0, 2, 3, 4, 6]])})
-    why = recorded.at("output[0,2]")
+    why = recorded.explain_named("output[0,2]")
     assert (why.operation, why.value) == ("+ 3 ×", pytest.approx(3.2 + 3 * 8))
     assert recorded.explain(why.terms[1].entries[0]).operation == "2 ^"
     mean = recorded.explain(why.terms[0].entries[0])
@@ -139,14 +139,14 @@ def test_arithmetic_is_described_in_the_order_of_its_operands():
 
 
 def test_a_number_that_was_looked_up_names_its_table():
-    (step,) = record_pass(CASES["gpt2"]).at("token[0,1,2]").steps()
+    (step,) = record_pass(CASES["gpt2"]).explain_named("token[0,1,2]").steps()
     assert step.text.startswith("read from token.weight[")
 
 
 def test_the_first_step_names_the_tokens():
     inputs = inputs_for(CASES["gpt2"].network, TOKENIZER, "a cat")
     recorded = RecordedPass(CASES["gpt2"].network, inputs, TOKENIZER)
-    text = lambda name: recorded.at(name).steps()[0].text.split(". ")[0]
+    text = lambda name: recorded.explain_named(name).steps()[0].text.split(". ")[0]
     assert text("output[0,-1,5]") == f"The logit of {TOKENIZER.token(5)!r} at token 't'"
     assert text("blocks.0.attention.scores[0,0,4,2]") == "Query 't', key 'c'"
     assert text("blocks.0[0,2,3]") == "Token 'c'"
@@ -158,7 +158,7 @@ def test_the_name_of_a_term_refers_to_its_value(case):
     for name in rng.sample(list(recorded.trace), min(8, len(recorded.trace))):
         if not recorded.trace[name].is_floating_point():
             continue
-        why = recorded.at(
+        why = recorded.explain_named(
             f"{name}[{','.join(str(rng.randrange(n)) for n in recorded.trace[name].shape)}]"
         )
         for term in why.terms[:40]:
@@ -166,7 +166,7 @@ def test_the_name_of_a_term_refers_to_its_value(case):
                 entry_name = recorded.name_entry(entry)
                 if entry_name.split("[")[0].split("#")[0] in recorded.trace:
                     seen += 1
-                    assert recorded.at(entry_name).value == pytest.approx(
+                    assert recorded.explain_named(entry_name).value == pytest.approx(
                         entry_value(entry), nan_ok=True
                     )
     assert seen or not case.has(Trait.ATTENTION)
@@ -174,7 +174,7 @@ def test_the_name_of_a_term_refers_to_its_value(case):
 
 def test_masked_scores_have_magnitude_0():
     recorded = record_pass(CASES["gpt2"])
-    why = recorded.at("blocks.0.attention.pattern[0,0,2,1]")
+    why = recorded.explain_named("blocks.0.attention.pattern[0,0,2,1]")
     while why.operation != "softmax":
         why = why.explain_next()
     assert len(why.terms) == 6
@@ -185,7 +185,7 @@ def test_masked_scores_have_magnitude_0():
 
 
 def test_operands_of_a_division_keep_their_order():
-    why = record_pass(CASES["gpt2"]).at("blocks.0.attention_norm.normalized[0,2,1]")
+    why = record_pass(CASES["gpt2"]).explain_named("blocks.0.attention_norm.normalized[0,2,1]")
     dividend, divisor = (term.values[0] for term in why.terms)
     assert (why.operation, dividend / divisor) == ("÷", pytest.approx(why.value))
     assert why.step(None).tables[0].values[:, 0].tolist() == pytest.approx([dividend, divisor])
@@ -210,7 +210,7 @@ def test_each_kind_of_operation_is_explained():
 
     torch.manual_seed(0)
     recorded, seen = RecordedPass(Network().double(), {"ids": torch.tensor([[1, 2, 3, 4]])}), set()
-    stack = [recorded.at("output[0,3]")]
+    stack = [recorded.explain_named("output[0,3]")]
     for _ in range(400):
         if not stack:
             break
@@ -228,7 +228,7 @@ def test_an_operation_without_an_explainer_is_reported_by_name():
         def forward(self, x):
             return x.cumsum(dim=1)
 
-    why = RecordedPass(Network(), {"x": torch.ones(1, 3)}).at("output[0,2]")
+    why = RecordedPass(Network(), {"x": torch.ones(1, 3)}).explain_named("output[0,2]")
     assert why.operation == "computed by cumsum from x"
     assert why.recomputed is None
     (step,) = why.steps()
@@ -237,7 +237,7 @@ def test_an_operation_without_an_explainer_is_reported_by_name():
 
 def test_padding_is_not_mistaken_for_an_input():
     recorded = record_pass(CASES["convolutional"])
-    why = recorded.at("layers.0.window[0,3,0]")
+    why = recorded.explain_named("layers.0.window[0,3,0]")
     entry_name = [recorded.name_entry(entry) for term in why.terms for entry in term.entries[:1]]
     assert entry_name.count("layers.0.norm[0,0,0]") <= 1
 
@@ -256,14 +256,14 @@ def test_padding_is_not_mistaken_for_an_input():
 )
 def test_an_invalid_name_or_index_is_rejected(name, message):
     with pytest.raises(GlassError, match=message):
-        record_pass(CASES["gpt2"]).at(name)
+        record_pass(CASES["gpt2"]).explain_named(name)
 
 
 def test_logits_of_counts_are_explained_by_their_evidence():
     network = CASES["speedrun with a prior"].network
     ids = torch.tensor([[0, 10, 20, 10, 0, 30]])  # the prior of this case has counted these ids
     recorded = RecordedPass(network, {"ids": ids})
-    why = recorded.at("prior.count_logits[0,5,20]")
+    why = recorded.explain_named("prior.count_logits[0,5,20]")
     assert why.operation == "sum"
     assert len(why.terms) > 1  # the unigram term, and one for each context that was followed by 20
     assert why.recomputed == pytest.approx(why.value, abs=1e-5)

@@ -159,10 +159,10 @@ def test_a_fold_is_left_out_of_the_dictionary():
     for j, word in enumerate((3, 5)):
         of_source = pairs.source_id == word
         of_pair = of_source & (pairs.target_id == word + 10)
-        place = found.tokens[0].tolist().index(word + 10)
+        position = found.tokens[0].tolist().index(word + 10)
         expected = probs[of_pair].sum() / (probs[of_source].sum() + 1)
-        close(found.probs[0, j, place], expected)
-        assert found.probs[0, j, place] != prior.find_candidates(source).probs[0, j, place]
+        close(found.probs[0, j, position], expected)
+        assert found.probs[0, j, position] != prior.find_candidates(source).probs[0, j, position]
 
 
 def test_the_docstring_example_of_candidates():

@@ -1,4 +1,4 @@
-"""The HTTP server: only this machine, only this page, and an answer to every bad request."""
+"""The HTTP server: only this machine, only this page, and a response to every bad request."""
 
 import socket
 import subprocess
@@ -12,7 +12,7 @@ from glassformer import GlassError
 from glassformer.cli import glass
 from glassformer.serve.app import HOST, MAX_BODY, PAGE, bind, make_app
 from glassformer.serve.envelope import unpack
-from glassformer.serve.questions import QUESTIONS
+from glassformer.serve.handlers import HANDLERS
 
 TOKEN, PORT = "secret", 8765
 
@@ -78,9 +78,9 @@ def test_the_page_s_own_requests_are_answered(client):
 
 
 @pytest.mark.parametrize(
-    ("question", "body", "status", "message"),
+    ("name", "body", "status", "message"),
     [
-        ("nothing", b"{}", 400, "unknown question"),
+        ("nothing", b"{}", 400, "unknown request"),
         ("model", b"[]", 400, "must be a JSON object"),
         ("model", b"{", 400, "Expecting"),
         ("model", b"\xff\xfe", 400, "Expecting"),
@@ -89,8 +89,8 @@ def test_the_page_s_own_requests_are_answered(client):
         ("pass", b"x" * (MAX_BODY + 1), 413, "larger than"),
     ],
 )
-def test_bad_requests_get_a_message(client, question, body, status, message):
-    response = client.post(f"/{TOKEN}/api/{question}", content=body)
+def test_bad_requests_get_a_message(client, name, body, status, message):
+    response = client.post(f"/{TOKEN}/api/{name}", content=body)
     assert response.status_code == status
     assert message in response.json()["error"]
 
@@ -107,7 +107,7 @@ def test_an_unexpected_error_is_an_answer_without_a_traceback(client, monkeypatc
     def fail(_session, _request):
         raise ZeroDivisionError("what went wrong")
 
-    monkeypatch.setitem(QUESTIONS, "model", fail)
+    monkeypatch.setitem(HANDLERS, "model", fail)
     response = client.post(f"/{TOKEN}/api/model", json={})
     assert response.status_code == 500
     assert response.json() == {"error": "ZeroDivisionError: what went wrong"}
@@ -187,4 +187,4 @@ def test_export_does_not_overwrite_a_file_without_being_asked(runs, tmp_path):
     assert result.exit_code != 0
     assert file.read_text() == "mine"
     assert CliRunner().invoke(glass, [*arguments, "--overwrite"]).exit_code == 0
-    assert '<script id="answers"' in file.read_text()
+    assert '<script id="responses"' in file.read_text()

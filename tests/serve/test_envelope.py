@@ -1,4 +1,4 @@
-"""The format of answers: JSON and raw numbers."""
+"""The format of responses: JSON and raw numbers."""
 
 import torch
 from hypothesis import given
@@ -8,17 +8,17 @@ from glassformer.serve.envelope import pack, unpack
 
 
 def test_tensors_keep_their_numbers_and_shapes():
-    answer = {
+    response = {
         "name": "注意力",
         "list": [{"a": torch.arange(6.0).reshape(2, 3)}, torch.tensor([])],
         "number": 1.5,
         "scalar": torch.tensor(float("-inf")),
         "half": torch.tensor([0.5], dtype=torch.bfloat16),
     }
-    found = unpack(pack(answer))
+    found = unpack(pack(response))
     assert found["name"] == "注意力"
     assert found["number"] == 1.5
-    assert torch.equal(found["list"][0]["a"], answer["list"][0]["a"])
+    assert torch.equal(found["list"][0]["a"], response["list"][0]["a"])
     assert found["list"][1].shape == (0,)
     assert found["scalar"] == float("-inf")
     assert found["half"].item() == 0.5
@@ -27,9 +27,9 @@ def test_tensors_keep_their_numbers_and_shapes():
 @given(
     st.recursive(st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
 )
-def test_answers_without_tensors_come_back_as_they_were(answer):
-    is_reserved = "$tensor" in str(answer)
-    assert is_reserved or unpack(pack(answer)) == answer
+def test_responses_without_tensors_come_back_as_they_were(response):
+    is_reserved = "$tensor" in str(response)
+    assert is_reserved or unpack(pack(response)) == response
 
 
 def test_numbers_start_at_a_multiple_of_four_bytes():

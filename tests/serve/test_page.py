@@ -189,7 +189,7 @@ def test_the_next_token_can_be_stepped_and_taken_back(session, addresses, open_p
 
 def test_switching_a_head_off_changes_the_prediction_as_in_a_trace(session, addresses, open_page):
     page = open_page(f"{addresses('generate')}#edit?text={TEXT}")
-    assert page.get_by_text("Attention is not an explanation").is_visible()
+    assert page.get_by_text("Attention weights alone do not explain").is_visible()
     before = page.locator("ol.bars >> nth=0").locator(".number").all_inner_texts()
     assert before[::2] == before[1::2]
     page.get_by_role("button", name="whole layer").first.click()
@@ -227,7 +227,7 @@ def test_a_late_answer_does_not_replace_a_newer_one(addresses, open_page):
     delayed = []
 
     def answer(route):
-        if not delayed:  # only the first question
+        if not delayed:  # only the first request
             delayed.append(route)
         else:
             route.continue_()

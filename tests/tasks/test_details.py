@@ -211,7 +211,7 @@ def test_bits_are_counted_per_byte_and_not_per_character(tmp_path):
 
 
 def test_text_metrics_follow_their_formulas():
-    found = text_metrics(nats=8 * math.log(2), tokens=4, size=2.0)
+    found = text_metrics(nats=8 * math.log(2), tokens=4, n_bytes=2.0)
     assert found["loss"] == pytest.approx(2 * math.log(2))
     assert found["perplexity"] == pytest.approx(4.0)
     assert found["bits_per_byte"] == pytest.approx(4.0)
@@ -642,13 +642,13 @@ def test_masking_needs_enough_context_and_text(tmp_path):
         task.dataset.train_batches(1, 7, 0)
     size = task.dataset.valid.size
     task.dataset.train_batches(1, size + 3, 0)
-    with pytest.raises(GlassError, match="validation tokens are too few"):
+    with pytest.raises(GlassError, match="too few validation tokens"):
         task.dataset.train_batches(1, size + 4, 0)
     network = SimpleNamespace(context=13)
     batches = list(task.dataset.eval_batches(network, 25))
     assert sum(len(batch["ids"]) for batch in batches) == 2  # windows of ten tokens
     assert len(list(task.dataset.eval_batches(network, 10))) == 1
-    with pytest.raises(GlassError, match="9 validation tokens are too few"):
+    with pytest.raises(GlassError, match=r"too few validation tokens \(9\)"):
         list(task.dataset.eval_batches(network, 9))
 
 
@@ -823,9 +823,12 @@ def test_a_source_that_is_too_long_to_translate_is_rejected():
 
 
 @pytest.mark.parametrize(
-    ("beam", "called"), [({}, (4, 0.6)), ({"beam": 2, "length_penalty": 1.5}, (2, 1.5))]
+    ("search_options", "called"),
+    [({}, (4, 0.6)), ({"beam_size": 2, "length_penalty": 1.5}, (2, 1.5))],
 )
-def test_beam_search_gets_its_beam_size_length_penalty_and_limits(monkeypatch, beam, called):
+def test_beam_search_gets_its_beam_size_length_penalty_and_limits(
+    monkeypatch, search_options, called
+):
     words = Characters.train(["ab"], special_tokens=("<unk>", "<start>", "<end>"))
     codec, seen = TranslateCodec(Artifacts(tokenizer=words)), {}
 
@@ -835,7 +838,7 @@ def test_beam_search_gets_its_beam_size_length_penalty_and_limits(monkeypatch, b
 
     monkeypatch.setattr("glassformer.tasks.translate.beam_search", search)
     batch = codec.encode(["ab", "a"])
-    assert codec.run(None, batch, **beam) == [[3], [3]]
+    assert codec.run(None, batch, **search_options) == [[3], [3]]
     assert (seen["beam_size"], seen["length_penalty"]) == called
     assert (seen["ids"], seen["eos"], seen["limits"]) == ([[1], [1]], 2, [38, 34])
     assert torch.equal(seen["source"], batch["source"])

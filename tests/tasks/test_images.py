@@ -1,4 +1,4 @@
-"""Images: classification and painting, from files to answers."""
+"""Images: classification and painting, from files to predictions."""
 
 import copy
 import json

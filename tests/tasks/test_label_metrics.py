@@ -16,8 +16,8 @@ from glassformer.tasks.label_metrics import (
     calibrate,
     compare_by_f1,
     draw_confusion,
-    fit_cutoff,
     fit_temperature,
+    fit_threshold,
     label_columns,
     label_details,
     label_predictions,
@@ -91,7 +91,7 @@ def test_the_temperature_minimizes_the_loss_and_calibrates(multi_label):
     assert artifacts.metadata["temperature"] == pytest.approx(3.0, rel=0.1)
     after = LabelScores(scores, artifacts)
     assert after.metrics()["loss"] < before.metrics()["loss"]
-    if multi_label:  # the cutoff is fitted too
+    if multi_label:  # the threshold is fitted too
         assert after.metrics()["f1"] > before.metrics()["f1"]
     else:
         assert after.metrics()["accuracy"] == before.metrics()["accuracy"]
@@ -115,12 +115,12 @@ def test_the_temperature_minimizes_the_loss_with_the_weights_of_the_classes():
     assert found != pytest.approx(fit_temperature(shifted, targets, None), rel=0.1)
 
 
-def test_the_cutoff_is_the_one_with_the_best_micro_f1():
+def test_the_threshold_is_the_one_with_the_best_micro_f1():
     probs = np.array([[0.18, 0.9], [0.3, 0.12], [0.22, 0.05], [0.11, 0.6]], dtype=np.float32)
     is_true = np.array([[False, True], [True, False], [True, False], [False, True]])
-    assert fit_cutoff(probs, is_true) == 0.2  # 0.2 separates them
-    assert fit_cutoff(probs, probs > 0.5) == 0.35  # the lowest of those that do
-    assert fit_cutoff(probs, np.ones((4, 2), dtype=bool)) == 0.1
+    assert fit_threshold(probs, is_true) == 0.2  # 0.2 separates them
+    assert fit_threshold(probs, probs > 0.5) == 0.35  # the lowest of those that do
+    assert fit_threshold(probs, np.ones((4, 2), dtype=bool)) == 0.1
 
 
 def test_a_class_that_is_neither_true_nor_predicted_does_not_lower_f1():

@@ -260,7 +260,7 @@ def test_an_evaluation_shortens_documents_to_the_context_of_the_network(pairs, t
 
 @pytest.mark.parametrize(
     ("options", "called"),
-    [({}, (1, 0.6)), ({"beam": 3, "length_penalty": 1.5}, (3, 1.5)), ({"beam": 0}, None)],
+    [({}, (1, 0.6)), ({"beam_size": 3, "length_penalty": 1.5}, (3, 1.5)), ({"beam_size": 0}, None)],
 )
 def test_a_summary_has_a_limit_and_repeats_nothing(monkeypatch, options, called):
     words, seen = Words([*WORDS, "<unk>"], ("<unk>", SEPARATOR, "<end>")), {}
@@ -279,7 +279,7 @@ def test_a_summary_has_a_limit_and_repeats_nothing(monkeypatch, options, called)
     network = SimpleNamespace(device="cpu")
     assert codec.run(network, batch, **options) == [[3], [3]]
     assert seen["limits"] == [141 // 4 + 16, 5 // 4 + 16]  # with the separator
-    assert (seen["eos"], seen["no_repeat"]) == (codec.eos, 3)
+    assert (seen["eos"], seen["no_repeat_ngram_size"]) == (codec.eos, 3)
     assert seen["positions"].tolist() == [[140], [140]]
     assert torch.equal(seen["keep"], batch["keep"])
     if called is None:
@@ -357,7 +357,7 @@ def test_the_lead_baseline_copies_the_first_sentence(tmp_path, tokenizer):
     task.dataset.fit(network, 1.0)
     codec = SummarizeCodec(task.artifacts)
     documents = [rows[0][0], "The rest is long"]
-    first, second = codec.decode(codec.run(network, codec.encode(documents), beam=0))
+    first, second = codec.decode(codec.run(network, codec.encode(documents), beam_size=0))
     assert split_words(first) == split_words(f"Hello number 0 at {time} today")
     assert second == "The rest is long"  # the end of the document ends a sentence too
 

@@ -328,7 +328,7 @@ def test_decoder_inputs_start_with_bos_and_targets_end_with_eos(home):
 
 
 class LookupTranslator(Network):
-    """Generates the translation that a dictionary holds for a source."""
+    """Generates the translation that a dict holds for a source."""
 
     forward_inputs = ("ids", "source", "source_keep")
 

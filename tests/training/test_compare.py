@@ -204,14 +204,14 @@ def test_dim_is_scaled_to_a_number_of_parameters(name):
 
 
 @pytest.mark.parametrize("name", [name for name, spec in TASKS.items() if spec.baseline_model])
-def test_a_baseline_is_fitted_in_one_pass(name, tmp_path):
+def test_a_baseline_is_fitted_directly(name, tmp_path):
     reporter, data, spec = RecordingReporter(), write_examples(tmp_path)[name], TASKS[name]
     model = spec.baseline_model
     result = train(name, data, model=model, run=tmp_path / "run", device="cpu", reporter=reporter)
     assert result["model"] == model
     assert result["steps"] == 0
     assert "baseline" not in result
-    assert any("fitted in one pass" in line for line in reporter.lines)
+    assert any("fitted directly" in line for line in reporter.lines)
     metrics = evaluate(tmp_path / "run", (data,))
     assert metrics[spec.metric.name] is not None
     model = load(tmp_path / "run")
@@ -228,7 +228,7 @@ def test_a_baseline_is_fitted_in_one_pass(name, tmp_path):
     elif name == "fill-mask":
         guesses = dict(model.fill_mask("sat on the [MASK] and")[0])
         assert max(guesses, key=guesses.get) in ("mat", "m", "##at")
-    with pytest.raises(GlassError, match="fitted in one pass and cannot be trained further"):
+    with pytest.raises(GlassError, match="fitted directly and cannot be trained further"):
         resume(tmp_path / "run", NullReporter(), minutes=1)
     assert resume(tmp_path / "run", NullReporter())["steps"] == 0
 
@@ -258,9 +258,9 @@ def test_baseline_is_reported_with_the_metrics(tmp_path):
     assert "baseline" not in json.dumps(evaluate(tmp_path / "no", (data,)))
 
 
-def test_model_fitted_in_one_pass_cannot_be_trained_further(book, tmp_path):
+def test_model_fitted_directly_cannot_be_trained_further(book, tmp_path):
     train("generate", book, model="markov", run=tmp_path / "run", device="cpu")
-    with pytest.raises(GlassError, match="fitted in one pass and cannot be trained further"):
+    with pytest.raises(GlassError, match="fitted directly and cannot be trained further"):
         train("generate", book, base=tmp_path / "run", run=tmp_path / "on", steps=3)
 
 

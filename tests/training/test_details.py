@@ -1440,7 +1440,7 @@ def test_truncated_texts_are_reported(tmp_path):
     long = int((task.dataset.texts["train"].lengths > 20).sum())
     assert 10 < long <= 30
     assert reporter.lines == [
-        f"{long} texts are longer than the context of 20 tokens and are truncated; "
+        f"{long} texts are longer than the context of 20 tokens and will be truncated; "
         "to use more of each text: --set model.context=40"
     ]
 
@@ -1550,7 +1550,7 @@ def test_a_changed_environment_is_found(tmp_path):
 def test_a_run_is_extended_to_more_steps_or_minutes(tmp_path, book):
     trainer = tiny_trainer(tmp_path, book, steps=5)
     trainer.state = State(step=5, setup_seconds=20.0, seconds=40.0, evals_since_best=4, evals=6)
-    with pytest.raises(GlassError, match="5 steps are already done"):
+    with pytest.raises(GlassError, match="step 5 is already done"):
         extend_budget(trainer, 5, None)
     extend_budget(trainer, 9, None)
     assert trainer.budget == StepBudget(9)
@@ -1617,14 +1617,14 @@ def test_a_new_budget_replaces_any_saved_one_when_a_run_starts_again(tmp_path, m
 def test_a_run_is_diagnosed_by_its_epochs_and_minutes(tmp_path, book, monkeypatch):
     trainer, seen = tiny_trainer(tmp_path, book), []
     monkeypatch.setattr(report, "diagnose", lambda *args, **options: seen.append((args, options)))
-    assert report.diagnose_run(trainer) is None
+    assert report.diagnose_run(trainer, trainer.network) is None
     assert seen == []  # nothing was trained or evaluated
     for kind, step, loss in (
         ("validation", 0, 3.5), ("train", 5, 9.0), ("validation", 20, 2.5), ("final", 20, 1.0)
     ):  # fmt: skip
         trainer.run.log_metrics(kind, step=step, loss=loss)
     trainer.state.step, trainer.state.seconds = 20, 90.0
-    report.diagnose_run(trainer)
+    report.diagnose_run(trainer, trainer.network)
     ((args, options),) = seen
     assert args == ((0, 20), (3.5, 2.5))
     epochs = 20 / trainer.batches.per_epoch

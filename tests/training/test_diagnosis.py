@@ -70,11 +70,11 @@ def compare(value, baseline, difference, **more):
     return Comparison(METRICS["accuracy"], value, metrics, "NB-SVM", difference)
 
 
-def test_a_difference_whose_interval_includes_zero_is_not_distinguishable():
+def test_a_difference_whose_interval_includes_zero_is_not_significant():
     text = compare(0.87, 0.86, (-0.01, 0.03)).summarize()
     assert text == (
-        "not distinguishable from the baseline (NB-SVM): accuracy 0.87 vs. 0.86 (difference -0.01 "
-        "to +0.03, 95% interval)"
+        "not significantly different from the baseline (NB-SVM): accuracy 0.87 vs. 0.86 "
+        "(difference -0.01 to +0.03, 95% confidence interval)"
     )
     assert compare(0.9, 0.8, (0.05, 0.15)).summarize().startswith("better than the baseline")
 

@@ -135,7 +135,7 @@ def test_a_second_interrupt_quits_at_once_and_the_checkpoint_stays_intact(tmp_pa
     assert "Traceback" not in errors
     assert load(tmp_path / "run" / LAST)
     done = json.loads((tmp_path / "run/last/training.json").read_text())["step"]
-    with pytest.raises(GlassError, match="steps are already done"):
+    with pytest.raises(GlassError, match="is already done"):
         resume(tmp_path / "run", NullReporter(), steps=1)
     assert resume(tmp_path / "run", NullReporter(), steps=done + 3)["steps"] == done + 3
 
@@ -474,7 +474,13 @@ def test_resuming_a_run_that_stopped_early_takes_no_steps(tmp_path, book):
     options = {"lr": 0.0, "patience": 1, "steps": 40, "prior": False}
     result = train(book, tmp_path / "run", **options)
     assert result["steps"] == 8
-    assert resume(tmp_path / "run", NullReporter())["steps"] == 8
+    reporter = RecordingReporter()
+    assert resume(tmp_path / "run", reporter)["steps"] == 8
+    assert reporter.lines[0] == (
+        "training already ended at step 8 (early stopping); to train longer: "
+        f"glass resume {tmp_path / 'run'} --minutes 5"
+    )
+    assert not any("all steps are done" in line for line in reporter.lines)
 
 
 def test_a_deleted_run_folder_is_not_created_again(tmp_path, book, monkeypatch):

@@ -12,11 +12,13 @@ from glassformer.checkpoint import BEST, LAST
 from glassformer.core.folder import write_manifest
 from glassformer.core.reporter import NullReporter
 from glassformer.models.network import TextClassifier
+from glassformer.nn.label_prior import LabelPrior
 from glassformer.tasks.check import RecordingReporter
 from glassformer.training.evaluate import evaluate
 from glassformer.training.resume import resume
 from glassformer.training.run import Run
 from glassformer.training.train import train
+from glassformer.training.trainer import Trainer
 
 TINY = ["model.dim=16", "train.batch_tokens=400"]
 OPTIONS = {"reporter": NullReporter(), "steps": 12, "precision": "float32"}
@@ -59,6 +61,28 @@ def test_the_first_evaluation_has_the_accuracy_of_the_baseline(tmp_path, reviews
     assert 0.5 < first["accuracy"] < 1
     assert result["loss"] <= first["loss"]
     assert others
+
+
+def test_a_run_is_diagnosed_by_its_best_weights(tmp_path, reviews, monkeypatch):
+    """The last weights may ignore the network while the best ones, which are reported, do not."""
+    save = Trainer.save
+
+    def fit_weights(prior, *_):
+        prior.weights.copy_(torch.tensor([0.5, 1.0]))
+
+    def save_without_network(trainer):
+        trainer.network.prior.weights[0] = 0.0
+        save(trainer)
+
+    monkeypatch.setattr(LabelPrior, "fit_weights", fit_weights)
+    monkeypatch.setattr(Trainer, "save", save_without_network)
+    reporter = RecordingReporter()
+    options = {**OPTIONS, "reporter": reporter}
+    train("classify", reviews, run=tmp_path / "run", settings=TINY, **options)
+    weights = [checkpoint.load(tmp_path / "run" / name)[0].prior.weights for name in (BEST, LAST)]
+    assert [float(pair[0]) for pair in weights] == [0.5, 0.0]
+    assert any(line.startswith("final: ") for line in reporter.lines)
+    assert not any("adds nothing to the prior" in line for line in reporter.lines)
 
 
 @pytest.mark.parametrize("model", ["classifier", "bert", "recurrent_classifier", "gpt2"])

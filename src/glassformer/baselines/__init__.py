@@ -1,1 +1,1 @@
-"""Baselines: models that are fitted in one pass by counting, to compare networks with."""
+"""Baselines: models that are fitted directly, without training steps, to compare networks with."""

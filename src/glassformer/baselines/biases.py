@@ -1,4 +1,4 @@
-"""Predict a rating from how good an item is and how kind a user is: the mean plus two biases.
+"""Predict a rating as the mean plus an item bias and a user bias.
 
 Shapes: b or n ratings, i items.
 """

@@ -29,7 +29,7 @@ class Config(ModelConfig):
 
 
 class Markov(Network):
-    """An n-gram model; its weights are counts, fitted in one pass.
+    """An n-gram model; its weights are counts, fitted directly.
 
     Its context is the last `order` tokens. With `skips`, each pair of the last token and an
     earlier one votes for the tokens that followed such a pair at any distance, and the last token

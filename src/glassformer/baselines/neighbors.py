@@ -21,7 +21,7 @@ class Config(ModelConfig):
 
 
 class Neighbors(Network):
-    """Predicts a masked token from the tokens on its left and right; fitted in one pass."""
+    """Predicts a masked token from the tokens on its left and right; fitted directly."""
 
     Config: TypeAlias = Config
     traits = frozenset({Trait.MASKED_LM, Trait.FITTED, Trait.PADDING_INVARIANT})

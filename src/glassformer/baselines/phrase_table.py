@@ -38,7 +38,7 @@ class Config(ModelConfig):
 
 
 class PhraseTable(Network):
-    """Translates phrase by phrase; its table is fitted in one pass."""
+    """Translates phrase by phrase; its table is fitted directly."""
 
     Config: TypeAlias = Config
     forward_inputs = ("ids", "source", "source_keep")

@@ -1,4 +1,4 @@
-"""From the inputs of a command (arguments, a file, standard input) to printed or saved answers."""
+"""From the inputs of a command (arguments, a file, standard input) to its predictions."""
 
 import contextlib
 import os
@@ -47,7 +47,7 @@ def run_predictions(
     `trained` are the text columns of the training data, `outputs` other endings that the command
     accepts for `out`, and `values` the other options of `options.texts`.
     """
-    from glassformer.core.reporter import ProgressBar, Reporter
+    from glassformer.core.reporter import ProgressBar, Reporter, format_count
     from glassformer.data.files import BadRowPolicy, CountBadRows
     from glassformer.data.output import OUTPUTS, TableWriter, merge_columns
 
@@ -64,7 +64,9 @@ def run_predictions(
         reporter = Reporter()
         writer = stack.enter_context(TableWriter(out)) if out else None
         bar = ProgressBar(reporter, "predicting", count) if count else None
+        is_empty = True
         while chunk := list(islice(inputs, CHUNK)):
+            is_empty = False
             for item, result in predict_chunk(predict, chunk, on_bad_row):
                 if writer:
                     writer.write(merge_columns(item.columns, to_columns(result)))
@@ -73,8 +75,15 @@ def run_predictions(
             if bar:
                 bar.add(len(chunk))
         reporter.clear()
+        if is_empty:
+            report_no_input(values.get("file"))
         if writer:
-            echo(f"wrote {writer.count:,} rows to {out}", err=True)
+            echo(f"wrote {format_count(writer.count, 'row')} to {out}", err=True)
+
+
+def report_no_input(file: Path | None = None) -> None:
+    """Print that a file, or standard input, has no texts."""
+    echo(f"{file} has no texts" if file else "there is no input: standard input is empty", err=True)
 
 
 def predict_chunk(
@@ -141,10 +150,11 @@ def open_inputs(
 
 
 def report_skipped(on_bad_row: "BadRowPolicy") -> None:
+    from glassformer.core.reporter import format_count
     from glassformer.data.files import CountBadRows
 
     if isinstance(on_bad_row, CountBadRows) and on_bad_row.count:
-        rows = "1 bad row" if on_bad_row.count == 1 else f"{on_bad_row.count:,} bad rows"
+        rows = format_count(on_bad_row.count, "bad row")
         echo(f"left out {rows}; the first: {on_bad_row.first[0]}", err=True)
 
 

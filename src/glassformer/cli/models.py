@@ -42,7 +42,7 @@ def check(folder: Path) -> None:
 def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
     """Average the weights of RUNS into a new model.
 
-    Uses the last weights of each run. The runs must have started from the same weights (the same
+    Uses the final weights of each run. The runs must have started from the same weights (the same
     --seed or the same --from), or the average is useless.
 
     \b
@@ -77,7 +77,8 @@ def average(runs: tuple[Path, ...], out: Path, overwrite: bool) -> None:
 @click.option(
     "--strip-prior",
     is_flag=True,
-    help="Leave out the prior, which contains n-grams of the training text, or a dictionary.",
+    help="Leave out the prior, which contains n-grams of the training text, or a "
+    "word-translation table.",
 )
 @options.overwrite(help="Replace TARGET if it exists.")
 def convert(
@@ -161,7 +162,7 @@ def models(
              "settings": to_dict(MODELS[name].Config())}
             for name in sorted(others)
         ]  # fmt: skip
-        print_models("Models for no task", rows, as_json)
+        print_models("Models without a task", rows, as_json)
 
 
 def print_models(title: str, rows: list[dict[str, Any]], as_json: bool) -> None:
@@ -216,6 +217,6 @@ def format_setting(name: str, value: Any) -> str:
 
 def format_size(parameters: int, gigabytes: float) -> str:
     if not parameters:
-        return "fitted in one pass"
+        return "fitted directly, without training steps"
     memory = f"{gigabytes:.1f} GB" if gigabytes >= 1 else f"{1000 * gigabytes:.0f} MB"
     return f"{parameters:,} parameters, {memory} for weights, gradients and optimizer"

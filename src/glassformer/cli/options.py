@@ -127,7 +127,8 @@ image_size = click.option(
     "--image-size",
     type=int,
     metavar="PIXELS",
-    help="Crop images to squares and scale them to this size.  [default: all have the same size]",
+    help="Crop images to squares and resize them to this size.  "
+    "[default: no resizing; all images must have the same size]",
 )
 
 # Training

@@ -26,7 +26,7 @@ from glassformer.cli import options
 @click.option(
     "--columns",
     type=click.IntRange(1, 1000),
-    help="Images in a row of the sheet.  [default: as many as classes, or about as many as rows]",
+    help="Images in a row of the grid.  [default: as many as classes, or about as many as rows]",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
 @options.out(help="Image file to write.  [default: painted.png]")
@@ -40,7 +40,7 @@ def paint(
     out: Path | None,
     overwrite: bool,
 ) -> None:
-    """Paint N new images with the model in RUN and write them to one sheet.
+    """Paint N new images with the model in RUN and write them in one image grid.
 
     \b
     glass paint runs/paint-1 -n 64

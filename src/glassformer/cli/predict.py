@@ -25,8 +25,8 @@ UNSURE = "unsure"
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1),
-    help="Answer `unsure` if the probability is lower; with several labels per text, predict those "
-    "from this probability.  [default: `unsure` only if most tokens are unknown]",
+    help="Print `unsure` if the probability is lower; with several labels per text, predict those "
+    "that reach this probability.  [default: `unsure` only if most tokens are unknown]",
 )
 @click.option(
     "--csv",
@@ -42,10 +42,10 @@ def classify(
     """Classify TEXTS with the model in RUN.
 
     Prints the most likely label, its probability and the text; for a model with several labels per
-    text, all labels from the cutoff that was fitted in training. The answer to a text in which most
-    tokens are unknown is `unsure`. Without TEXTS or --file, each line of standard input is a text.
-    A model trained on pairs takes TEXTS in pairs, or lines with a tab between the two texts; a
-    model for images takes image files, and folders of them.
+    text, all labels whose probability reaches the threshold fitted in training. Prints `unsure` for
+    a text in which most tokens are unknown. Without TEXTS or --file, each line of standard input is
+    a text. A model trained on pairs takes TEXTS in pairs, or lines with a tab between the two
+    texts; a model for images takes image files, and folders of them.
 
     \b
     glass classify runs/classify-1 "What a wonderful film" "I fell asleep"
@@ -70,7 +70,7 @@ def classify(
     def predict(inputs: list["Input"]) -> Iterator[dict[str, Any]]:
         probabilities = model.classify([item.value for item in inputs])
         for item, probs in zip(inputs, probabilities, strict=True):
-            label, prob = model.answer(probs, item.texts, threshold)
+            label, prob = model.predict_label(probs, item.texts, threshold)
             label = UNSURE if label is None else label
             yield {"label": label, "probability": prob, "probabilities": probs}
 
@@ -324,6 +324,7 @@ def embed(run: str, out: Path | None, similarity: bool, **values: Any) -> None:
     import numpy as np
 
     from glassformer.api import load
+    from glassformer.core.reporter import format_count
 
     if similarity and out is not None:
         raise click.UsageError("give --out or --similarity, not both")
@@ -359,7 +360,8 @@ def embed(run: str, out: Path | None, similarity: bool, **values: Any) -> None:
     array = np.stack(vectors) if vectors else np.empty((0, model.config.dim), np.float32)
     np.save(out, array)
     dim = array.shape[1]
-    echo(f"wrote {len(array)} vectors of {dim} dimensions to {out}", err=True)
+    vectors_text = format_count(len(array), "vector")
+    echo(f"wrote {vectors_text} of {dim} dimensions to {out}", err=True)
 
 
 def print_cosines(rows: list[dict[str, Any]]) -> None:

@@ -47,7 +47,7 @@ COMMANDS = {
     "fill-mask": Entry("predict", "Use a model",
         "Predict the token at each [MASK] in TEXTS with the model in RUN."),
     "paint": Entry("paint", "Use a model",
-        "Paint N new images with the model in RUN and write them to one sheet."),
+        "Paint N new images with the model in RUN and write them in one image grid."),
     "recommend": Entry("recommend", "Use a model",
         "Recommend items to a user with the model in RUN, or list similar items."),
     "embed": Entry("predict", "Use a model",

@@ -56,12 +56,14 @@ def check_data(
 
 
 def print_data_report(report: dict[str, Any]) -> None:
+    from glassformer.core.reporter import format_count
     from glassformer.tasks import TASKS
 
-    unit = "examples" if TASKS[report["task"]].is_table else "lines"
+    unit = "example" if TASKS[report["task"]].is_table else "line"
     for line in report["read_as"]:
         echo(line)
-    echo(f"{report['examples']:,} {unit}, {report['bytes']:,} bytes")
+    noun = unit if report["examples"] == 1 else f"{unit}s"
+    echo(f"{report['examples']:,} {noun}, {report['bytes']:,} bytes")
     if lengths := report["lengths"]:
         echo(
             f"length in characters: min {lengths['min']:,}, median {lengths['median']:,.0f}, "
@@ -78,7 +80,8 @@ def print_data_report(report: dict[str, Any]) -> None:
             tokens = "  ->  ".join("|".join(row) for row in sample["tokens"])
             tokens = f"{tokens[:160]}{'...' if len(tokens) > 160 else ''}"
             click.echo(tr("    tokens: {tokens}", tokens=tokens))
-    echo(f"{format_count(report['duplicates'], 'duplicate')}, {report['empty']:,} empty {unit}")
+    noun = unit if report["empty"] == 1 else f"{unit}s"
+    echo(f"{format_count(report['duplicates'], 'duplicate')}, {report['empty']:,} empty {noun}")
     if report.get("same_text_other_label"):
         conflicts = format_count(report["same_text_other_label"], "duplicate")
         echo(f"  {conflicts} with a different label")
@@ -102,10 +105,6 @@ def print_data_report(report: dict[str, Any]) -> None:
             echo(f"  {line}")
 
 
-def format_count(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 @click.command()
 @options.trained_run
 @options.data_files
@@ -122,8 +121,8 @@ def format_count(count: int, noun: str) -> str:
     "--predictions",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write a row per example with its texts, true answer and prediction: .csv, .tsv, .jsonl "
-    "or .parquet.",
+    help="Write a row per example with its texts, true label or reference, and "
+    "prediction: .csv, .tsv, .jsonl or .parquet.",
 )
 @options.plot(
     help="Draw the confusion matrix and the calibration of a classifier (.png, .svg or .pdf)."
@@ -135,9 +134,9 @@ def evaluate(
 ) -> None:
     """Evaluate the model in RUN on DATA or on its own validation data.
 
-    Prints the metrics of the model and, if its run has one, of the baseline, with 95% intervals by
-    the bootstrap; for a classifier also the scores of each label, the confusion matrix and the
-    worst errors; for a translator or summarizer the worst outputs.
+    Prints the metrics of the model and, if its run has one, of the baseline, with 95% confidence
+    intervals by the bootstrap; for a classifier also the scores of each label, the confusion matrix
+    and the worst errors; for a translator or summarizer the worst outputs.
 
     \b
     glass evaluate runs/generate-1
@@ -188,16 +187,16 @@ def print_evaluation(metrics: dict[str, Any]) -> None:
         rows.append((labels.get(name) or metric_label(name), format_value(value), other))
         if interval := metrics.get(f"{name}_interval"):
             low, high = map(format_value, interval)
-            rows.append((tr("  95% interval"), tr("{low} to {high}", low=low, high=high), ""))
+            rows.append((tr("  95% CI"), tr("{low} to {high}", low=low, high=high), ""))
     width = max([14, *(len(value) for _, value, other in rows if other)])
     for label, value, other in rows:
         click.echo(f"{pad(label, 24)} {pad(value, width)} {other}".rstrip())
     if difference := baseline.get("difference_interval"):
         low, high = difference
         name = next(n.removesuffix("_interval") for n in metrics if n.endswith("_interval"))
-        remark = "" if low > 0 or high < 0 else "; not distinguishable"
-        values = f"{low:+.2g} to {high:+.2g} (95% interval){remark}"
-        echo(f"{metric_label(name)} minus the baseline's: {values}")
+        remark = "" if low > 0 or high < 0 else "; not significant"
+        values = f"{low:+.2g} to {high:+.2g} (95% confidence interval){remark}"
+        echo(f"{metric_label(name)} difference from the baseline: {values}")
     if "note" in metrics:
         echo(metrics["note"])
     print_classes(metrics.get("classes", []), metrics.get("confusion"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from glassformer.cli import options
-from glassformer.cli.inputs import CHUNK, open_inputs, report_skipped
+from glassformer.cli.inputs import CHUNK, open_inputs, report_no_input, report_skipped
 from glassformer.core.i18n import tr
 
 if TYPE_CHECKING:
@@ -59,6 +59,9 @@ def search(
 
     model = load(run)
     query_texts = list(queries) or [line.rstrip("\n") for line in sys.stdin]
+    if not query_texts:
+        report_no_input()
+        return
     if not all(map(str.strip, query_texts)):
         raise GlassError("a query is empty: expected at least one word")
     inputs = read_texts(file, text, **values)

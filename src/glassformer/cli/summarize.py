@@ -51,9 +51,9 @@ def summarize(
     --title, those most similar to it); what was left out is reported on standard error.
 
     \b
-    glass summarize runs/summarize-1 mail.txt
+    glass summarize runs/summarize-1 email.txt
     glass summarize runs/summarize-1 a.txt b.txt --title "Port of Leeds"
-    glass summarize runs/summarize-1 --file mails.csv --text body --out subjects.csv
+    glass summarize runs/summarize-1 --file emails.csv --text body --out subjects.csv
     """
     from glassformer.api import load
     from glassformer.models.network import Trait

@@ -80,7 +80,7 @@ HEADINGS = {  # of the help of `train`
     nargs=2,
     type=float,
     metavar="LOW HIGH",
-    help="Lowest and highest rating (recommend).  [default: as they occur]",
+    help="Lowest and highest rating (recommend).  [default: lowest and highest in DATA]",
 )
 @options.source_and_target
 @options.tokenizer
@@ -119,11 +119,11 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
 
     Translate: of two --text columns, the first is the source, the second the target.
 
-    Recommend: two --text columns are the user and the item, --label is the rating. The titles of
-    items are read from a further table with the columns item and title.
+    Recommend: two --text columns are the user and the item, --label is the rating. Item titles
+    are read from an additional table with the columns item and title.
 
-    Images, to classify or to paint: in folders with a subfolder for each class, or in the files of
-    MNIST or CIFAR-10.
+    Image data, for classify and paint: a folder with one subfolder per class, or MNIST or CIFAR-10
+    files.
 
     `glass models` lists the model.* settings for --set, `glass models --training` the train.*
     settings.
@@ -136,7 +136,7 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
     glass train fill-mask corpus.txt --set model.depth=6
     glass train classify photos/ --image-size 64
     glass train paint drawings/ --minutes 30
-    glass train summarize mails.jsonl --minutes 30
+    glass train summarize emails.jsonl --minutes 30
     glass train --config recipes/shakespeare.toml input.txt
     glass train classify reviews.csv --from runs/fill-mask-1 --lora 8
     glass train recommend ratings.csv movies.csv

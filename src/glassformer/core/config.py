@@ -139,7 +139,7 @@ def did_you_mean(name: object, names: Iterable[str], where: str = "") -> str:
     `where` is prepended to each of them.
     """
     names = list(names)
-    suggestions = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    suggestions = difflib.get_close_matches(str(name), names, n=3, cutoff=0.6)
     if (renamed := RENAMED.get(str(name))) in names:
         suggestions = [str(renamed)]
     full_names = " or ".join(repr(where + suggestion) for suggestion in suggestions)

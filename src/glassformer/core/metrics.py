@@ -25,7 +25,7 @@ class Metrics(dict[str, Any]):
                 continue
             text = format_value(value)
             if interval := self.get(f"{name}_interval"):
-                text += f"  (95% interval {' to '.join(map(format_value, interval))})"
+                text += f"  (95% CI {' to '.join(map(format_value, interval))})"
             rows.append((name, text))
         for name, value in self.get("baseline", {}).items():
             if isinstance(value, float):

@@ -10,6 +10,11 @@ from typing import TextIO
 from glassformer.core.i18n import localize, tr
 
 
+def format_count(count: int, noun: str) -> str:
+    """A count and its noun, such as "1 text" or "2 texts"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 class Reporter:
     """Writes progress to standard error.
 

@@ -32,8 +32,8 @@ def check_window(store: Store, length: int) -> None:
     """Raise an error if the text is shorter than a window of `length` tokens."""
     if store.size < length:
         raise GlassError(
-            f"{store.size} tokens are too few for a window of {length} tokens: provide more text, "
-            "or reduce the context (--set model.context=16)"
+            f"too few tokens ({store.size}) for a window of {length} tokens: provide more text, or "
+            "reduce the context (--set model.context=16)"
         )
 
 

@@ -121,7 +121,8 @@ def read_folder_rows(
 def choose_columns(first_rows: list[Row], request: DataRequest) -> Columns:
     """Return the columns that the user named, or those of the training data, or guess them.
 
-    The column of the groups is neither, unless it is named or there are no two others.
+    The group column is not used as text or label, unless it is named explicitly or fewer than two
+    other columns exist.
     """
     names = first_rows[0].values if first_rows else {}
     text, label = request.text, request.label
@@ -197,13 +198,14 @@ def split_labels(cell: str) -> list[str]:
 
 
 def find_unknown_labels(cell: str, request: DataRequest) -> list[str]:
-    """The labels in a cell that the model to evaluate does not have."""
+    """The labels in a cell that the model being evaluated was not trained on."""
     labels = split_labels(cell) if request.multi_label else [cell.strip()]
     return [label for label in labels if request.labels and label not in request.labels]
 
 
-def describe_untested(labels: Sequence[str], total: int) -> str:
-    """A warning about those of all labels that no validation example has."""
+def describe_unvalidated_labels(labels: Sequence[str], total: int) -> str:
+    """A warning that lists the labels without validation examples; `total` is the number of all
+    labels."""
     names = ", ".join(labels[:5]) + (", ..." if len(labels) > 5 else "")
     return (
         f"labels without validation examples: {names} ({len(labels)} of {total}), so their scores "

@@ -1,4 +1,4 @@
-"""Write rows to a table; the ending of its name determines the format."""
+"""Write rows to a table; the file extension determines the format."""
 
 import csv
 import json

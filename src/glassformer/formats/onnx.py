@@ -1,7 +1,7 @@
 """Export to ONNX, for use with ONNX Runtime and `tokenizers`, without PyTorch and Glassformer.
 
 A model can be exported if torch compiles it to one graph (the trait COMPILABLE) and it is used in
-one of the ways in `TASKS`: not the models that are fitted in one pass, nor recurrent ones, nor
+one of the ways in `TASKS`: not the models that are fitted directly, nor recurrent ones, nor
 those for images, ratings and summaries. The exported graph is run on batches of other sizes
 and compared with the network before anything is written.
 """
@@ -235,14 +235,14 @@ def describe(
         description["multi_label"] = bool(task.get("multi_label"))
         description["temperature"] = task.get("temperature", 1.0)
         if description["multi_label"]:
-            description["cutoff"] = task.get("cutoff", 0.5)
+            description["threshold"] = task.get("threshold", 0.5)
     if network.has(Trait.CAUSAL_LM):
         description["eos"] = find_eos(tokenizer, task)
     return description
 
 
 def format_readme(config: dict[str, Any], has_tokenizer: bool) -> str:
-    """A README with tables of the inputs and outputs, and a program that uses the model."""
+    """A README with tables of the inputs and outputs, and an example script."""
     meanings = {**INPUTS, "ids": IDS[config["task"]]}
     meanings |= dict.fromkeys(config["outputs"], OUTPUTS[config["task"]])
     rows = [

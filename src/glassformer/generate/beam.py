@@ -34,7 +34,7 @@ def beam_search(
     eos: int,
     beam_size: int = 4,
     length_penalty: float = 0.6,
-    no_repeat: int = 0,
+    no_repeat_ngram_size: int = 0,
     observe: Callable[[BeamStep], None] | None = None,
     **first_inputs: Tensor,
 ) -> list[list[Hypothesis]]:
@@ -43,12 +43,13 @@ def beam_search(
     Args:
         ids: the first tokens of each hypothesis (b t); the result does not include them.
         limits: the max number of new tokens for each sequence.
-        no_repeat: no n-gram of this many new tokens is repeated; 0 means no limit.
+        no_repeat_ngram_size: n-grams of this size may not repeat in the new tokens; 0 disables
+            the check.
         observe: a function that is called with the `BeamStep` of each step.
         first_inputs: further arguments for the first forward pass, such as a source.
 
     The score is the log-probability / ((5 + length) / 6) ** length_penalty: with a
-    penalty of 0 the most likely hypothesis wins, with a higher one a longer hypothesis may win. A
+    penalty of 0, the most likely hypothesis wins; with a higher one, a longer hypothesis may win. A
     sequence is done when `beam_size` hypotheses have ended; at its limit, its best unfinished beams
     are added. The result for a sequence therefore does not depend on the others in the batch.
 
@@ -74,8 +75,10 @@ def beam_search(
     generated = ids.new_empty(batch, beam_size, 0)
     hypotheses: list[list[Hypothesis]] = [[] if limit else [(0.0, [])] for limit in limits]
     for length in range(1, max_limit + 1):
-        allowed = block_repeats(logits.log_softmax(dim=-1), generated.flatten(0, 1), no_repeat)
-        log_probs = totals[..., None] + allowed.reshape(batch, beam_size, -1)
+        token_log_probs = block_repeats(
+            logits.log_softmax(dim=-1), generated.flatten(0, 1), no_repeat_ngram_size
+        )
+        log_probs = totals[..., None] + token_log_probs.reshape(batch, beam_size, -1)
         vocab = log_probs.shape[-1]
         n_candidates = min(2 * beam_size, beam_size * vocab)
         best, index = log_probs.flatten(1).topk(n_candidates)  # b 2w, best first

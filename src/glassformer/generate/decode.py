@@ -21,14 +21,15 @@ def generate_tokens(
     keep: Tensor | None = None,
     sampling: Sampling | None = None,
     seed: int | None = None,
-    no_repeat: int = 0,
+    no_repeat_ngram_size: int = 0,
     **first_inputs: Tensor,
 ) -> Iterator[Tensor]:
     """Yield the next id of each sequence (b), up to `max_new_tokens` times.
 
     Args:
         ids: the prompts (b t); `keep` (b t) is false at their padding, which is on the left.
-        no_repeat: no n-gram of this many new tokens is repeated; 0 means no limit.
+        no_repeat_ngram_size: n-grams of this size may not repeat in the new tokens; 0 disables
+            the check.
         first_inputs: further arguments for the first forward pass, such as a source.
 
     When the context is full, generation continues from its second half, which is processed
@@ -53,7 +54,8 @@ def generate_tokens(
                 logits = prefill(network, new_ids, window_keep, cache, **first_inputs)
             else:
                 logits = network(new_ids, cache=cache)
-            last_logits = block_repeats(logits[:, -1], all_ids[:, ids.shape[1] :], no_repeat)
+            generated = all_ids[:, ids.shape[1] :]
+            last_logits = block_repeats(logits[:, -1], generated, no_repeat_ngram_size)
             token = sample_token(last_logits, all_ids, sampling, generator)
             new_ids = token[:, None]
             all_ids = torch.cat((all_ids, new_ids), dim=1)

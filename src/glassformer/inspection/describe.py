@@ -87,14 +87,14 @@ def describe_value(network: nn.Module, name: str, head: int) -> Description:
             tr("The source token (column) that is looked up for each token of the translation."),
         ),
         "lexical_gates": Description(
-            tr("Gates of the dictionary"),
+            tr("Gates of the translation table"),
             formula,
-            tr("How much frequency and dictionary (columns) contribute to each token."),
+            tr("How much word frequency and translation table (columns) contribute to each token."),
         ),
         "lexical_logits": Description(
-            tr("Logits of the dictionary"),
+            tr("Logits of the translation table"),
             formula,
-            tr("What the dictionary predicts; added to the logits of the network."),
+            tr("What the translation table predicts; added to the logits of the network."),
         ),
         "ngram_logits": Description(
             tr("Logits of the n-grams"),

@@ -61,7 +61,7 @@ class Term:
 
 
 @dataclass(frozen=True, repr=False)
-class Why(Displayable):
+class Explanation(Displayable):
     """One number, the operation that computed it, and its terms."""
 
     recorded: RecordedPass
@@ -84,7 +84,7 @@ class Why(Displayable):
         """The terms, the largest contribution first."""
         return sorted(self.terms, key=lambda term: -term.magnitude)
 
-    def explain_next(self) -> Why | None:
+    def explain_next(self) -> Explanation | None:
         """Explain the largest term; for a quotient, the dividend; for a softmax, its own logit.
 
         Terms that are activations come first; weights and constants (such as rotation angles) are
@@ -102,14 +102,16 @@ class Why(Displayable):
 
     def steps(self) -> list[Step]:
         """The number with all its terms, then the largest of them, and so on, down to a weight."""
-        chain: list[Why] = [self]
+        chain: list[Explanation] = [self]
         while (
             len(chain) < MAX_CHAIN
             and chain[-1].operation
             and (following := chain[-1].explain_next())
         ):
             chain.append(following)
-        first, *below = (why.step(None if why is self else MAX_TERMS) for why in chain)
+        first, *below = (
+            explanation.step(None if explanation is self else MAX_TERMS) for explanation in chain
+        )
         text = self.recorded.describe_position(self.name) + first.text
         if below:
             text += " " if first.text else ""
@@ -163,7 +165,7 @@ class Why(Displayable):
 
 
 class RecordedPass:
-    """A recorded forward pass of a network; `at` explains any number in it."""
+    """A recorded forward pass of a network; `explain_named` explains any number in it."""
 
     def __init__(
         self, network: nn.Module, inputs: dict[str, Tensor], tokenizer: Tokenizer | None = None
@@ -181,10 +183,10 @@ class RecordedPass:
 
     def describe_position(self, entry_name: str) -> str:
         """The tokens that a number belongs to, if its index refers to tokens."""
-        name, _, index = entry_name.rstrip("]").partition("[")
-        if self.tokenizer is None or not index:
+        name, _, numbers = entry_name.rstrip("]").partition("[")
+        if self.tokenizer is None or not numbers:
             return ""
-        shape, at = self.trace[name.split("#")[0]].shape, [int(i) for i in index.split(",")]
+        shape, index = self.trace[name.split("#")[0]].shape, [int(i) for i in numbers.split(",")]
         leaf, source = name.rsplit(".", 1)[-1], self.inputs.get("source", self.inputs["ids"])
         is_source = "source" in self.inputs and is_source_value(name)
         ids = source if is_source else self.inputs["ids"]
@@ -192,14 +194,14 @@ class RecordedPass:
             return ""
         source_language = source_tokenizer(self.tokenizer)
         language = source_language if is_source else self.tokenizer
-        row = repr(language.token(int(ids[at[0], at[-2]])))
+        row = repr(language.token(int(ids[index[0], index[-2]])))
         if leaf == "output" and shape[-1] == self.tokenizer.vocab:
-            token = repr(self.tokenizer.token(at[-1]))
+            token = repr(self.tokenizer.token(index[-1]))
             return tr("The logit of {token} at token {row}. ", row=row, token=token)
         if leaf in ("scores", "pattern"):
             if "cross" in name:
                 ids, language = source, source_language
-            column = repr(language.token(int(ids[at[0], at[-1]])))
+            column = repr(language.token(int(ids[index[0], index[-1]])))
             return tr("Query {row}, key {column}. ", row=row, column=column)
         return tr("Token {row}. ", row=row)
 
@@ -217,7 +219,7 @@ class RecordedPass:
                     names.setdefault(id(result.args[0]), visit_name)
         return names
 
-    def at(self, text: str) -> Why:
+    def explain_named(self, text: str) -> Explanation:
         """Explain the number with this name and index, such as `norm[0,2,1]`; `[]` for a scalar.
 
         If the value is computed several times, this is the last one; `name#1` is the first.
@@ -227,7 +229,7 @@ class RecordedPass:
             raise GlassError(
                 f"expected a value and an index into it, such as output[0,-1,5], got {text!r}"
             )
-        name, at = match[1], tuple(int(i) for i in match[3].split(",") if i)
+        name, index = match[1], tuple(int(i) for i in match[3].split(",") if i)
         if name not in self.trace:
             hint = (
                 did_you_mean(name, self.trace)
@@ -239,23 +241,23 @@ class RecordedPass:
         if not 1 <= visit <= len(visits):
             raise GlassError(f"{name} is computed {len(visits)} times; there is no #{visit}")
         value = visits[visit - 1]
-        is_inside = len(at) == value.ndim and all(
-            -n <= i < n for i, n in zip(at, value.shape, strict=True)
+        is_inside = len(index) == value.ndim and all(
+            -n <= i < n for i, n in zip(index, value.shape, strict=True)
         )
         if not is_inside:
             raise GlassError(
-                f"{name} has the shape {list(value.shape)}; {list(at)} is not an index into it"
+                f"{name} has the shape {list(value.shape)}; {list(index)} is not an index into it"
             )
-        at = tuple(i % n for i, n in zip(at, value.shape, strict=True))
-        return self.explain((value, at))
+        index = tuple(i % n for i, n in zip(index, value.shape, strict=True))
+        return self.explain((value, index))
 
     @torch.no_grad()
-    def explain(self, entry: Entry) -> Why:
+    def explain(self, entry: Entry) -> Explanation:
         """Explain a number by the operation that computed it, before it was moved."""
         *_, origin = self.path(entry)
         result = self.results.get(id(origin[0]))
         if result is None:
-            return Why(self, entry, "")
+            return Explanation(self, entry, "")
         return replace(self.explain_result(result, origin), entry=entry)
 
     def path(self, entry: Entry) -> Iterator[Entry]:
@@ -267,7 +269,7 @@ class RecordedPass:
             yield origin
             entry = origin
 
-    def moved_from(self, result: OpResult, at: tuple[int, ...]) -> Entry | None:
+    def moved_from(self, result: OpResult, index: tuple[int, ...]) -> Entry | None:
         """The entry that an operation moved to this index; None if it computed the number."""
         if result.name not in MOVES:
             return None
@@ -275,7 +277,7 @@ class RecordedPass:
             a for a in tree_leaves(result.args) if isinstance(a, Tensor) and a.is_floating_point()
         ]
         if not tensors or result.name in ("_to_copy", "copy"):
-            return (tensors[-1], at) if tensors else None
+            return (tensors[-1], index) if tensors else None
         ends = torch.tensor([1, *(tensor.numel() for tensor in tensors)]).cumsum(0).tolist()
         if id(result) not in self.moved_indices:  # repeat the operation on indices, once
             indices = {
@@ -289,14 +291,14 @@ class RecordedPass:
                 args = (*args[:2], 0.0)  # indices start at 1, so 0 marks a filled or padded entry
             outputs = tree_leaves(result.operation(*args, **result.kwargs))
             self.moved_indices[id(result)] = outputs[result.index]
-        index = int(self.moved_indices[id(result)][at])
+        flat_index = int(self.moved_indices[id(result)][index])
         for tensor, first, last in zip(tensors, ends, ends[1:], strict=False):
-            if first <= index < last:
-                return tensor, unravel(index - first, tensor.shape)
+            if first <= flat_index < last:
+                return tensor, unravel(flat_index - first, tensor.shape)
         return None  # a constant
 
-    def explain_result(self, result: OpResult, entry: Entry) -> Why:
-        explainers: dict[str, Callable[[OpResult, Entry], Why]] = {
+    def explain_result(self, result: OpResult, entry: Entry) -> Explanation:
+        explainers: dict[str, Callable[[OpResult, Entry], Explanation]] = {
             **dict.fromkeys(PRODUCTS, self.explain_product),
             **dict.fromkeys(ELEMENTWISE, self.explain_elementwise),
             **dict.fromkeys(REDUCTIONS, self.explain_reduction),
@@ -308,12 +310,12 @@ class RecordedPass:
             return explainers[result.name](result, entry)
         if result.name in MOVES:
             is_cast = result.name == "_to_copy"
-            return Why(self, entry, "converted from integers" if is_cast else "constant")
+            return Explanation(self, entry, "converted from integers" if is_cast else "constant")
         tensors = [a for a in tree_leaves(result.args) if isinstance(a, Tensor)]
         names = ", ".join(self.names.get(id(t), f"{list(t.shape)}") for t in tensors)
-        return Why(self, entry, f"computed by {result.name} from {names}")
+        return Explanation(self, entry, f"computed by {result.name} from {names}")
 
-    def explain_product(self, result: OpResult, entry: Entry) -> Why:
+    def explain_product(self, result: OpResult, entry: Entry) -> Explanation:
         """A row times a column, plus a bias."""
         out, (*batch, i, j) = entry
         *biases, a, b = (arg for arg in result.args if isinstance(arg, Tensor))
@@ -321,51 +323,56 @@ class RecordedPass:
         terms = [Term(pair) for pair in pairs]
         terms += [Term(((bias, broadcast_index(bias, entry[1], out.shape)),)) for bias in biases]
         operation = "row × column" + (" + bias" if biases else "")
-        return Why(self, entry, operation, tuple(terms), sum(prod(term.values) for term in terms))
+        return Explanation(
+            self, entry, operation, tuple(terms), sum(prod(term.values) for term in terms)
+        )
 
-    def explain_convolution(self, result: OpResult, entry: Entry) -> Why:
+    def explain_convolution(self, result: OpResult, entry: Entry) -> Explanation:
         """A window of the input times the weights, plus a bias, in one or two dimensions."""
-        _, (row, out, *at) = entry
+        _, (row, out, *outer) = entry
         x, weights, bias, *geometry = result.args
-        axes = list(zip(at, *geometry[:3], strict=True))  # place, stride, padding, dilation
+        # position, stride, padding, dilation
+        axes = list(zip(outer, *geometry[:3], strict=True))
         terms = []
         for channel, *ks in product(*map(range, weights.shape[1:])):
-            places = tuple(i * s + k * d - p for (i, s, p, d), k in zip(axes, ks, strict=True))
-            if all(0 <= i < n for i, n in zip(places, x.shape[2:], strict=True)):
-                pair = (x, (row, channel, *places)), (weights, (out, channel, *ks))
+            positions = tuple(i * s + k * d - p for (i, s, p, d), k in zip(axes, ks, strict=True))
+            if all(0 <= i < n for i, n in zip(positions, x.shape[2:], strict=True)):
+                pair = (x, (row, channel, *positions)), (weights, (out, channel, *ks))
                 terms.append(Term(pair))
         terms += [Term(((bias, (out,)),))] if bias is not None else []
-        return Why(self, entry, "window × weights + bias", tuple(terms),
+        return Explanation(self, entry, "window × weights + bias", tuple(terms),
                    sum(prod(term.values) for term in terms))  # fmt: skip
 
-    def explain_glu(self, result: OpResult, entry: Entry) -> Why:
+    def explain_glu(self, result: OpResult, entry: Entry) -> Explanation:
         """The first half of a row, gated by the second."""
         x, dim = result.args[0], result.args[1] % result.args[0].ndim
-        at = list(entry[1])
-        at[dim] += x.shape[dim] // 2
-        value, gate = Term(((x, entry[1]),)), Term(((x, tuple(at)),))
+        gate_index = list(entry[1])
+        gate_index[dim] += x.shape[dim] // 2
+        value, gate = Term(((x, entry[1]),)), Term(((x, tuple(gate_index)),))
         recomputed = value.values[0] / (1 + exp(-gate.values[0]))
-        return Why(self, entry, "a × sigmoid(b)", (value, gate), recomputed, is_ordered=True)
+        return Explanation(
+            self, entry, "a × sigmoid(b)", (value, gate), recomputed, is_ordered=True
+        )
 
-    def explain_scatter_add(self, result: OpResult, entry: Entry) -> Why:
+    def explain_scatter_add(self, result: OpResult, entry: Entry) -> Explanation:
         """A number, plus all values that were added at its index."""
-        x, dim, index, values = result.args
-        at, dim = entry[1], dim % x.ndim
-        line = (*at[:dim], slice(None), *at[dim + 1 :])  # the indices that may refer to the number
-        added = (index[line] == at[dim]).nonzero()[:, 0].tolist()
-        terms = [Term(((x, at),))]
-        terms += [Term(((values, (*at[:dim], i, *at[dim + 1 :])),)) for i in added]
-        return Why(self, entry, "sum", tuple(terms), sum(term.values[0] for term in terms))
+        x, dim, targets, values = result.args
+        index, dim = entry[1], dim % x.ndim
+        line = (*index[:dim], slice(None), *index[dim + 1 :])  # whose targets may be the number
+        added = (targets[line] == index[dim]).nonzero()[:, 0].tolist()
+        terms = [Term(((x, index),))]
+        terms += [Term(((values, (*index[:dim], i, *index[dim + 1 :])),)) for i in added]
+        return Explanation(self, entry, "sum", tuple(terms), sum(term.values[0] for term in terms))
 
-    def explain_elementwise(self, result: OpResult, entry: Entry) -> Why:
-        out, at = entry
+    def explain_elementwise(self, result: OpResult, entry: Entry) -> Explanation:
+        out, out_index = entry
         terms: list[Term] = []
         constants = [f" {a:.6g}" for a in result.args if type(a) in (int, float)]
 
         def select(arg: Any) -> Any:
             if not isinstance(arg, Tensor):
                 return arg
-            index = broadcast_index(arg, at, out.shape)
+            index = broadcast_index(arg, out_index, out.shape)
             if arg.is_floating_point():
                 terms.append(Term(((arg, index),)))
             else:
@@ -381,17 +388,17 @@ class RecordedPass:
             if is_prefixed
             else symbol + "".join(constants)
         )
-        return Why(self, entry, operation, tuple(terms), float(recomputed), is_ordered=True)
+        return Explanation(self, entry, operation, tuple(terms), float(recomputed), is_ordered=True)
 
-    def explain_reduction(self, result: OpResult, entry: Entry) -> Why:
+    def explain_reduction(self, result: OpResult, entry: Entry) -> Explanation:
         """A sum, mean or softmax over one or more dimensions."""
-        _, at = entry
+        _, out_index = entry
         x = result.args[0]
         dims = result.args[1] if len(result.args) > 1 else list(range(x.ndim))
         dims = [d % x.ndim for d in ([dims] if isinstance(dims, int) else dims or range(x.ndim))]
         is_softmax = result.name.startswith("_")
         keeps_dims = is_softmax or (len(result.args) > 2 and bool(result.args[2]))
-        rest = iter(at)
+        rest = iter(out_index)
         index: list[Any] = []
         for dim in range(x.ndim):
             i = None if dim in dims and not keeps_dims else next(rest)
@@ -406,29 +413,29 @@ class RecordedPass:
         operation = REDUCTIONS[result.name]
         if is_softmax:
             outputs = row.softmax(-1) if result.name == "_softmax" else row.log_softmax(-1)
-            own = at[dims[0]]
-            return Why(self, entry, operation, terms, float(outputs[own]), own_term=own)
+            own = out_index[dims[0]]
+            return Explanation(self, entry, operation, terms, float(outputs[own]), own_term=own)
         recomputed = float(row.sum() if result.name == "sum" else row.mean())
-        return Why(self, entry, operation, terms, recomputed)
+        return Explanation(self, entry, operation, terms, recomputed)
 
     def name_entry(self, entry: Entry) -> str:
         """The name and index of a number, or of the first named entry that it was moved from."""
-        for tensor, at in self.path(entry):
+        for tensor, index in self.path(entry):
             if id(tensor) in self.names:
-                return f"{self.names[id(tensor)]}[{','.join(map(str, at))}]"
+                return f"{self.names[id(tensor)]}[{','.join(map(str, index))}]"
         return ""
 
 
 def entry_value(entry: Entry) -> float:
-    tensor, at = entry
-    return float(tensor.detach()[at])
+    tensor, index = entry
+    return float(tensor.detach()[index])
 
 
 def unravel(flat_index: int, shape: torch.Size) -> tuple[int, ...]:
     return tuple(int(i) for i in torch.unravel_index(torch.tensor(flat_index), shape))
 
 
-def broadcast_index(arg: Tensor, at: tuple[int, ...], shape: torch.Size) -> tuple[int, ...]:
-    """The index into an operand that is broadcast to index `at` of a result of this shape."""
-    last = at[len(shape) - arg.ndim :]
+def broadcast_index(arg: Tensor, index: tuple[int, ...], shape: torch.Size) -> tuple[int, ...]:
+    """The index into an operand that is broadcast to an index into a result of this shape."""
+    last = index[len(shape) - arg.ndim :]
     return tuple(0 if n == 1 else i for i, n in zip(last, arg.shape, strict=True))

@@ -63,6 +63,10 @@ def worksheet(
     blocks = [int(match[2]) for name in names if (match := BLOCK.match(name))]
     if blocks and not 0 <= layer <= max(blocks):
         raise GlassError(f"there is no block {layer}; the last is {max(blocks)}")
+    if layer and not blocks:
+        raise GlassError(f"there is no block {layer}: this model has no blocks to choose from")
+    if head and not any(name.endswith((".head_outputs", ".pattern")) for name in names):
+        raise GlassError(f"there is no head {head}: this model has no attention heads")
     selected = {name for name in names if is_shown(name, layer, max(blocks, default=0))}
     stacks = {stack.split(".")[0] for stack in network.stacks}
     # values that a fused kernel computes only if they are traced

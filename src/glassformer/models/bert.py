@@ -33,7 +33,7 @@ class BodyConfig(ModelConfig):
     dim: int = 768
     depth: int = 12
     heads: int = 12
-    hidden: int | None = None  # hidden features of the feed-forward layers; by default 4 * dim
+    hidden: int | None = None  # hidden size of the feed-forward layers; by default 4 * dim
     activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
     position: Literal["learned", "alibi"] = "learned"  # alibi (by distance) trains faster
     eps: float = 1e-12

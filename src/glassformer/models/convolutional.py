@@ -1,4 +1,4 @@
-"""A convolutional language model: each layer sees twice as far back.
+"""A convolutional language model: the receptive field doubles with each layer.
 
 Shapes: b batch, t tokens, d features, v vocabulary.
 """

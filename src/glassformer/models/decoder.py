@@ -34,7 +34,7 @@ class Config(ModelConfig):
     dim: int = 256
     depth: int = 6
     heads: int = 8
-    hidden: int | None = None  # features of the feed-forward layers; by default 4 × dim
+    hidden: int | None = None  # hidden size of the feed-forward layers; by default 4 * dim
     score: Literal["scaled", "unscaled", "additive", "plain"] = "scaled"  # plain: no parameters
     position: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned"
     dropout: float = 0.0
@@ -107,7 +107,7 @@ class Decoder(LanguageModel):
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Hidden states of the last block: b t -> b t d."""
+        """Hidden states after the final norm: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
         x = self.token(ids)  # b t d
         if self.position is not None:

@@ -18,7 +18,7 @@ from glassformer.nn.lexical_prior import LexicalPrior
 class LexicalPriorConfig(ModelConfig):
     """The settings of the prior of a translator."""
 
-    max_entries: int = 12  # of the dictionary, for each source token
+    max_entries: int = 12  # of the word-translation table, for each source token
 
 
 class EncoderDecoder(PriorNetwork[LexicalPrior]):
@@ -26,7 +26,7 @@ class EncoderDecoder(PriorNetwork[LexicalPrior]):
 
     A subclass makes the embeddings and the blocks, and defines `embed` and `unembed`; it may define
     how the blocks run, with `run_encoder` and `run_decoder`. Optionally, a
-    prior adds the predictions of a dictionary (see nn/lexical_prior.py).
+    prior adds the predictions of a word-translation table (see nn/lexical_prior.py).
     """
 
     prior_config_type = LexicalPriorConfig
@@ -54,7 +54,7 @@ class EncoderDecoder(PriorNetwork[LexicalPrior]):
         """Next-token logits, given the source: b t, b s -> b t v.
 
         With a cache, `source` and `source_keep` are passed with the first ids only. Only the prior
-        uses `folds`, the fold to exclude from the dictionary for each pair (b) in training.
+        uses `folds`, the fold to exclude from the prior for each pair (b) in training.
         """
         source_cache = cache.source if cache else None
         if source_cache and source_cache.length:

@@ -34,7 +34,7 @@ class Config(ModelConfig):
     dim: int = 768
     depth: int = 12
     heads: int = 12
-    hidden: int | None = None  # hidden features of the feed-forward layers; by default 4 * dim
+    hidden: int | None = None  # hidden size of the feed-forward layers; by default 4 * dim
     activation: Literal["gelu_tanh", "gelu", "relu", "silu"] = "gelu_tanh"
     eps: float = 1e-5
     dropout: float = 0.1
@@ -78,7 +78,7 @@ class GPT2(LanguageModel):
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Hidden states of the last block: b t -> b t d."""
+        """Hidden states after the final norm: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
         x = tap("embedded", self.token(ids) + self.position(layout))  # b t d
         x = self.dropout(x)

@@ -40,5 +40,5 @@ class GPT2Classifier(TextClassifier):
         return logits
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Hidden states of the last block: b t -> b t d."""
+        """Hidden states after the final norm: b t -> b t d."""
         return self.body.features(ids, keep)

@@ -33,7 +33,7 @@ class Config(ModelConfig):
     heads: int = 8
     kv_heads: int | None = None  # each serves heads / kv_heads query heads; by default heads
     head_dim: int | None = None  # features of a head; by default dim / heads
-    hidden: int = 1376  # hidden features of the feed-forward layers
+    hidden: int = 1376  # hidden size of the feed-forward layers
     activation: Literal["silu", "gelu", "gelu_tanh", "relu"] = "silu"
     rope_theta: float = 10_000.0  # base of the rotary frequencies
     rope_scaling: RopeScaling | None = None
@@ -96,7 +96,7 @@ class Llama(LanguageModel):
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Hidden states of the last block: b t -> b t d."""
+        """Hidden states after the final norm: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
         x = self.dropout(self.token(ids))  # b t d
         for i, block in enumerate(self.blocks):

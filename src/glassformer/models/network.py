@@ -38,7 +38,7 @@ class Trait(StrEnum):
     NEXT_ITEM = "next_item"  # NextItem: predicts the next item from those before it
     ENCODER = "encoder"  # Encoder: hidden states of each token
     PAINTER = "painter"  # Painter: makes images from noise
-    FITTED = "fitted"  # Fitted: fitted in one pass by counting, not by gradients
+    FITTED = "fitted"  # Fitted: fitted directly, without training steps
     CACHED = "cached"  # Cached: decoding in chunks equals one pass
 
     SUMMARIZER = "summarizer"  # a CausalLM that continues a document with its summary
@@ -166,7 +166,7 @@ class Cached(Protocol):
 @runtime_checkable
 class Fitted(Protocol):
     def fit(self, *data: Tensor) -> None:
-        """Fit the model to the data in one pass, replacing its weights."""
+        """Fit the model directly to the data, replacing its weights."""
         ...
 
 
@@ -274,7 +274,7 @@ class Network(nn.Module):
 
     @property
     def size(self) -> int:
-        """The number of parameters; for a model that is fitted in one pass, of saved values."""
+        """The number of parameters; for a model that is fitted directly, of saved values."""
         values = self.state_dict().values() if self.has(Trait.FITTED) else self.parameters()
         return sum(value.numel() for value in values)
 
@@ -286,7 +286,7 @@ class PriorConfig(ModelConfig):
     order: int  # max context length; for a classifier, max n-gram length
 
 
-# count lookups break the graph of torch.compile, and the dictionary of a translator depends on the
+# count lookups break the graph of torch.compile, and the prior of a translator depends on the
 # order of the source
 LOST_WITH_PRIOR = frozenset({Trait.COMPILABLE, Trait.SOURCE_ORDER_FREE})
 P = TypeVar("P", bound=Prior)

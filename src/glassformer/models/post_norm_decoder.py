@@ -1,4 +1,4 @@
-"""The decoder for comparisons with post-norm: each norm follows its residual sum."""
+"""`decoder` with post-norm: each norm follows its residual sum."""
 
 from typing import TypeAlias
 

@@ -1,7 +1,8 @@
-"""SASRec (Kang and McAuley, 2018): self-attention over what a user has rated, to predict what next.
+"""SASRec: self-attention over the items that a user has rated, to predict the next one.
 
-A causal Transformer whose tokens are items. The task trains it with the cross-entropy over a sample
-of the items instead of one random negative item per position (see tasks/recommend_next.py).
+A causal Transformer whose tokens are items (Kang and McAuley, 2018). The task trains it with the
+cross-entropy over a sample of the items instead of one random negative item per position (see
+tasks/recommend_next.py).
 
 Shapes: b users, t items of a history, d features, v items.
 """
@@ -68,7 +69,7 @@ class SASRec(Network):
         return F.linear(select_last(self.features(ids, keep), keep), self.item.weight)
 
     def features(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Hidden states of the last block: b t -> b t d."""
+        """Hidden states after the final norm: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep)
         x = self.dropout(tap("embedded", self.item(ids) + self.position(layout)))  # b t d
         for block in self.blocks:

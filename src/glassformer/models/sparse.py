@@ -1,4 +1,4 @@
-"""The Sparse Transformer: attention in two sparse halves (Child et al., 2019).
+"""The Sparse Transformer: attention factorized into two sparse patterns (Child et al., 2019).
 
 A query does not attend to all earlier tokens, but to those near it and to a regular sample of the
 others. The two halves belong to different heads or to alternating layers; two layers, or two heads
@@ -44,7 +44,7 @@ class Config(ModelConfig):
     dim: int = 256
     depth: int = 4
     heads: int = 4
-    hidden: int | None = None  # hidden features of the feed-forward layers; by default 4 * dim
+    hidden: int | None = None  # hidden size of the feed-forward layers; by default 4 * dim
     # strided: the last `stride` tokens, and every token a multiple of `stride` before
     # fixed: the chunk of `stride` tokens, and the last `summary` tokens of every chunk
     # window: the last `stride` tokens
@@ -113,7 +113,7 @@ class Sparse(LanguageModel):
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Hidden states of the last block: b t -> b t d."""
+        """Hidden states after the final norm: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
         x = self.dropout(self.token(ids))  # b t d
         for i, block in enumerate(self.blocks):

@@ -42,7 +42,7 @@ class Config(ModelConfig):
     dim: int = 256
     depth: int = 4
     heads: int = 4
-    hidden: int | None = None  # hidden features of the feed-forward layers; by default 4 * dim
+    hidden: int | None = None  # hidden size of the feed-forward layers; by default 4 * dim
     block: int = 256  # tokens in a block of local attention
     compression: int = 4  # tokens in a window of compressed attention
     rope_theta: float = 10_000.0  # base of the rotary frequencies
@@ -129,7 +129,7 @@ class Summarizer(Network):
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Hidden states of the last block: b t -> b t d."""
+        """Hidden states after the final norm: b t -> b t d."""
         return self.compute_features(ids, SequenceLayout.from_ids(ids, keep, cache), cache)
 
     def compute_features(self, ids: Tensor, layout: SequenceLayout, cache: Cache | None) -> Tensor:
@@ -153,7 +153,7 @@ class Summarizer(Network):
 
 
 def find_index(layout: SequenceLayout, positions: Tensor | None) -> Tensor:
-    """The place of the queries, or of those at `positions` (b n), among all tokens: 1 t or b n."""
+    """The index of the queries, or of those at `positions` (b n), among all tokens: 1 t or b n."""
     past = layout.keys - layout.queries
     if positions is not None:
         return positions + past

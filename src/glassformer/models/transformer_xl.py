@@ -1,7 +1,7 @@
-"""Transformer-XL: segments with a memory of the segments before them (Dai et al., 2019).
+"""Transformer-XL: segments with a memory of previous segments (Dai et al., 2019).
 
 Text is read in segments of `context` tokens. Each layer attends to its inputs for the segment and,
-without gradients, to those for the last `memory` tokens before it, so that information can move
+without gradients, to those for the last `memory` tokens before it, so information can move
 `memory` tokens further with every layer. Scores have the paper's four terms: content and distance,
 each with and without the query (nn/positions.py: Relative). Differs from the paper in that norms
 come before the layers and that all layers have their own biases for the distance.
@@ -37,7 +37,7 @@ class Config(ModelConfig):
     dim: int = 256
     depth: int = 6
     heads: int = 8
-    hidden: int | None = None  # hidden features of the feed-forward layers; by default 4 * dim
+    hidden: int | None = None  # hidden size of the feed-forward layers; by default 4 * dim
     dropout: float = 0.0
 
 
@@ -100,7 +100,7 @@ class TransformerXL(LanguageModel):
     def features(
         self, ids: Tensor, keep: Tensor | None = None, cache: Cache | None = None
     ) -> Tensor:
-        """Hidden states of the last block: b t -> b t d."""
+        """Hidden states after the final norm: b t -> b t d."""
         layout = SequenceLayout.from_ids(ids, keep, cache)
         if cache is not None:
             layout = layout.last(cache.layers[0].size + layout.queries)

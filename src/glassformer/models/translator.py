@@ -30,7 +30,7 @@ class Config(ModelConfig):
     dim: int = 512
     depth: int = 6
     heads: int = 8
-    hidden: int = 2048  # hidden features of the feed-forward layers
+    hidden: int = 2048  # hidden size of the feed-forward layers
     dropout: float = 0.1
 
 

@@ -32,7 +32,7 @@ class DepthConfig(ModelConfig):
     dim: int = 256
     depth: int = 6  # max number of steps
     heads: int = 8
-    hidden: int | None = None  # hidden features of the feed-forward layers; by default 4 * dim
+    hidden: int | None = None  # hidden size of the feed-forward layers; by default 4 * dim
     adaptive: bool = True  # whether each token has its own number of steps
     halt_threshold: float = 0.99
     ponder_cost: float = 0.001  # weight of the number of steps in the loss

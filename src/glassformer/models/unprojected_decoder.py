@@ -1,4 +1,4 @@
-"""The decoder for comparisons without W_o: the heads are concatenated, but not mixed."""
+"""`decoder` without W_o: the heads are concatenated, but not mixed."""
 
 from typing import TypeAlias
 

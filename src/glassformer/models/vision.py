@@ -1,4 +1,4 @@
-"""A vision Transformer: classifies an image as a set of patches (Dosovitskiy et al., 2020).
+"""A vision Transformer: classifies an image from its patches (Dosovitskiy et al., 2020).
 
 Attention treats the patches as a set; only the position embedding tells where a patch belongs. With
 a patch size of 1, the set consists of pixels.

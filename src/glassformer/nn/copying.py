@@ -46,7 +46,8 @@ class CopyHead(nn.Module):
     ) -> Tensor:
         """Log-probabilities: logits b t v, features b t d, keys b s d, ids b s -> b t v.
 
-        `index` (b t) has the place of each query among the tokens so far. `ids` are -1 at padding.
+        `index` (b t) has the position of each query among the tokens so far; `ids` are -1 at
+        padding.
         """
         past = torch.arange(ids.shape[1], device=ids.device) <= index[..., None]  # b t s
         is_copyable = past & ((ids >= 0) & self.is_document(ids))[:, None]

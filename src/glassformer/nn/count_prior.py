@@ -7,7 +7,8 @@ occurred in the training text. They start at 1 for contexts up to the length tha
 its own and at 0 for longer ones, so that training starts from the n-gram model.
 
 Shapes: b batch, t tokens, n = b * t, p earlier tokens, d features, v vocabulary, k kinds of
-evidence: the unigrams, then for each context length the followers seen once, 2 or 3 times, or more.
+evidence: the unigrams, then for each context length the followers seen once, 2 or 3 times, or more;
+m stored n-gram terms, f folds + 1.
 """
 
 from collections.abc import Sequence
@@ -23,8 +24,9 @@ from glassformer.nn.evidence import MIN_COUNTS, Evidence, EvidenceTable
 from glassformer.nn.prior import Prior, describe_ngrams
 from glassformer.trace import Tap, tap
 
-GATE_HIDDEN = 64  # hidden features of the gates
-SAMPLE_TOKENS, SAMPLE_ELEMENTS = 20_000, 2**22  # to choose the order; max size of a table n v
+GATE_HIDDEN = 64  # hidden size of the gates
+# tokens sampled to choose the order; max elements (n * v) of a chunk
+SAMPLE_TOKENS, SAMPLE_ELEMENTS = 20_000, 2**22
 
 
 class CountPrior(Prior):
@@ -113,7 +115,7 @@ class CountPrior(Prior):
 
     @torch.no_grad()
     def fit(self, ids: Tensor, folds: Tensor) -> int:
-        """Count the tokens of a text (t), each of which belongs to a fold (t).
+        """Count the n-grams of a text; `ids` (t) are its tokens and `folds` (t) the fold of each.
 
         Returns the max context length whose counts predict held-out folds best.
         """

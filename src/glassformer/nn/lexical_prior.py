@@ -1,19 +1,19 @@
-"""The prior of a translator: a dictionary whose predictions are added to the logits of a network.
+"""The prior of a translator: a word-translation table, added to the logits of a network.
 
-    P_dictionary(token) = sum over source tokens of alignment * P(token | source token)
+    P_table(token) = sum over source tokens of alignment * P(token | source token)
     logits = network's logits + gate₁ * log P(token)
-             + gate₂ * log(1 + P_dictionary(token) / P(token) / ε)
+             + gate₂ * log(1 + P_table(token) / P(token) / ε)
 
-The dictionary is fitted to the training pairs with IBM Model 1, with a prior that favors the
+The table is estimated from the training pairs with IBM Model 1, with a prior that favors the
 diagonal. The alignment is a distribution over the source tokens: attention from the network's
 hidden states, plus six features that need no training. If the last target token translates source
 token 4, the next one most likely translates source token 5, and hardly ever one that is already
 translated. The end of the source is a token of its own, whose translation is the end token. So a
-network whose own logits start at zero starts from a dictionary that is read from left to right, and
+network whose own logits start at zero starts from a table that is read from left to right, and
 learns what that gets wrong. The gates are computed from the hidden states and start at 1.
 
 Shapes: b batch, t new target tokens, p all target tokens so far, s source tokens, d features,
-k dictionary entries per source token, c candidates: the entries of all tokens of a source,
+k table entries per source token, c candidates: the entries of all tokens of a source,
 v vocabulary, f folds + 1: row i excludes fold i, and the last row excludes nothing.
 """
 
@@ -41,14 +41,14 @@ START_SCORE = -1.0  # of aligning a target token with no source token
 
 @dataclass(frozen=True)
 class Candidates:
-    """The dictionary entries of all tokens of each source."""
+    """The table entries of all tokens of each source."""
 
     tokens: Tensor  # b c: distinct tokens; padded with tokens that have no probability
     probs: Tensor  # b s c: P(token | source token)
 
 
 class LexicalPrior(Prior):
-    """Adds the dictionary entries of the source tokens to the logits of a translator."""
+    """Adds the table entries of the source tokens to the logits of a translator."""
 
     entries: (
         Tensor  # source vocab + 1, k: the most frequent translations; the last row is the end's
@@ -104,7 +104,7 @@ class LexicalPrior(Prior):
         source: Tensor,
         folds: Tensor | None = None,
     ) -> Tensor:
-        """The network's logits (b t v) plus those of the dictionary: b t v.
+        """The network's logits (b t v) plus those of the table: b t v.
 
         Args:
             features: the hidden states from which the logits were computed (b t d).
@@ -113,7 +113,7 @@ class LexicalPrior(Prior):
             positions: of all target ids (p or b p), not counting padding.
             source: b s, with -1 at padding.
             folds: for each pair (b) the fold of the training pairs to leave out, the one that it
-                is in: a dictionary that includes the pair itself would look too reliable.
+                is in: a table that includes the pair itself would look too reliable.
         """
         with torch.autocast(features.device.type, enabled=False):
             x = features.to(self.key.weight.dtype)
@@ -146,7 +146,9 @@ class LexicalPrior(Prior):
     def append_end(self, source: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Append a token for the end to the ids and keys of each source: b s, b s e -> s + 1."""
         is_real = F.pad(source, (1, 0), value=-1) >= 0
-        is_end = is_real & (F.pad(source, (0, 1), value=-1) < 0)  # the first place after the text
+        is_end = is_real & (
+            F.pad(source, (0, 1), value=-1) < 0
+        )  # the first position after the text
         ids = F.pad(source, (0, 1), value=-1).masked_fill(is_end, len(self.entries) - 1)
         return ids, torch.where(is_end[..., None], self.end_key, F.pad(keys, (0, 0, 0, 1)))
 
@@ -162,12 +164,12 @@ class LexicalPrior(Prior):
         flat = entries.flatten(1)
         ordered, order = flat.sort(dim=1)
         is_new = F.pad((ordered[:, 1:] != ordered[:, :-1]).long(), (1, 0))
-        place = torch.empty_like(flat).scatter_(1, order, is_new.cumsum(dim=1))  # in the c tokens
-        count = int(place.max()) + 1
-        tokens = flat.new_zeros(len(flat), count).scatter_(1, place, flat)
+        position = torch.empty_like(flat).scatter_(1, order, is_new.cumsum(dim=1))  # among the c
+        count = int(position.max()) + 1
+        tokens = flat.new_zeros(len(flat), count).scatter_(1, position, flat)
         shape = (*source.shape, count)
         return Candidates(
-            tokens, probs.new_zeros(shape).scatter_add_(2, place.view_as(entries), probs)
+            tokens, probs.new_zeros(shape).scatter_add_(2, position.view_as(entries), probs)
         )
 
     def find_probs(self, source: Tensor, folds: Tensor | None) -> Tensor:
@@ -186,7 +188,7 @@ class LexicalPrior(Prior):
         """What the target tokens so far imply for the source token of the next one: b p s 6.
 
         `past` (b p s) is the probability that a target token translates a source token. It is high
-        if the dictionary has this entry, and if the source token is close to the diagonal.
+        if the table has this entry, and if the source token is close to the diagonal.
         """
         is_real = source >= 0
         j = (is_real.cumsum(dim=1) - 1)[:, None]  # b 1 s: positions in the source
@@ -207,7 +209,7 @@ class LexicalPrior(Prior):
 
     @torch.no_grad()
     def fit(self, source: Tensor, target: Tensor, folds: Tensor) -> None:
-        """Fit the dictionary to pairs of texts: both are concatenated with -1 between texts.
+        """Estimate the table from pairs of texts: both are concatenated with -1 between texts.
 
         Each target ends with the end token. `folds` has the fold of each text.
         """
@@ -244,7 +246,7 @@ class LexicalPrior(Prior):
 
     @torch.no_grad()
     def set_gates(self, value: float) -> None:
-        """Start with these gates for all features: 1 to use the dictionary, 0 to ignore it."""
+        """Start with these gates for all features: 1 to use the table, 0 to ignore it."""
         nn.init.zeros_(self.gate_out.weight)
         nn.init.constant_(self.gate_out.bias, value)
 
@@ -258,16 +260,16 @@ class LexicalPrior(Prior):
         self.load_state_dict({n: p.detach() for n, p in state.items()}, strict=False)
 
     def check(self) -> None:
-        """Raise an error for a loaded dictionary that `fit` could not have produced."""
+        """Raise an error for a loaded table that `fit` could not have produced."""
         is_valid = bool((self.entries >= 0).all() and (self.entries < len(self.unigrams)).all())
-        check_tables(is_valid, "an entry of the dictionary is not in the vocabulary")
+        check_tables(is_valid, "an entry of the translation table is not in the vocabulary")
         is_valid = bool((self.probs >= 0).all() and (self.probs <= 1).all())
         is_valid = is_valid and bool((self.unigrams > 0).all() and (self.unigrams <= 1).all())
         check_tables(is_valid, "a value is not a probability")
         check_tables(bool(self.length_ratio > 0), "the ratio of lengths is not positive")
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        if self._fold_probs is not None:  # keep it if the dictionary is the same
+        if self._fold_probs is not None:  # keep it if the table is the same
             entries = state.get(f"{prefix}entries", self.entries).to(self.entries.device)
             probs = state.get(f"{prefix}probs", self.probs).to(self.probs.device)
             is_same = torch.equal(entries, self.entries) and torch.allclose(probs, self.probs)

@@ -8,7 +8,7 @@ from glassformer.core.i18n import tr
 
 
 class Prior(nn.Module):
-    """Part of a network: fitted to the training data in one pass, before the first step."""
+    """Part of a network: fitted directly to the training data, before the first step."""
 
     # Whether training leaves out the fold of each example. What that needs is not saved, so the
     # prior of a resumed run is fitted again.

@@ -1,5 +1,5 @@
 """The explorer: a local web page that looks inside a model.
 
-`questions.py` answers what a page asks, `app.py` serves answers and the page over HTTP, and
-`export.py` writes a page with its answers to one file. The page itself is in `page/`.
+`handlers.py` handles the requests of a page, `app.py` serves the page and its requests over HTTP,
+and `export.py` writes a page with its responses to one file. The page itself is in `page/`.
 """

@@ -22,7 +22,7 @@ from fastapi.responses import Response
 from glassformer.core.errors import GlassError
 from glassformer.core.i18n import language, localize
 from glassformer.serve.envelope import pack
-from glassformer.serve.questions import QUESTIONS
+from glassformer.serve.handlers import HANDLERS
 from glassformer.serve.session import Session
 
 HOST, DEFAULT_PORT = "127.0.0.1", 8765
@@ -50,7 +50,7 @@ LANGUAGES = ("en", "zh")
 
 
 def make_app(session: Session, token: str, port: int) -> FastAPI:
-    """The application: GET /TOKEN/ is the page, POST /TOKEN/api/QUESTION answers a question."""
+    """The application: GET /TOKEN/ is the page, POST /TOKEN/api/HANDLER runs a handler."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     files = {file.name: file.read_bytes() for file in PAGE.iterdir() if file.suffix in TYPES}
     hosts = {f"{name}:{port}" for name in (HOST, "localhost", "[::1]")}
@@ -70,10 +70,10 @@ def make_app(session: Session, token: str, port: int) -> FastAPI:
             return fail(f"there is no page {name!r}", 404)
         return Response(files[name], media_type=TYPES[Path(name).suffix])
 
-    @app.post(f"/{token}/api/{{question}}")
-    async def answer(question: str, request: Request) -> Response:
+    @app.post(f"/{token}/api/{{name}}")
+    async def handle(name: str, request: Request) -> Response:
         body = await request.body()
-        return await run_in_threadpool(reply, session, question, body)
+        return await run_in_threadpool(reply, session, name, body)
 
     return app
 
@@ -93,21 +93,21 @@ def reject(request: Request, hosts: set[str]) -> Response | None:
     return None
 
 
-def reply(session: Session, question: str, body: bytes) -> Response:
-    """Answer a question; an error that a user can fix is an answer with the status 400."""
+def reply(session: Session, name: str, body: bytes) -> Response:
+    """Run the handler with this name; an error that a user can fix has the status 400."""
     try:
         request = parse_body(body)
         if not isinstance(request, dict):
-            raise GlassError("a question must be a JSON object")
-        if question not in QUESTIONS:
-            raise GlassError(f"unknown question {question!r}")
+            raise GlassError("a request must be a JSON object")
+        if name not in HANDLERS:
+            raise GlassError(f"unknown request {name!r}")
         if request.get("lang") in LANGUAGES:
             language.set(request["lang"])
-        content = pack(QUESTIONS[question](session, request))
+        content = pack(HANDLERS[name](session, request))
     except GlassError as error:
         return fail(localize(str(error)), 400)
     except Exception as error:  # the page shows it, and the server goes on
-        print(f"error in {question}: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
+        print(f"error in {name}: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201
         return fail(f"{type(error).__name__}: {error}", 500)
     return Response(content, media_type="application/octet-stream")
 

@@ -1,4 +1,4 @@
-"""The format of every answer: metadata as JSON, then all tensors as raw float32 numbers.
+"""The format of every response: metadata as JSON, then all tensors as raw float32 numbers.
 
 4 bytes   length of the JSON, little-endian
 JSON      padded with spaces to a multiple of 4 bytes; {"$tensor": n, "shape": [...]} stands for
@@ -16,7 +16,7 @@ from torch import Tensor
 TENSOR = "$tensor"
 
 
-def pack(answer: Any) -> bytes:
+def pack(response: Any) -> bytes:
     tensors: list[Tensor] = []
     size = 0
 
@@ -32,7 +32,7 @@ def pack(answer: Any) -> bytes:
             return {TENSOR: offset, "shape": list(value.shape)}
         return value
 
-    text = json.dumps(refer(answer), ensure_ascii=False, allow_nan=False).encode()
+    text = json.dumps(refer(response), ensure_ascii=False, allow_nan=False).encode()
     text += b" " * (-len(text) % 4)
     numbers = [tensor.numpy().astype("<f4", copy=False).tobytes() for tensor in tensors]
     return b"".join([len(text).to_bytes(4, "little"), text, *numbers])

@@ -1,6 +1,6 @@
-"""Write a page with its answers to one HTML file, which needs neither a server nor a network.
+"""Write a page with its responses to one HTML file, which needs neither a server nor a network.
 
-The file holds what the page asks for one text. Values that would make it larger than
+The file holds what the page requests for one text. Values that would make it larger than
 `MAX_MEGABYTES` are left out, the largest first, and named in the page.
 """
 
@@ -17,8 +17,8 @@ from glassformer.core.errors import GlassError
 from glassformer.core.i18n import language
 from glassformer.serve.app import LANGUAGES, PAGE
 from glassformer.serve.envelope import pack, unpack
-from glassformer.serve.questions import QUESTIONS
-from glassformer.serve.session import Answer, Session
+from glassformer.serve.handlers import HANDLERS
+from glassformer.serve.session import Response, Session
 
 ICON = "data:image/svg+xml;base64,"
 MAX_MEGABYTES = 10.0
@@ -32,7 +32,7 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|let|class) (\w+))"
 def export_page(session: Session, text: str | None = None) -> tuple[str, list[str]]:
     """The page for one text, and the names of what was left out."""
     session.text = text or session.text
-    answers, omitted = collect_answers(session)
+    responses, omitted = collect_responses(session)
     style = (PAGE / "style.css").read_text(encoding="utf-8")
     icon = base64.b64encode((PAGE / "icon.svg").read_bytes()).decode()
     page = (PAGE / "index.html").read_text(encoding="utf-8")
@@ -41,8 +41,8 @@ def export_page(session: Session, text: str | None = None) -> tuple[str, list[st
     embedded = [
         f'<script id="icon" type="text/plain" data-src="{ICON}{icon}"></script>',
         f'<script id="catalog" type="application/json">{embed(read_catalog())}</script>',
-        '<script id="answers" type="application/json">'
-        f"{embed({'answers': answers, 'omitted': omitted})}</script>",
+        '<script id="responses" type="application/json">'
+        f"{embed({'responses': responses, 'omitted': omitted})}</script>",
         f'<script type="module">\n{bundle("app.js")}</script>',
     ]
     script = '<script type="module" src="app.js"></script>'
@@ -82,28 +82,28 @@ def wrap_module(name: str) -> str:
     return f'{{\n{text}\nmodules["{name}"] = {{ {", ".join(names)} }};\n}}\n'
 
 
-# --- answers --------------------------------------------------------------------------------------
+# --- responses ------------------------------------------------------------------------------------
 
 
-def collect_answers(session: Session) -> tuple[dict[str, str], list[str]]:
-    """The packed answers by question, in base64, and the names of the values left out."""
+def collect_responses(session: Session) -> tuple[dict[str, str], list[str]]:
+    """The packed responses by request, in base64, and the names of the values left out."""
     budget = MAX_MEGABYTES * 1e6 - 600_000  # for the page itself
-    answers: dict[str, str] = {}
+    responses: dict[str, str] = {}
     omitted: list[str] = []
-    for question, request, label in list_requests(session):
+    for handler, request, label in list_requests(session):
         try:
-            packed = pack(QUESTIONS[question](session, request))
-        except GlassError:  # a question that this model does not answer
+            packed = pack(HANDLERS[handler](session, request))
+        except GlassError:  # a request that this model does not support
             continue
-        key, encoded = f"{question} {canonical(request)}", base64.b64encode(packed).decode()
+        key, encoded = f"{handler} {canonical(request)}", base64.b64encode(packed).decode()
         size = len(key.encode()) + len(encoded) + 8  # with quotes and separators
         if size > budget:
             if label not in omitted:
                 omitted.append(label)
             continue
         budget -= size
-        answers[key] = encoded
-    return answers, omitted
+        responses[key] = encoded
+    return responses, omitted
 
 
 def canonical(request: dict[str, Any]) -> str:
@@ -112,7 +112,7 @@ def canonical(request: dict[str, Any]) -> str:
 
 
 def list_requests(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Everything that the page asks for its first text: a question, a request, and its name.
+    """Everything that the page requests for its first text: a handler, a request, and its name.
 
     What is small and needed by every view comes first; the values of stages come last, the smallest
     first.
@@ -120,7 +120,7 @@ def list_requests(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]
     for lang in LANGUAGES:
         language.set(lang)
         yield "model", {"lang": lang}, "model"
-    model = QUESTIONS["model"](session, {})
+    model = HANDLERS["model"](session, {})
     given = first_input(model)
     request = {"input": given}
     for lang in LANGUAGES:
@@ -128,8 +128,8 @@ def list_requests(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]
         yield "pass", {**request, "lang": lang}, "flow"
         yield "lessons", {"lang": lang}, "walk"
     language.set("en")
-    for question in ("heads", "lens", "reach", "prior"):
-        yield question, request, question
+    for handler in ("heads", "lens", "reach", "prior"):
+        yield handler, request, handler
     yield "outcomes", {}, "names of the outcomes"
     texts = {"clean": model["text"], "corrupt": model["other_text"]}
     yield "patch", texts, "patch"
@@ -137,7 +137,7 @@ def list_requests(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]
     yield "training", {"run": model["name"]}, "training"
     yield from next_requests(session, given)
     yield from lesson_requests(session)
-    found = QUESTIONS["pass"](session, request)
+    found = HANDLERS["pass"](session, request)
     for layer in found["layers"]:
         whole = {**request, "name": layer["value"]}
         yield "values", {**whole, "index": [0], "pool": 64}, layer["name"]
@@ -150,19 +150,19 @@ def list_requests(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]
 def lesson_requests(session: Session) -> Iterator[tuple[str, dict[str, Any], str]]:
     for lang in LANGUAGES:
         language.set(lang)
-        for lesson in QUESTIONS["lessons"](session, {})["lessons"]:
+        for lesson in HANDLERS["lessons"](session, {})["lessons"]:
             yield "lesson", {"lesson": lesson["name"], "lang": lang}, f"walk {lesson['name']}"
     language.set("en")
 
 
-def first_input(model: Answer) -> dict[str, Any]:
+def first_input(model: Response) -> dict[str, Any]:
     """What the page reads when it opens."""
     if model["reads"] == "class":
         return {"label": model["labels"][0], "seed": 0}
     return {"text": model["text"]} if model["reads"] in ("text", "pair") else {}
 
 
-def value_requests(found: Answer, request: Answer) -> Iterator[tuple[str, dict[str, Any], str]]:
+def value_requests(found: Response, request: Response) -> Iterator[tuple[str, dict[str, Any], str]]:
     """The matrices of every stage: each index of the axes before the last two."""
     sizes = {stage["name"]: prod(stage["shape"]) for stage in found["stages"]}
     for stage in sorted(found["stages"], key=lambda stage: sizes[stage["name"]]):
@@ -180,24 +180,24 @@ def next_requests(
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     """The first steps of the most likely continuation."""
     try:
-        ids = QUESTIONS["tokenize"](session, {"input": given})["ids"]
+        ids = HANDLERS["tokenize"](session, {"input": given})["ids"]
         yield "tokenize", {"input": given}, "next token"
         for _ in range(NEXT_STEPS):
             step = {"input": {"ids": ids}}
             yield "next", step, "next token"
-            ids = [*ids, int(QUESTIONS["next"](session, step)["logits"].argmax())]
+            ids = [*ids, int(HANDLERS["next"](session, step)["logits"].argmax())]
     except (GlassError, KeyError):  # no text, or a model that does not continue one
         return
 
 
 def why_requests(
-    session: Session, found: Answer, request: Answer
+    session: Session, found: Response, request: Response
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     """The largest logit of the prediction, and how it was computed, term by term."""
     if found["prediction"]["kind"] != "outcomes":
         return
     (shape,) = (stage["shape"] for stage in found["stages"] if stage["name"] == "output")
-    logits = unpack(pack(QUESTIONS["values"](session, {**request, "name": "output", "index": [0]})))
+    logits = unpack(pack(HANDLERS["values"](session, {**request, "name": "output", "index": [0]})))
     values = logits["values"].reshape(-1, shape[-1])
     position = found["prediction"].get("position")
     row = len(values) - 1 if position is None else position
@@ -210,9 +210,9 @@ def why_requests(
         if entry in seen:
             continue
         seen.add(entry)
-        question = {**request, "entry": entry, "path": []}
-        yield "why", question, "where numbers came from"
-        answer = QUESTIONS["why"](session, question)
-        pairs = zip(answer["terms"][:BRANCHES], answer["can_follow"], strict=False)
+        part = {**request, "entry": entry, "path": []}
+        yield "why", part, "where numbers came from"
+        response = HANDLERS["why"](session, part)
+        pairs = zip(response["terms"][:BRANCHES], response["can_follow"], strict=False)
         for names, follows in pairs:
             queue += [name for name, can in zip(names, follows, strict=True) if name and can]

@@ -12,10 +12,10 @@ from torch import Tensor
 from glassformer.core.bounds import MAX_SIZE
 from glassformer.core.errors import GlassError
 from glassformer.core.i18n import tr
-from glassformer.inspection.why import Term, Why
+from glassformer.inspection.why import Explanation, Term
 from glassformer.serve.passes import Pass, removable_parts
 from glassformer.serve.prediction import find_outcomes, predict
-from glassformer.serve.session import Answer, Request, Session
+from glassformer.serve.session import Request, Response, Session
 from glassformer.serve.stages import attention_layers, list_stages, token_rows
 from glassformer.text.tokenizer import unknown_ids
 
@@ -23,7 +23,7 @@ MAX_TERMS = 400  # of one number
 MAX_NUMBERS = 40_000_000  # of one value
 
 
-def run_pass(session: Session, request: Request) -> Answer:
+def run_pass(session: Session, request: Request) -> Response:
     """The stages of a forward pass with shapes, statistics, formulas and source lines."""
     found = session.find_pass(request)
     unknown = count_unknown(session, found)
@@ -40,7 +40,7 @@ def run_pass(session: Session, request: Request) -> Answer:
     }
 
 
-def found_layers(session: Session, found: Pass) -> list[Answer]:
+def found_layers(session: Session, found: Pass) -> list[Response]:
     """The attention layers of a pass."""
     layers = []
     for name in attention_layers(session.model.network):
@@ -62,7 +62,7 @@ def count_unknown(session: Session, found: Pass) -> int:
     return sum(int(i) in unknown for ids in inputs if ids is not None for i in ids.flatten())
 
 
-def read_values(session: Session, request: Request) -> Answer:
+def read_values(session: Session, request: Request) -> Response:
     """The numbers of one value, or of a part: `index` has a number or null for each axis.
 
     With `pool`, the last two axes are reduced to at most this many cells, each the maximum of what
@@ -101,7 +101,7 @@ def shrink(value: Tensor, size: int) -> Tensor:
     return F.adaptive_max_pool2d(grid, sides)[0].reshape(*value.shape[:-2], *sides)
 
 
-def explain(session: Session, request: Request) -> Answer:
+def explain(session: Session, request: Request) -> Response:
     """Where one number came from: `entry` is a name and an index, as for `glass walk --why`.
 
     `path` leads on from there: pairs of a term and one of its factors, for numbers without a name.
@@ -109,54 +109,57 @@ def explain(session: Session, request: Request) -> Answer:
     if request.get("edits"):
         raise GlassError("where a number comes from is shown for passes without edits only")
     recorded = session.find_pass(request).recorded
-    why, path = recorded.at(str(request.get("entry"))), request.get("path") or []
+    explanation, path = recorded.explain_named(str(request.get("entry"))), request.get("path") or []
     if not isinstance(path, list):
         raise GlassError(f"a path must be a list of terms and factors, got {path!r}")
     for step in path:
         try:
             term, factor = map(range(MAX_SIZE).index, step)
-            why = recorded.explain(order_terms(why)[term].entries[factor])
+            explanation = recorded.explain(order_terms(explanation)[term].entries[factor])
         except (TypeError, ValueError, IndexError):
-            raise GlassError(f"{step!r} is not a term and a factor of {why.name!r}") from None
-    operations = [why.operation]
-    while (following := only_unnamed(why)) is not None:
+            raise GlassError(
+                f"{step!r} is not a term and a factor of {explanation.name!r}"
+            ) from None
+    operations = [explanation.operation]
+    while (following := only_unnamed(explanation)) is not None:
         operations.append(following.operation)
-        path, why = [*path, [0, 0]], following
+        path, explanation = [*path, [0, 0]], following
     names = [tr(operation) for operation in operations if operation != "× 1"]
-    return {"operations": names, "path": path, **explain_entry(why)}
+    return {"operations": names, "path": path, **explain_entry(explanation)}
 
 
-def order_terms(why: Why) -> list[Term]:
-    return list(why.terms) if why.is_ordered else why.sorted_terms()
+def order_terms(explanation: Explanation) -> list[Term]:
+    return list(explanation.terms) if explanation.is_ordered else explanation.sorted_terms()
 
 
-def only_unnamed(why: Why) -> Why | None:
+def only_unnamed(explanation: Explanation) -> Explanation | None:
     """The explanation of the only term of a number, if that has no name."""
-    if len(why.terms) != 1 or len(why.terms[0].entries) != 1:
+    if len(explanation.terms) != 1 or len(explanation.terms[0].entries) != 1:
         return None
-    (entry,) = why.terms[0].entries
-    recorded = why.recorded
+    (entry,) = explanation.terms[0].entries
+    recorded = explanation.recorded
     if recorded.name_entry(entry) or not recorded.is_activation(entry):
         return None
     return recorded.explain(entry)
 
 
-def explain_entry(why: Why) -> Answer:
+def explain_entry(explanation: Explanation) -> Response:
     """One number with its largest terms; `can_follow` marks factors that were computed."""
-    recorded, terms = why.recorded, order_terms(why)[:MAX_TERMS]
+    recorded, terms = explanation.recorded, order_terms(explanation)[:MAX_TERMS]
+    value, recomputed = explanation.value, explanation.recomputed
     width = max((len(term.entries) for term in terms), default=0)
     values = torch.full((len(terms), width + 1), float("nan"))
     for row, term in enumerate(terms):
         values[row, : len(term.values)] = torch.tensor(term.values)
         values[row, width] = prod(term.values) if term.probability is None else term.probability
     return {
-        "name": why.name,
-        "position": recorded.describe_position(why.name),
-        "value": torch.tensor([why.value, why.value if why.recomputed is None else why.recomputed]),
-        "is_source": not why.operation,
+        "name": explanation.name,
+        "position": recorded.describe_position(explanation.name),
+        "value": torch.tensor([value, value if recomputed is None else recomputed]),
+        "is_source": not explanation.operation,
         "terms": [[recorded.name_entry(entry) for entry in term.entries] for term in terms],
         "can_follow": [[recorded.is_activation(e) for e in term.entries] for term in terms],
         "values": values,
-        "total": len(why.terms),
+        "total": len(explanation.terms),
         "has_probabilities": any(term.probability is not None for term in terms),
     }

@@ -1,4 +1,4 @@
-"""Questions about the whole model on a text: heads, the lens, patching, steps and memory.
+"""Handlers for the whole model on a text: heads, the lens, patching, steps and memory.
 
 Shapes: t tokens, h heads, n blocks or steps.
 """
@@ -20,10 +20,10 @@ from glassformer.inspection.traced_text import TracedText
 from glassformer.models.network import Trait
 from glassformer.serve.flow import found_layers
 from glassformer.serve.passes import Pass
-from glassformer.serve.session import Answer, Request, Session
+from glassformer.serve.session import Request, Response, Session
 
 
-def describe_heads(session: Session, request: Request) -> Answer:
+def describe_heads(session: Session, request: Request) -> Response:
     """The mean weight of each head on each kind of token; nothing for cross-attention."""
     session.model.require_tokenizer()  # roles are about tokens
     found = session.find_pass({"input": request.get("input")})
@@ -42,7 +42,7 @@ def describe_heads(session: Session, request: Request) -> Answer:
 
 
 @torch.inference_mode()
-def ablate_head(session: Session, request: Request) -> Answer:
+def ablate_head(session: Session, request: Request) -> Response:
     """The effect of zeroing one head, in nats: of the loss, or the KL divergence of the output."""
     session.model.require_tokenizer()
     found, layer, head = session.find_pass(request), request.get("layer"), request.get("head")
@@ -55,7 +55,7 @@ def ablate_head(session: Session, request: Request) -> Answer:
     return {"cost": torch.tensor([cost])}
 
 
-def apply_lens(session: Session, request: Request) -> Answer:
+def apply_lens(session: Session, request: Request) -> Response:
     found = session.find_pass(request)
     lens = read_lens(as_traced_text(found), found.network)
     names = [[session.vocabulary[int(i)] for i in row] for row in lens.ids]
@@ -70,7 +70,7 @@ def as_traced_text(found: Pass) -> TracedText:
     )
 
 
-def compare_texts(session: Session, request: Request) -> Answer:
+def compare_texts(session: Session, request: Request) -> Response:
     """Activation patching between two texts."""
     texts = [request.get(name) for name in ("clean", "corrupt")]
     if not all(isinstance(text, str) and text for text in texts):
@@ -87,7 +87,7 @@ def compare_texts(session: Session, request: Request) -> Answer:
     }
 
 
-def show_reach(session: Session, request: Request) -> Answer:
+def show_reach(session: Session, request: Request) -> Response:
     """The number of steps of a Universal Transformer; the memory of a Transformer-XL."""
     found, network = session.find_pass(request), session.model.network
     loops = [name.removesuffix(".n_steps") for name in found.visits if name.endswith(".n_steps")]
@@ -95,7 +95,7 @@ def show_reach(session: Session, request: Request) -> Answer:
         {"name": loop, "weights": torch.stack([v[0] for v in all_visits(found, f"{loop}.weight")])}
         for loop in loops
     ]
-    memory: list[Answer] = []
+    memory: list[Response] = []
     if network.has(Trait.SEGMENT_MEMORY):
         ids, size = found.subject.inputs["ids"], network.context or 1
         patterns = read_segments(network, ids, size)

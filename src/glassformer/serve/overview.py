@@ -6,7 +6,7 @@ from itertools import product
 
 from glassformer.core import config
 from glassformer.models.network import PriorNetwork, Trait
-from glassformer.serve.session import Answer, Request, Session
+from glassformer.serve.session import Request, Response, Session
 from glassformer.serve.stages import attention_layers
 from glassformer.text.tokenizer import unknown_fraction
 
@@ -15,7 +15,7 @@ MASKED = "The [MASK] of the list."
 NUMBER, GREETING = "三百二十一", "Hello, how are you?"
 
 
-def describe_model(session: Session, _request: Request) -> Answer:
+def describe_model(session: Session, _request: Request) -> Response:
     """What the model is, and which views apply to it."""
     model, network = session.model, session.model.network
     text = session.text or find_example(session)

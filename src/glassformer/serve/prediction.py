@@ -14,15 +14,15 @@ from glassformer.inspection.worksheet import OutputScale
 from glassformer.models.network import Trait
 from glassformer.serve.beam import search_tree
 from glassformer.serve.passes import Pass
-from glassformer.serve.session import Answer, Request, Session, read_input
+from glassformer.serve.session import Request, Response, Session, read_input
 from glassformer.serve.subject import read_subject
 from glassformer.trace import Trace
 
 PRIOR_LOGITS = ("prior.count_logits", "prior.lexical_logits")
-TOP, TOP_CHANGES = 12, 8  # outcomes in an answer
+TOP, TOP_CHANGES = 12, 8  # outcomes in an response
 
 
-def predict(session: Session, found: Pass) -> Answer:
+def predict(session: Session, found: Pass) -> Response:
     """What the network predicts: at one position, or for the whole input."""
     output = found.output[0].detach().float()
     if session.model.network.has(Trait.PAINTER):
@@ -69,12 +69,12 @@ def find_outcomes(session: Session) -> list[str] | None:
     return None if catalog is None else [catalog.name(i) for i in range(len(catalog.items))]
 
 
-def list_outcomes(session: Session, _request: Request) -> Answer:
+def list_outcomes(session: Session, _request: Request) -> Response:
     """The names of what the model predicts: tokens, labels or items."""
     return {"names": find_outcomes(session)}
 
 
-def tokenize(session: Session, request: Request) -> Answer:
+def tokenize(session: Session, request: Request) -> Response:
     """The ids of a text, for a page that continues it token by token."""
     session.model.require_tokenizer()
     subject = read_subject(session.model, read_input(request))
@@ -83,7 +83,7 @@ def tokenize(session: Session, request: Request) -> Answer:
 
 
 @torch.inference_mode()
-def predict_next(session: Session, request: Request) -> Answer:
+def predict_next(session: Session, request: Request) -> Response:
     """The logits of the next token: of the counts and the network alone, and of both."""
     session.model.require_trait(Trait.CAUSAL_LM, "generate")
     network, given = session.model.network, read_input(request)
@@ -103,7 +103,7 @@ def predict_next(session: Session, request: Request) -> Answer:
     }
 
 
-def compare_with_prior(session: Session, request: Request) -> Answer:
+def compare_with_prior(session: Session, request: Request) -> Response:
     """The probability of each token of the text (t) by the prior, by the network, and by both."""
     found = session.find_pass(request)
     names = [name for name in PRIOR_LOGITS if name in found.visits]
@@ -115,7 +115,7 @@ def compare_with_prior(session: Session, request: Request) -> Answer:
     return {"probs": torch.stack([row.gather(1, targets)[:, 0] for row in rows])}
 
 
-def measure_change(session: Session, request: Request) -> Answer:
+def measure_change(session: Session, request: Request) -> Response:
     """How the prediction of another pass differs.
 
     `divergence` (t) is the KL divergence of the new prediction from the old one at each position;
@@ -147,7 +147,7 @@ def measure_change(session: Session, request: Request) -> Answer:
     }
 
 
-def show_beam(session: Session, request: Request) -> Answer:
+def show_beam(session: Session, request: Request) -> Response:
     """The hypotheses of beam search as a tree."""
     found = session.find_pass({"input": request.get("input")})
     beam = request.get("beam", 4)

@@ -20,7 +20,7 @@ from glassformer.training.run import LOG, METRICS, Run
 from glassformer.training.runs import read_tables
 
 Request = Mapping[str, Any]  # from the page: JSON
-Answer = dict[str, Any]  # may contain tensors (see envelope.py)
+Response = dict[str, Any]  # may contain tensors (see envelope.py)
 MAX_RUNS = 50
 
 

@@ -11,11 +11,12 @@ from typing import Any
 from glassformer.core.errors import GlassError
 from glassformer.core.reporter import NullReporter
 from glassformer.data.files import CountBadRows, IgnoreBadRows, save_streams
-from glassformer.data.labeled import describe_untested, split_labels
+from glassformer.data.labeled import describe_unvalidated_labels, split_labels
 from glassformer.data.near_duplicates import NearDuplicateCounter
 from glassformer.data.request import DataRequest
 from glassformer.data.split import LeakCounter, hash_text
 from glassformer.tasks import find_task
+from glassformer.tasks.table_rows import ExampleSummary, describe_small_split, hold_out_some
 from glassformer.tasks.task import TaskSpec
 from glassformer.text.bilingual import source_tokenizer
 
@@ -54,8 +55,8 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
     """Check files that can be read more than once; returns the same as `check`."""
     on_bad_row, reporter, leaks = CountBadRows(), RecordingReporter(), LeakCounter()
     spec, near_duplicates = find_task(name, request.files), NearDuplicateCounter()
-    labels, lengths, split_counts = Counter[str](), list[int](), Counter[str]()
-    tested = set[str]()  # labels of validation examples
+    labels, lengths, summary = Counter[str](), list[int](), ExampleSummary()
+    validated = set[str]()  # labels of validation examples
     label_by_text: dict[int, str | None] = {}
     size = duplicates = conflicts = empty = 0
     samples: list[dict[str, Any]] = []
@@ -63,7 +64,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
         text = ("\t" if example.group else " ").join(example.texts)
         size += len(text.encode("utf-8", "replace"))
         lengths.append(len(text.rstrip("\n")))
-        split_counts[example.split] += 1
+        summary.add_to_split(example)
         if len(samples) < MAX_SAMPLES and text.strip():
             samples.append({"texts": example.texts, "label": example.label})
         if not text.strip():
@@ -76,12 +77,14 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
             names = split_labels(example.label) if request.multi_label else [example.label]
             labels.update(names)
             if example.split == "valid":
-                tested.update(names)
+                validated.update(names)
         key = hash_text(text)
         if key in label_by_text:
             duplicates += 1
             conflicts += label_by_text[key] != example.label
         label_by_text.setdefault(key, example.label)
+    if spec.is_table and (new_request := hold_out_some(request, summary)) is not request:
+        return check_files(name, new_request)  # with the split that `train` would use
     result: dict[str, Any] = {
         "task": spec.name,
         "examples": len(lengths),
@@ -89,7 +92,7 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
         "lengths": summarize_lengths(lengths) if spec.reads_text else {},
         "empty": empty,
         "duplicates": duplicates,
-        "split": dict(split_counts),
+        "split": dict(summary.splits),
         "leaks": leaks.count(),
         "near_duplicates": near_duplicates.find()[:MAX_SAMPLES],
         "bad_rows": on_bad_row.count,
@@ -103,12 +106,15 @@ def check_files(name: str, request: DataRequest) -> dict[str, Any]:
     if labels:
         result |= {
             "labels": dict(labels.most_common()),
-            "labels_without_validation": sorted(labels.keys() - tested),
+            "labels_without_validation": sorted(labels.keys() - validated),
             "same_text_other_label": conflicts,
         }
     if size < MAX_TRIAL_BYTES:
         result |= try_training(spec, replace(request, on_bad_row=IgnoreBadRows()), samples)
     result["warnings"] = list(find_warnings(result))
+    small = describe_small_split(summary.splits["train"], summary.splits["valid"])
+    if spec.is_table and small:
+        result["warnings"].append(small)
     return result
 
 
@@ -149,12 +155,12 @@ def find_warnings(report: dict[str, Any]) -> Iterator[str]:
                 f"few examples: the label {rarest!r} has only {labels[rarest]}; a model needs "
                 f"about {MIN_LABEL_EXAMPLES} or more of each label"
             )
-        if untested := report["labels_without_validation"]:
-            yield describe_untested(untested, len(labels))
+        if unvalidated := report["labels_without_validation"]:
+            yield describe_unvalidated_labels(unvalidated, len(labels))
         if len(labels) > 1 and most > MAX_SHARE * examples:
             yield (
-                f"unbalanced: {most / examples:.0%} of the texts have the same label, so that "
-                "accuracy says little; compare macro F1, and try --class-weights"
+                f"unbalanced: {most / examples:.0%} of the texts have the same label, so "
+                "accuracy is not informative; compare macro F1, and try --class-weights"
             )
         by_key: dict[str, str] = {}
         for label in labels:

@@ -27,7 +27,7 @@ from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows
 from glassformer.data.labeled import (
     check_labels,
-    describe_untested,
+    describe_unvalidated_labels,
     make_labeled_reader,
     split_labels,
 )
@@ -109,22 +109,22 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         np.save(folder / f"{split}.labels.npy", targets)
         if not cells and not request.is_evaluation:
             purpose = "training" if split == "train" else "validation"
-            raise GlassError(f"{summary.count} texts are too few: none are left for {purpose}")
+            raise GlassError(f"too few texts ({summary.count}): none are left for {purpose}")
         missing = [
             label for label, n in zip(labels, count_labels(targets, size), strict=True) if not n
         ]
         if split == "train" and missing and not request.is_evaluation:
             reporter(
-                f"no text for training has the label {missing[0]!r}, so that it cannot be learned: "
-                "give it more texts, or use --valid for the validation data"
+                f"no training text has the label {missing[0]!r}, so it cannot be learned: add "
+                "texts with this label, or use --valid for the validation data"
             )
         if split == "valid" and missing:
-            reporter(describe_untested(missing, size))
+            reporter(describe_unvalidated_labels(missing, size))
         if split == "train" and request.class_weights:
             metadata["class_weights"] = balance_classes(targets, len(labels))
     common = ", ".join(f"{label} {n:,}" for label, n in summary.labels.most_common(5))
     reporter(f"{len(labels)} labels ({common}{' ...' if len(labels) > 5 else ''})")
-    report_sizes(written, "texts", reporter, "texts")
+    report_sizes(written, "text", reporter, "texts")
     return Artifacts(metadata, tokenizer)
 
 
@@ -308,7 +308,10 @@ class ClassifyObjective:
 
 
 class ClassifyCodec:
-    """From texts, or pairs of texts, to the calibrated probabilities of labels, highest first."""
+    """Encodes texts or pairs, runs the network, and decodes its output to label probabilities.
+
+    The probabilities are calibrated; the highest comes first.
+    """
 
     batch_size = 32
 

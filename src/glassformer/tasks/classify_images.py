@@ -54,7 +54,10 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
 
 
 class ClassifyImagesCodec:
-    """From image files, or arrays of pixels, to the probabilities of labels, highest first."""
+    """Encodes images, runs the network, and decodes its output to label probabilities.
+
+    Images are files or arrays of pixels; the highest probability comes first.
+    """
 
     batch_size = 64
 

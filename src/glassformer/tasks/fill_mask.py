@@ -128,7 +128,7 @@ class FillMaskDataset(RunningText):
         context = check_context(context)
         if self.valid.size < context - 3:
             raise GlassError(
-                f"{self.valid.size} validation tokens are too few for windows of {context - 3} "
+                f"too few validation tokens ({self.valid.size}) for windows of {context - 3} "
                 "tokens: provide more text"
             )
         return MaskedWindows(self, batch_size, context, seed)
@@ -140,7 +140,7 @@ class FillMaskDataset(RunningText):
         length = check_context(context or network.context) - 3
         size = self.valid.size if limit is None else min(limit, self.valid.size)
         if size < length:
-            raise GlassError(f"{size} validation tokens are too few for windows of {length} tokens")
+            raise GlassError(f"too few validation tokens ({size}) for windows of {length} tokens")
         windows = torch.from_numpy(self.valid.read(0, size // length * length)).reshape(-1, length)
         others = windows.roll(len(windows) // 2, dims=0)
         batches = torch.arange(len(windows)).tensor_split(max(len(windows) // EVAL_BATCH_SIZE, 1))
@@ -236,7 +236,7 @@ MASK_LOSS = SampledMetric(sample_masks, lambda sums: sums[:, 0] / sums[:, 1])
 
 
 class FillMaskCodec:
-    """From texts with [MASK] to the most probable tokens for each [MASK]."""
+    """Encodes texts, runs the network, and decodes the most probable tokens for each [MASK]."""
 
     batch_size = 32
 

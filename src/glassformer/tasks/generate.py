@@ -37,7 +37,7 @@ from glassformer.text.tokenizer import find_eos
 
 DEFAULT_WINDOW = 1024  # tokens, for a network with unlimited context
 EVAL_BATCH_TOKENS = 2048
-FITTED_WINDOW, FITTED_OVERLAP = 200_000, 100  # tokens, for models fitted in one pass
+FITTED_WINDOW, FITTED_OVERLAP = 200_000, 100  # tokens, for models fitted directly
 IGNORE_INDEX = -100  # marks positions without a target; the default of F.cross_entropy
 MAX_ALPHABET = 256  # distinct characters; a text with more is encoded as bytes
 MAX_CHARACTER_BYTES = 5_000_000  # a larger text is encoded with BPE, not as characters or bytes
@@ -336,7 +336,10 @@ def explain_unknown(scores: Scores, artifacts: Artifacts) -> dict[str, Any]:
 
 
 class GenerateCodec:
-    """From a prompt to its continuation; one text per batch, so that each has its own seed."""
+    """Encodes a prompt, runs the network, and decodes its output ids.
+
+    A batch has one text, so that each has its own seed.
+    """
 
     batch_size = 1
 

@@ -92,8 +92,8 @@ def prepare_images(
         if not summary.counts[split]:
             total = sum(summary.counts.values())
             purpose = "training" if split == "train" else "validation"
-            raise GlassError(f"{total} images are too few: none are left for {purpose}")
-    report_sizes(summary, f"images ({size})", reporter, "images")
+            raise GlassError(f"too few images ({total}): none are left for {purpose}")
+    report_sizes(summary, "image", reporter, "images", remark=f" ({size})")
     mean = moments[1] / max(moments[0], 1)
     std = np.sqrt(max(moments[2] / max(moments[0], 1) - mean**2, 1.0))
     metadata = {"image": list(size), "mean": round(float(mean), 3), "std": round(float(std), 3)}

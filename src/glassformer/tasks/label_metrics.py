@@ -58,7 +58,7 @@ class LabelScores:
         temperature = float(artifacts.metadata.get("temperature", 1.0))
         self.logits = torch.from_numpy(scores.array("logits")) / temperature
         self.probs = label_probs(self.logits, multi_label=self.multi_label).numpy()
-        self.cutoff = float(artifacts.metadata.get("cutoff", 0.5))  # for several labels
+        self.threshold = float(artifacts.metadata.get("threshold", 0.5))  # for several labels
 
     def one_hot(self, classes: Ints) -> NDArray[np.bool_]:
         matrix: NDArray[np.bool_] = np.arange(len(self.labels)) == classes[:, None]
@@ -74,9 +74,9 @@ class LabelScores:
 
     @property
     def is_predicted(self) -> NDArray[np.bool_]:
-        """Whether a class is predicted for a text: the most likely, or all from the cutoff: n c."""
+        """Whether a class is predicted: the most likely, or all that reach the threshold: n c."""
         if self.multi_label:
-            predicted: NDArray[np.bool_] = self.probs >= self.cutoff
+            predicted: NDArray[np.bool_] = self.probs >= self.threshold
             return predicted
         return self.one_hot(self.probs.argmax(axis=1))
 
@@ -184,17 +184,17 @@ def calibrate(scores: Scores, artifacts: Artifacts) -> None:
     artifacts.metadata["temperature"] = round(temperature, 3)
     if artifacts.metadata.get("multi_label"):
         labels = LabelScores(scores, artifacts)
-        artifacts.metadata["cutoff"] = fit_cutoff(labels.probs, labels.is_true)
+        artifacts.metadata["threshold"] = fit_threshold(labels.probs, labels.is_true)
 
 
-def fit_cutoff(probs: NDArray[np.float32], is_true: NDArray[np.bool_]) -> float:
+def fit_threshold(probs: NDArray[np.float32], is_true: NDArray[np.bool_]) -> float:
     """The probability from which labels are predicted that gives the best micro F1."""
 
-    def f1(cutoff: float) -> float:
-        predicted = probs >= cutoff
+    def f1(threshold: float) -> float:
+        predicted = probs >= threshold
         return float(2 * (predicted & is_true).sum() / max(predicted.sum() + is_true.sum(), 1))
 
-    return max((round(cutoff, 2) for cutoff in np.arange(0.1, 0.95, 0.05)), key=f1)
+    return max((round(threshold, 2) for threshold in np.arange(0.1, 0.95, 0.05)), key=f1)
 
 
 def label_details(scores: Scores, artifacts: Artifacts) -> dict[str, Any]:

@@ -187,7 +187,10 @@ def count_columns(images: int, classes: int) -> int:
 
 
 class PaintCodec:
-    """From pairs of a class (None: any) and a seed to images: c y x, integers from 0 to 255."""
+    """Encodes classes (None: any) and seeds, and runs the network, whose output becomes images.
+
+    An image is c y x, integers from 0 to 255.
+    """
 
     batch_size = 64
 

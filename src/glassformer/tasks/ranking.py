@@ -26,7 +26,7 @@ Items = list[dict[str, Any]]  # the best first: item, title if known, score
 
 
 class RecommendationCodec:
-    """From users to recommended items; a subclass says how a network scores all items."""
+    """Encodes users and decodes recommended items; a subclass scores all items with a network."""
 
     batch_size = 32
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from glassformer.baselines.biases import Biases
 from glassformer.core.errors import GlassError
 from glassformer.core.folder import wrap_read_errors
-from glassformer.core.reporter import NullReporter, Reporter
+from glassformer.core.reporter import NullReporter, Reporter, format_count
 from glassformer.data.batches import choose_examples
 from glassformer.data.catalog import Catalog
 from glassformer.data.examples import Example
@@ -32,7 +32,13 @@ from glassformer.models.factorization import Factorization
 from glassformer.models.network import Network, Rater
 from glassformer.tasks.bootstrap import Sample, SampledMetric
 from glassformer.tasks.ranking import RecommendationCodec
-from glassformer.tasks.table_rows import SPLITS, VALID_EXAMPLES, hold_out_some, summarize_examples
+from glassformer.tasks.table_rows import (
+    SPLITS,
+    VALID_EXAMPLES,
+    describe_small_split,
+    hold_out_some,
+    summarize_examples,
+)
 from glassformer.tasks.task import METRICS, Artifacts, Batch, Scores, TaskSpec
 
 EVAL_BATCH = 4096  # ratings
@@ -64,14 +70,16 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         return Artifacts({**trained, **columns})
     if not ratings.train or not ratings.valid:
         purpose = "training" if not ratings.train else "validation"
-        raise GlassError(f"{summary.count} ratings are too few: none are left for {purpose}")
+        raise GlassError(f"too few ratings ({summary.count}): none are left for {purpose}")
     catalog = ratings.catalog(titles)
     ratings.save(folder)
     reporter(
-        f"{len(ratings.train):,} ratings for training, {len(ratings.valid):,} for validation: "
-        f"{len(catalog.users):,} users, {len(catalog.items):,} items, ratings from "
-        f"{scale.low:g} to {scale.high:g}"
+        f"{format_count(len(ratings.train), 'rating')} for training, {len(ratings.valid):,} for "
+        f"validation: {format_count(len(catalog.users), 'user')}, "
+        f"{format_count(len(catalog.items), 'item')}, ratings from {scale.low:g} to {scale.high:g}"
     )
+    if warning := describe_small_split(len(ratings.train), len(ratings.valid)):
+        reporter(warning)
     mean = sum(rating for _, _, rating in ratings.train) / len(ratings.train)
     return Artifacts({**columns, **scale.metadata, "mean": mean, **catalog.metadata})
 
@@ -318,7 +326,7 @@ def rating_details(scores: Scores, artifacts: Artifacts) -> dict[str, Any]:
 
 
 class RecommendCodec(RecommendationCodec):
-    """From users to the items with the highest predicted ratings."""
+    """Encodes users, runs the network, and decodes the items with the highest predicted ratings."""
 
     def score_items(self, network: Network, user: Tensor) -> Tensor:
         assert isinstance(network, Rater)

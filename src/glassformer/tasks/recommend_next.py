@@ -322,7 +322,7 @@ def rank_predictions(scores: Scores, artifacts: Artifacts) -> dict[int, dict[str
 
 
 class NextCodec(RecommendationCodec):
-    """From users to the most likely next items; scores are probabilities."""
+    """Encodes users, runs the network, and decodes the next items with their probabilities."""
 
     def score_items(self, network: Network, user: Tensor) -> Tensor:
         histories = [self.catalog.histories[i] for i in user.tolist()]

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter, format_count
 from glassformer.data import corpus
 from glassformer.data.examples import Example
 from glassformer.data.files import BadRowPolicy, IgnoreBadRows
@@ -71,8 +71,8 @@ def prepare_corpus(
     metadata: dict[str, Any] = corpus.encode_corpus(chunks, tokenizer, folder, bar)
     origin = "from other files" if request.valid else f"the last {request.valid_fraction:.0%}"
     reporter(
-        f"vocabulary of {tokenizer.vocab:,} tokens; "
-        f"{metadata['train_tokens']:,} tokens for training, "
+        f"vocabulary of {format_count(tokenizer.vocab, 'token')}; "
+        f"{format_count(metadata['train_tokens'], 'token')} for training, "
         f"{metadata['valid_tokens']:,} for validation ({origin})"
     )
     return Artifacts(metadata, tokenizer)

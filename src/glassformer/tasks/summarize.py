@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter, format_count
 from glassformer.data.batches import BucketBatches, group_by_length, pad_rows
 from glassformer.data.corpus import default_vocab, reuse_tokenizer, train_tokenizer
 from glassformer.data.examples import Example
@@ -41,7 +41,7 @@ from glassformer.text.tokenizer import SEPARATOR, Tokenizer
 EOS = "<end>"
 MAX_SUMMARY = 256  # tokens; pairs with a longer summary are left out
 EVAL_BATCH_TOKENS = 8192
-NO_REPEAT = 3  # no sequence of so many tokens occurs twice in a summary
+NO_REPEAT_NGRAM_SIZE = 3  # n-grams of this size may not repeat in a summary
 BEAM_SIZE = 1  # greedy: larger beams prefer summaries of one word
 LENGTH_PENALTY = 0.6  # above 0, it favors longer summaries
 UNLIMITED = 10**9  # tokens; stands for a context of None
@@ -83,9 +83,9 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
     written = write_stores(read(IgnoreBadRows()), encode, stores, folder, bar=bar)
     if not written.counts["valid"] or not (written.counts["train"] or request.is_evaluation):
         raise GlassError(f"too few pairs for training and validation: {summary.count}")
-    report_sizes(written, "pairs", reporter, "documents")
+    report_sizes(written, "pair", reporter, "documents")
     if written.left_out:
-        pairs = "1 pair" if written.left_out == 1 else f"{written.left_out:,} pairs"
+        pairs = format_count(written.left_out, "pair")
         reporter(f"left out {pairs} with more than {MAX_SUMMARY} tokens in the summary")
     return Artifacts(columns, tokenizer)
 
@@ -228,7 +228,7 @@ class SummarizeObjective:
     def scores(self, network: Network, batch: Batch) -> Scores:
         """Return the teacher-forced loss, and rows with the generated summaries."""
         (nats,) = self.losses(network, batch)
-        generated = self.codec.run(network, pad_documents(split_documents(batch)), beam=0)
+        generated = self.codec.run(network, pad_documents(split_documents(batch)), beam_size=0)
         targets = [row[row >= 0][:-1].tolist() for row in batch["targets"]]
         texts = zip(self.codec.decode(generated), self.codec.decode(targets), strict=True)
         return Scores(
@@ -263,7 +263,7 @@ def pad_documents(documents: Sequence[Ids]) -> Batch:
 
 
 class SummarizeCodec:
-    """From documents to their summaries."""
+    """Encodes documents, runs the network, and decodes its output ids to summaries."""
 
     batch_size = 16
 
@@ -288,20 +288,24 @@ class SummarizeCodec:
         network: Network,
         batch: Batch,
         *,
-        beam: int = BEAM_SIZE,
+        beam_size: int = BEAM_SIZE,
         length_penalty: float = LENGTH_PENALTY,
     ) -> list[list[int]]:
-        """Return the ids of the best summary of each document; `beam=0` decodes greedily."""
+        """Return the ids of the best summary of each document; `beam_size=0` decodes greedily."""
         inputs = {name: value.to(network.device) for name, value in batch.items()}
         ids = inputs.pop("ids")
         lengths = inputs.get("keep", torch.ones_like(ids)).sum(dim=1).tolist()
         limits = [min(MAX_SUMMARY, length // 4 + 16) for length in lengths]
         inputs["positions"] = torch.full_like(ids[:, :1], ids.shape[1] - 1)  # only the last logits
-        options: dict[str, Any] = {"eos": self.eos, "no_repeat": NO_REPEAT, **inputs}
-        if not beam:
+        options: dict[str, Any] = {
+            "eos": self.eos,
+            "no_repeat_ngram_size": NO_REPEAT_NGRAM_SIZE,
+            **inputs,
+        }
+        if not beam_size:
             return generate_until(network, ids, limits, sampling=GREEDY, **options)
         beams = beam_search(
-            network, ids, limits, beam_size=beam, length_penalty=length_penalty, **options
+            network, ids, limits, beam_size=beam_size, length_penalty=length_penalty, **options
         )
         return [candidates[0][1] for candidates in beams]
 
@@ -319,7 +323,7 @@ class SummarizeCodec:
 
     def preview(self, network: Network, batch: Batch) -> str:
         documents = split_documents(batch)
-        summaries = self.decode(self.run(network, pad_documents(documents), beam=0))
+        summaries = self.decode(self.run(network, pad_documents(documents), beam_size=0))
         texts = [" ".join(self.tokenizer.decode(d[:-1].tolist()).split()) for d in documents]
         return "\n".join(f"{a[:80]} ...  ->  {b}" for a, b in zip(texts, summaries, strict=True))
 

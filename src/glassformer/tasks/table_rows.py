@@ -17,6 +17,7 @@ from glassformer.data.store import StoreWriter
 
 SPLITS = ("train", "valid")
 MAX_KEYS = 1000  # data with more never lacks validation examples by chance
+MIN_TRAIN, MIN_VALID = 10, 2  # examples; with fewer, there is a warning
 VALID_EXAMPLES = "valid.examples.jsonl"  # in the cache of a run
 
 
@@ -29,6 +30,13 @@ class ExampleSummary:
     sample: list[str] = field(default_factory=list)
     splits: Counter[str] = field(default_factory=Counter)
     keys: set[str] = field(default_factory=set)  # of the first examples; see `Example.key`
+
+    def add_to_split(self, example: Example) -> None:
+        """Count an example in its split, and remember its key."""
+        self.count += 1
+        self.splits[example.split] += 1
+        if len(self.keys) < MAX_KEYS:
+            self.keys.add(example.key)
 
 
 def hold_out_some(request: DataRequest, summary: ExampleSummary) -> DataRequest:
@@ -46,10 +54,7 @@ def hold_out_some(request: DataRequest, summary: ExampleSummary) -> DataRequest:
 def summarize_examples(examples: Iterable[Example], *, multi_label: bool = False) -> ExampleSummary:
     summary, characters_left = ExampleSummary(), MAX_TOKENIZER_CHARACTERS
     for example in examples:
-        summary.count += 1
-        summary.splits[example.split] += 1
-        if len(summary.keys) < MAX_KEYS:
-            summary.keys.add(example.key)
+        summary.add_to_split(example)
         if example.label is not None:
             summary.labels.update(split_labels(example.label) if multi_label else [example.label])
         for text in example.texts:
@@ -104,15 +109,31 @@ def write_stores(
     return summary
 
 
-def report_sizes(summary: WriteSummary, unit: str, reporter: Reporter, leak_unit: str) -> None:
-    train, valid = (f"{summary.counts[split]:,}" for split in SPLITS)
-    reporter(f"{train} {unit} for training, {valid} for validation")
+def report_sizes(
+    summary: WriteSummary, unit: str, reporter: Reporter, leak_unit: str, remark: str = ""
+) -> None:
+    """Report the sizes of both splits; `unit` is singular, `remark` follows it."""
+    train, valid = (summary.counts[split] for split in SPLITS)
+    noun = f"{unit}{'' if train == 1 else 's'}{remark}"
+    reporter(f"{train:,} {noun} for training, {valid:,} for validation")
+    if warning := describe_small_split(train, valid):
+        reporter(warning)
     if summary.leaks:
         verb = "appears" if summary.leaks == 1 else "appear"
         reporter(
             f"data leak: {summary.leaks:,} of the validation {leak_unit} also {verb} in the "
             "training data; the score will be optimistic"
         )
+
+
+def describe_small_split(train: int, valid: int) -> str | None:
+    """A warning about the numbers of examples in the splits, if they are too small to be useful."""
+    if train >= MIN_TRAIN and valid >= MIN_VALID:
+        return None
+    return (
+        f"too few examples for a reliable result: {train:,} for training, {valid:,} for "
+        "validation; use more data"
+    )
 
 
 def read_valid_examples(folder: Path) -> list[dict[str, Any]]:

@@ -152,7 +152,7 @@ class Dataset(Protocol):
         ...
 
     def fit(self, network: Network, fraction: float) -> float:
-        """Fit a baseline in one pass over about this fraction of the training split.
+        """Fit a baseline directly to about this fraction of the training split.
 
         Returns the fraction actually used, which may be smaller to save memory.
         """
@@ -260,7 +260,7 @@ class TaskSpec:
     # Takes the dataset and the arguments of `Dataset.train_batches`.
     stream_batches: Callable[..., Batches] | None = None
     # Fits the prior of a network, adding a prior if it has none. Takes (dataset, network, fit),
-    # where `fit` fits a model in one pass to as much data as time allows and returns the fraction.
+    # where `fit` fits a model directly to as much data as time allows and returns the fraction.
     # Returns the baseline and the fraction of the data that was used, or None if the prior is not a
     # model of its own.
     fit_prior: Callable[[Any, Any, FitFunction], tuple[Network, float] | None] | None = None
@@ -355,7 +355,7 @@ class Task:
 
 def select_calibration(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return what `TaskSpec.calibrate` fitted, from the metadata of a saved model."""
-    return {name: metadata[name] for name in ("temperature", "cutoff") if name in metadata}
+    return {name: metadata[name] for name in ("temperature", "threshold") if name in metadata}
 
 
 def move_to_device(batch: Batch, network: Network) -> Batch:

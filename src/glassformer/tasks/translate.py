@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from glassformer.core.errors import GlassError
-from glassformer.core.reporter import NullReporter, ProgressBar, Reporter
+from glassformer.core.reporter import NullReporter, ProgressBar, Reporter, format_count
 from glassformer.data.batches import (
     BucketBatches,
     choose_examples,
@@ -53,7 +53,7 @@ from glassformer.text.tokenizer import Tokenizer
 
 BOS, EOS = "<start>", "<end>"
 SUBWORD_TOKENIZERS = ("bpe", "wordpiece")
-MIN_SHARED_CHARACTERS = 0.5  # of two languages that share a vocabulary by default
+MIN_SHARED_CHARACTERS = 0.5  # two languages share a vocabulary by default above this fraction
 MAX_TOKEN_PAIRS = 8_000_000  # (source, target) pairs to align, to limit memory
 FOLDS = 8  # parts of the training pairs, each of which the prior predicts from the others
 MAX_TOKENS = 256  # in a source or target; longer pairs are left out
@@ -92,9 +92,9 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
     )
     if not written.counts["valid"] or not (written.counts["train"] or request.is_evaluation):
         raise GlassError(f"too few pairs for training and validation: {summary.count}")
-    report_sizes(written, "pairs", reporter, "sources")
+    report_sizes(written, "pair", reporter, "sources")
     if written.left_out:
-        pairs = "1 pair" if written.left_out == 1 else f"{written.left_out:,} pairs"
+        pairs = format_count(written.left_out, "pair")
         reporter(
             f"left out {pairs} with more than {MAX_TOKENS} tokens in the source or the target; "
             "to use them, split them into sentences"
@@ -128,7 +128,9 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
 
 
 def train_on_texts(kind: str, texts: list[str], vocab: int | None, divisor: int = 1) -> Tokenizer:
-    """Train a tokenizer, by default with a vocabulary for the size of the texts / `divisor`."""
+    """Train a tokenizer, by default with a vocabulary size chosen from the size of the texts
+    divided by `divisor`.
+    """
     size = sum(len(text.encode("utf-8", "replace")) for text in texts) // divisor
     vocab = None if kind == "characters" else vocab or default_vocab(kind, size, texts)
     return train_tokenizer(kind, texts, vocab=vocab, special_tokens=(BOS, EOS))
@@ -215,14 +217,20 @@ class TranslateDataset:
 
     @cached_property
     def folds(self) -> Ids:
-        """The fold of each training pair: the same for equal sources, which would leak."""
+        """The fold of each training pair.
+
+        Pairs with the same source share a fold, because they would leak otherwise.
+        """
         source, _ = self.pairs["train"]
         ids, starts = np.asarray(source.flat), source.starts.tolist()
         texts = (ids[start:end].tobytes() for start, end in pairwise(starts))
         return np.array([crc32(text) % FOLDS for text in texts], dtype=np.int64)
 
     def fit_prior(self, network: EncoderDecoder, fit: FitFunction) -> None:
-        """Attach a prior to a network, or refit its prior: a dictionary of the training pairs."""
+        """Attach a prior to a network, or refit its prior.
+
+        The prior is a word-translation table estimated from the training pairs.
+        """
         is_new, prior = network.prior is None, network.prior
         if prior is None:
             prior = network.attach_prior(LexicalPriorConfig())
@@ -269,14 +277,15 @@ class TranslateObjective:
         yield token_loss(network, batch, label_smoothing)
 
     def scores(self, network: Network, batch: Batch) -> Scores:
-        """Return the sums of both kinds of decoding, and rows with the generated translations.
+        """Return summed metrics and rows with the generated translations.
 
         The loss and the correct tokens are teacher-forced: each token is predicted from the
-        reference before it. The generated translations are free-running, from the network's own.
+        reference before it. The generated translations are free-running: each token is predicted
+        from the network's own output.
         """
         logits, token_targets = target_logits(network, batch)
         nats = F.cross_entropy(logits, token_targets, reduction="sum")
-        generated = self.codec.run(network, batch, beam=0)
+        generated = self.codec.run(network, batch, beam_size=0)
         targets = [row[row >= 0][:-1].tolist() for row in batch["targets"]]
         texts = zip(self.codec.decode(generated), self.codec.decode(targets), strict=True)
         return Scores(
@@ -308,7 +317,7 @@ class TranslateObjective:
 
 
 class TranslateCodec:
-    """From texts to their translations."""
+    """Encodes source texts, runs the network, and decodes its output ids."""
 
     batch_size = 16
 
@@ -338,19 +347,19 @@ class TranslateCodec:
         network: Network,
         batch: Batch,
         *,
-        beam: int = BEAM_SIZE,
+        beam_size: int = BEAM_SIZE,
         length_penalty: float = LENGTH_PENALTY,
         sampling: Sampling | None = None,
         seed: int | None = None,
     ) -> list[list[int]]:
-        """Return the ids of the best translation of each text; `beam=0` decodes greedily.
+        """Return the ids of the best translation of each text; `beam_size=0` decodes greedily.
 
         With `sampling`, the tokens are sampled instead.
         """
         inputs: dict[str, Any] = {name: batch[name] for name in ("source", "source_keep")}
         start = torch.full_like(inputs["source"][:, :1], self.bos)
         limits = max_target_lengths(inputs["source_keep"])
-        if sampling or not beam:
+        if sampling or not beam_size:
             options: dict[str, Any] = {"sampling": sampling or GREEDY, "seed": seed, **inputs}
             return generate_until(network, start, limits, eos=self.eos, **options)
         beams = beam_search(
@@ -358,7 +367,7 @@ class TranslateCodec:
             start,
             limits,
             eos=self.eos,
-            beam_size=beam,
+            beam_size=beam_size,
             length_penalty=length_penalty,
             **inputs,
         )
@@ -370,7 +379,7 @@ class TranslateCodec:
     def preview(self, network: Network, batch: Batch) -> str:
         rows = zip(batch["source"], batch["source_keep"], strict=True)
         sources = [self.source_tokenizer.decode(row[keep].tolist()) for row, keep in rows]
-        translations = self.decode(self.run(network, batch, beam=0))
+        translations = self.decode(self.run(network, batch, beam_size=0))
         return "\n".join(f"{a}  ->  {b}" for a, b in zip(sources, translations, strict=True))
 
 

@@ -143,7 +143,7 @@ class Comparison:
         return self.metric.is_better(self.value, float(self.baseline[self.metric.name]))
 
     @property
-    def is_distinguishable(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether the interval excludes 0; assumed if there is none."""
         return self.difference is None or self.difference[0] > 0 or self.difference[1] < 0
 
@@ -153,12 +153,12 @@ class Comparison:
         values = f"{metric_label(name)} {self.value:.4g} vs. {baseline[name]:.4g}"
         if self.difference is not None:
             low, high = self.difference
-            values = f"{values} (difference {low:+.2g} to {high:+.2g}, 95% interval)"
+            values = f"{values} (difference {low:+.2g} to {high:+.2g}, 95% confidence interval)"
         fraction, fitted = baseline.get("fraction", 1.0), f"the baseline ({self.baseline_name})"
         if fraction != 1:
             fitted = f"the baseline ({self.baseline_name} on {fraction:.0%} of the data)"
-        if not self.is_distinguishable:
-            return f"not distinguishable from {fitted}: {values}"
+        if not self.is_significant:
+            return f"not significantly different from {fitted}: {values}"
         if self.is_better:
             return f"better than {fitted}: {values}"
         options = baseline.get("options", "--model " + str(baseline.get("model")))

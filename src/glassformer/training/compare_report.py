@@ -77,7 +77,7 @@ def plot_comparison(
 ) -> None:
     """Plot the task's metric against time: a color for each model, a curve for each of its runs.
 
-    Models that are fitted in one pass get a horizontal line; if all are, the plot is a bar chart.
+    Models that are fitted directly get a horizontal line; if all are, the plot is a bar chart.
     """
     figure, axes = subplots(figsize=(8, 4.8))
     name, label = spec.metric.name, spec.metric.label

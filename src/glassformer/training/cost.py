@@ -77,7 +77,7 @@ class Cost:
 def measure_cost(network: Network, task: Task, settings: TrainingSettings) -> Cost:
     """Measure a training step of a network on a batch of its training data."""
     if network.has(Trait.FITTED):
-        raise GlassError("the model was fitted in one pass: it takes no training steps")
+        raise GlassError("the model was fitted directly, without training steps")
     settings = replace(settings, accumulate=1, precision="float32", checkpointing=False)
     batches = task.train_batches(network, settings.batch, settings.seed)
     batch, tune = batches.at(0), Autotune(network, task, batches, NullReporter())

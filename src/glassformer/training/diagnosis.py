@@ -1,4 +1,4 @@
-"""What the curve of a run says: undertrained, overfitting, or as good as it gets."""
+"""What the learning curve of a run shows: undertrained, overfitting, or as good as it gets."""
 
 import math
 from collections.abc import Sequence
@@ -57,13 +57,14 @@ def diagnose(
     if not has_seen_all:
         return Diagnosis(
             FitState.UNDERTRAINED,
-            f"undertrained: the model was trained on {epochs:.0%} of the data only; to go on: "
-            f"{resume}",
+            f"undertrained: the model was trained on {epochs:.0%} of the data only; to continue "
+            f"training: {resume}",
         )
     if gain is None:
         return Diagnosis(
             FitState.UNDERTRAINED,
-            f"too few evaluations to tell whether more training would help; to go on: {resume}",
+            "too few evaluations to tell whether more training would help; to continue "
+            f"training: {resume}",
         )
     return Diagnosis(
         FitState.CONVERGED,

@@ -132,7 +132,7 @@ def add_texts(details: dict[str, Any], examples: list[dict[str, Any]]) -> dict[s
 def write_predictions(
     file: Path, task: Task, scores: Scores, examples: list[dict[str, Any]]
 ) -> None:
-    """Write a table with the texts, the true answer and the prediction for each example."""
+    """Write a table with the texts, true label or reference, and prediction for each example."""
     artifacts, list_predictions = task.artifacts, task.spec.predictions
     if list_predictions is None or not examples:
         raise GlassError(

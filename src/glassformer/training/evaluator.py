@@ -54,6 +54,7 @@ class Evaluation:
     metrics: dict[str, Any]
     scores: Scores
     seconds: float
+    network: Network  # that was evaluated
     preview: str = ""  # predictions for a few examples
     is_best: bool = False
 
@@ -94,7 +95,7 @@ class Evaluator:
             state.evals + 1,
             0 if is_best else state.evals_since_best + 1,
         )
-        return Evaluation(metrics, scores, time.monotonic() - start, preview, is_best)
+        return Evaluation(metrics, scores, time.monotonic() - start, network, preview, is_best)
 
     def fit_prior_weights(self, network: Network) -> None:
         """Fit the weights of the network's prior, if it has any, to the validation subset."""
@@ -113,7 +114,7 @@ class Evaluator:
             limit = affordable if limit is None else min(limit, affordable)
         start = time.monotonic()
         metrics, scores = self.task.evaluate(network, limit)
-        return Evaluation(metrics, scores, time.monotonic() - start)
+        return Evaluation(metrics, scores, time.monotonic() - start, network)
 
     def seconds_per_unit(self, state: State) -> float:
         """Return the mean time per token or example in the evaluations so far, in seconds."""

@@ -1,4 +1,4 @@
-"""Fit a model in one pass over the training data, without gradient steps."""
+"""Fit a model directly to the training data, without training steps."""
 
 import time
 
@@ -12,7 +12,7 @@ TRIAL_TOKENS = 100_000  # tokens to fit on first, to estimate the time for all t
 
 
 def fit(task: Task, network: Network, seconds: float | None = None) -> float:
-    """Fit a model in one pass; return the fraction of the training data that was used.
+    """Fit a model directly; return the fraction of the training data that was used.
 
     At most MAX_TOKENS of running text are used. With `seconds`, only as much data is
     used as that time allows, estimated by fitting on TRIAL_TOKENS first.

@@ -14,7 +14,7 @@ from glassformer.training.step import StepResult
 def format_step(
     step: int, steps: int, result: StepResult, best: str, seconds_left: float, speed: str
 ) -> str:
-    """Format the live line; `best` and `speed` are already formatted, with labels and units."""
+    """Format the status line; `best` and `speed` are already formatted, with labels and units."""
     return (
         f"step {step:,}/{steps:,}  train loss {result.loss:.3f}  {best}lr {result.lr:.1e}  "
         f"grad norm {result.grad_norm:.2f}  {speed}/s  {peak_memory():.1f} GB  "

@@ -11,7 +11,7 @@ from glassformer.core.folder import (
 )
 from glassformer.core.i18n import localize, tr
 from glassformer.core.reporter import Reporter, format_value
-from glassformer.models.network import PriorNetwork
+from glassformer.models.network import Network, PriorNetwork
 from glassformer.nn.label_prior import LabelPrior
 from glassformer.tasks.bootstrap import interval
 from glassformer.training.baseline import compare_with_baseline
@@ -47,7 +47,7 @@ def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
     if sampled is not None:
         sample = sampled.sample(evaluation.scores, task.artifacts)
         result[f"{task.spec.metric.name}_interval"] = interval(sampled, sample)
-    diagnosis, conclusions = diagnose_run(trainer), list[str]()
+    diagnosis, conclusions = diagnose_run(trainer, evaluation.network), list[str]()
     if baseline:
         comparison = compare_with_baseline(task, evaluation.metrics, sample, baseline, run)
         result["baseline"] = {**baseline, "difference_interval": comparison.difference}
@@ -67,10 +67,10 @@ def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
     return result
 
 
-def diagnose_run(trainer: Trainer) -> Diagnosis | None:
-    """Diagnose a run by its validation losses.
+def diagnose_run(trainer: Trainer, network: Network) -> Diagnosis | None:
+    """Diagnose a run by its validation losses; `network` has the best weights.
 
-    None for a model that was fitted in one pass, and for two players, such as those of a GAN: what
+    None for a model that was fitted directly, and for two players, such as those of a GAN: what
     is measured does not fall steadily, whether or not they still improve.
     """
     state = trainer.state
@@ -86,13 +86,13 @@ def diagnose_run(trainer: Trainer) -> Diagnosis | None:
         return None
     if not state.step or not losses_by_step or not all(map(math.isfinite, losses_by_step.values())):
         return None
-    prior = trainer.network.prior if isinstance(trainer.network, PriorNetwork) else None
+    prior = network.prior if isinstance(network, PriorNetwork) else None
     if isinstance(prior, LabelPrior) and not prior.weights[0]:
         more = math.ceil(state.seconds / 60)
         return Diagnosis(
             FitState.UNDERTRAINED,
-            "the network adds nothing to the prior yet: its weight is 0, so that the model is "
-            f"NB-SVM; to go on: glass resume {trainer.run.path} --minutes {more}",
+            "the network adds nothing to the prior yet: the network's weight is 0, so the model is "
+            f"just NB-SVM; to continue training: glass resume {trainer.run.path} --minutes {more}",
         )
     steps, losses = zip(*sorted(losses_by_step.items()), strict=True)
     epochs, minutes = state.step / trainer.batches.per_epoch, state.seconds / 60

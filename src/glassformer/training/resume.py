@@ -67,12 +67,21 @@ def resume(
             extend_budget(trainer, steps, minutes)
         elif trainer.state.is_finished:
             trainer.budget = StepBudget(trainer.state.step)
-        steps, done = trainer.settings.steps, trainer.state.step
-        message = f"resuming after step {done:,}"
-        reporter(f"{message} of {steps:,}" if steps else message)
-        if trainer.budget.is_spent(done):
-            reporter(f"all steps are done; to train longer: glass resume {path} --minutes 5")
+        report_start(trainer, reporter)
         return train_and_report(trainer, reporter)
+
+
+def report_start(trainer: Trainer, reporter: Reporter) -> None:
+    """Report the step after which training continues, or that it has already ended."""
+    steps, done = trainer.settings.steps, trainer.state.step
+    longer = f"to train longer: glass resume {trainer.run.path} --minutes 5"
+    if trainer.state.is_finished and trainer.evaluator.should_stop_early(trainer.state):
+        reporter(f"training already ended at step {done:,} (early stopping); {longer}")
+        return
+    message = f"resuming after step {done:,}"
+    reporter(f"{message} of {steps:,}" if steps else message)
+    if trainer.budget.is_spent(done):
+        reporter(f"all steps are done; {longer}")
 
 
 def load_trainer(run: Run, reporter: Reporter) -> Trainer:
@@ -123,10 +132,10 @@ def extend_budget(trainer: Trainer, steps: int | None, minutes: float | None) ->
     """Set a new budget: a total number of steps, or a number of minutes from now."""
     state = trainer.state
     if trainer.network.has(Trait.FITTED):
-        raise GlassError(f"{trainer.run.path} was fitted in one pass and cannot be trained further")
+        raise GlassError(f"{trainer.run.path} was fitted directly and cannot be trained further")
     if steps is not None:
         if steps <= state.step:
-            raise GlassError(f"{state.step:,} steps are already done: --steps must be larger")
+            raise GlassError(f"step {state.step:,} is already done: --steps must be larger")
         trainer.change_settings(steps=steps, minutes=None)
     elif minutes is not None:
         total = (state.setup_seconds + state.seconds) / 60 + minutes

@@ -9,7 +9,7 @@ import torch
 
 from glassformer import checkpoint, registry
 from glassformer.core.config import to_dict
-from glassformer.core.reporter import Reporter
+from glassformer.core.reporter import Reporter, format_count
 from glassformer.models.network import Network, PriorNetwork, Trait
 from glassformer.tasks.task import Batches, Task
 from glassformer.training.autotune import Autotune
@@ -93,15 +93,15 @@ def choose_model_sizes(
     if not sizes:
         return start
     summary = ", ".join(f"{name} {value}" for name, value in sizes.items() if value is not None)
-    unit = "tokens" if task.spec.reads_text else "values"
-    reporter(f"model settings for this budget and {task.dataset.size:,} {unit}: {summary}")
+    size = format_count(task.dataset.size, "token" if task.spec.reads_text else "value")
+    reporter(f"model settings for this budget and {size}: {summary}")
     return replace(start, config=replace(start.config, **sizes))
 
 
 def make_budget(
     network: Network, settings: TrainingSettings, run: Run, state: State, steps_per_epoch: int
 ) -> Budget:
-    """Return the budget of a run in this state; 0 steps for a model that is fitted in one pass."""
+    """Return the budget of a run in this state; 0 steps for a model that is fitted directly."""
     if network.has(Trait.FITTED):
         return StepBudget(0)
     if settings.minutes is None:
@@ -130,8 +130,9 @@ def make_batches(
     batches.at(0)
     if batches.truncated:
         context = network.context or 0
+        texts = "1 text is" if batches.truncated == 1 else f"{batches.truncated:,} texts are"
         reporter(
-            f"{batches.truncated:,} texts are longer than the context of {context} tokens and are "
+            f"{texts} longer than the context of {context} tokens and will be "
             f"{task.spec.shortening}; to use more of each text: --set model.context={2 * context}"
         )
     return batches
@@ -151,7 +152,7 @@ def make_fitted_trainer(
     checkpointer: Checkpointer,
     reporter: Reporter,
 ) -> Trainer:
-    """Fit a network in one pass; return a trainer for it with a budget of 0 steps."""
+    """Fit a network directly; return a trainer for it with a budget of 0 steps."""
     start_time = time.monotonic()
     fraction = fit(task, network)
     if fraction < 1:
@@ -215,7 +216,7 @@ def save_setup(start: Start, trainer: Trainer) -> None:
     trained = sum(p.numel() for p in network.parameters() if p.requires_grad)
     trainable = "" if trained in (0, size) else f", {trained:,} of them trainable"
     if network.has(Trait.FITTED):
-        summary = f"{size:,} parameters, fitted in one pass"
+        summary = f"{size:,} parameters, fitted directly"
     else:
         summary = f"{size:,} parameters{trainable}; {format_budget(settings)}"
     trainer.reporter(f"{start.architecture}: {summary}; run folder {run.path}")

@@ -53,7 +53,7 @@ class Start:
             raise GlassError(f"{path} has no tokenizer, which a base model needs")
         if network.has(Trait.FITTED):
             raise GlassError(
-                f"{path} was fitted in one pass and cannot be trained further: leave out --from"
+                f"{path} was fitted directly and cannot be trained further: leave out --from"
             )
         architecture = resolve_architecture(registry.model_name(network), spec)
         if model and resolve_architecture(model, spec) != architecture:

@@ -188,7 +188,7 @@ class Trainer:
     # --- reporting --------------------------------------------------------------------------------
 
     def report(self, result: StepResult) -> None:
-        """Update the live line; log about 200 steps per run to metrics.jsonl."""
+        """Update the status line; log about 200 steps per run to metrics.jsonl."""
         state = self.state
         pace = state.seconds / state.step
         steps = self.budget.estimate_steps(state.step, pace)

@@ -28,7 +28,7 @@ COUNTS_COLOR, NETWORK_COLOR, BOTH_COLOR = "C1", "C0", "C2"
 class PriorPredictions:
     """The predictions of each next token: by the counts, by the network, and by both."""
 
-    counts: Tensor  # t v: probabilities; in a translator, by the dictionary
+    counts: Tensor  # t v: probabilities; in a translator, by the translation table
     network: Tensor  # t v
     both: Tensor  # t v
 
@@ -87,9 +87,9 @@ def count_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
 
 
 def lexical_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
-    """What the dictionary predicts, what the network adds, and which source token is looked up."""
+    """What the translation table predicts, what the network adds, and the aligned source token."""
     predictions = read_predictions(traced, "lexical_logits")
-    chart, axes = plot_predictions(traced, tokenizer, predictions, tr("dictionary"))
+    chart, axes = plot_predictions(traced, tokenizer, predictions, tr("translation table"))
     grid = traced.trace["prior.alignment"][0, :-1].float().T.cpu()  # s t
     image = axes[1].imshow(
         grid.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto", interpolation="none"
@@ -98,7 +98,7 @@ def lexical_prior(traced: TracedText, tokenizer: Tokenizer) -> Any:
     axes[1].set_yticks(range(len(grid)), labels, fontsize=9)
     axes[1].set_ylabel(tr(tr("source token")))
     axes[1].set_title(
-        tr("alignment: the source token that is looked up in the dictionary"), fontsize=9
+        tr("alignment: the source token that is looked up in the translation table"), fontsize=9
     )
     chart.colorbar(image, ax=axes, shrink=0.4, pad=0.02, location="right")
     return chart

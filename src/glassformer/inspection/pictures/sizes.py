@@ -25,7 +25,7 @@ VALUES = {  # endings of names, with what the values are
     ".pattern": "attention weights of each head",
     ".head_outputs": "output of each head",
     ".attention": "heads joined and projected",
-    ".hidden": "hidden features of the feed-forward layer",
+    ".hidden": "hidden size of the feed-forward layer",
     ".feedforward": "output of the feed-forward layer",
 }
 

@@ -1,8 +1,8 @@
-// Questions to the server, or to the answers inside an exported page.
+// Requests to the server, or to the responses inside an exported page.
 
 import { language, t } from "./text.js";
 
-const store = document.getElementById("answers");
+const store = document.getElementById("responses");
 const exported = store ? JSON.parse(store.textContent) : null;
 const recent = new Map();
 const KEPT = 60;
@@ -18,28 +18,28 @@ function canonical(value) {
   return `{${names.map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`).join(",")}}`;
 }
 
-export async function ask(question, request = {}, { fresh = false } = {}) {
-  const key = `${question} ${canonical(request)}`;
+export async function ask(handler, request = {}, { fresh = false } = {}) {
+  const key = `${handler} ${canonical(request)}`;
   const full = `${language()} ${key}`;
   if (!fresh && recent.has(full)) return recent.get(full);
-  const answer = exported ? readExported(question, request) : fetchAnswer(question, request);
-  recent.set(full, answer);
-  answer.catch(() => recent.delete(full));
+  const response = exported ? readExported(handler, request) : fetchResponse(handler, request);
+  recent.set(full, response);
+  response.catch(() => recent.delete(full));
   if (recent.size > KEPT) recent.delete(recent.keys().next().value);
-  return answer;
+  return response;
 }
 
-async function readExported(question, request) {
-  const key = `${question} ${canonical({ ...request, lang: language() })}`;
-  const packed = exported.answers[key] ?? exported.answers[`${question} ${canonical(request)}`];
+async function readExported(handler, request) {
+  const key = `${handler} ${canonical({ ...request, lang: language() })}`;
+  const packed = exported.responses[key] ?? exported.responses[`${handler} ${canonical(request)}`];
   if (packed === undefined) throw new Error(t("This part is not in the exported file."));
   return unpack(Uint8Array.from(atob(packed), (char) => char.charCodeAt(0)).buffer);
 }
 
-async function fetchAnswer(question, request) {
+async function fetchResponse(handler, request) {
   let response;
   try {
-    response = await fetch(`api/${question}`, {
+    response = await fetch(`api/${handler}`, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ ...request, lang: language() }),

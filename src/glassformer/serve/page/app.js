@@ -1,4 +1,4 @@
-// The page: header with what the model reads, views as tabs, and the view in the address.
+// The page: header with what the model reads, views as tabs, and the view in the URL.
 
 import { ask, isExported, omitted } from "./api.js";
 import { attention } from "./attention.js";

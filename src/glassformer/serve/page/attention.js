@@ -149,7 +149,7 @@ function lines(pattern, queries, keys) {
   return h("div", { class: "lines" }, picture);
 }
 
-// --- images: where one position looks ---------------------------------------------------------------
+// --- images: what one position attends to -----------------------------------------------------------
 
 function imageAttention(pass, pattern) {
   const image = pass.image ?? pass.prediction.image;
@@ -171,7 +171,7 @@ function imageAttention(pass, pattern) {
     const weights = { shape: keyGrid, data: row(pattern, position) };
     mark(position);
     overlay.replaceChildren(
-      h("h3", {}, t("Where position {n} looks", { n: position })),
+      h("h3", {}, t("What position {n} attends to", { n: position })),
       heatMap(weights, { cell: width / keyGrid[1], cellHeight: width / keyGrid[1], label: t("attention weights over the image") }),
       note(t("largest weight: {value}", { value: format(Math.max(...weights.data)) })),
     );
@@ -185,7 +185,7 @@ function imageAttention(pass, pattern) {
   const middle = Math.floor(queryGrid[0] / 2) * queryGrid[1] + Math.floor(queryGrid[1] / 2);
   show(middle);
   const slider = h("input", { type: "range", min: 0, max: queries - 1, value: middle, oninput: (event) => show(Number(event.target.value)) });
-  return h("div", { class: "halves" }, h("div", {}, h("div", { class: "picture-frame" }, base, frame), note(t("Choose a position in the image.")), field(t("position"), slider)), overlay);
+  return h("div", { class: "halves" }, h("div", {}, h("div", { class: "picture-frame" }, base, frame), note(t("Select a position in the image.")), field(t("position"), slider)), overlay);
 }
 
 function gridOf(count, image) {
@@ -224,8 +224,8 @@ async function showRole(input, roles, layer, head, target) {
   const parts = Object.keys(ROLES).filter((key) => stats && stats[key] !== null).map((key) => `${t(ROLES[key])} ${percent(stats[key])}`);
   target.textContent = parts.join(" · ");
   const isLatest = begin(target);
-  const answer = await ask("ablation", { input, layer: layer.name, head }).catch(() => null);
-  if (answer && isLatest()) target.textContent = [...parts, t("effect of ablating it: {cost} nats", { cost: format(answer.cost.data[0]) })].join(" · ");
+  const response = await ask("ablation", { input, layer: layer.name, head }).catch(() => null);
+  if (response && isLatest()) target.textContent = [...parts, t("effect of ablating it: {cost} nats", { cost: format(response.cost.data[0]) })].join(" · ");
 }
 
 // --- depth and memory -----------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ export async function edit(model) {
   return h(
     "div",
     { class: "stack" },
-    card(null, tokenList(pass), h("p", { class: "warning" }, t("Attention is not an explanation. Switching a part off, and measuring what changes, is the test."))),
+    card(null, tokenList(pass), h("p", { class: "warning" }, t("Attention weights alone do not explain a prediction; switch a part off to measure its effect."))),
     h("div", { class: "halves" },
       card(t("Switch off"), controls, model.reads === "text" ? h("div", { class: "row" }, change) : null),
       result),
@@ -66,8 +66,8 @@ async function compare(model, input, pass, off, without, target) {
   const request = { input: changed ? { ...input, text: changed } : input, edits: readEdits(read()), without: [...without] };
   try {
     if (pass.prediction.kind === "outcomes") {
-      const answer = await ask("change", { input, other: request });
-      if (isLatest()) target.replaceChildren(beforeAndAfter(answer), changeCard(pass, answer));
+      const response = await ask("change", { input, other: request });
+      if (isLatest()) target.replaceChildren(beforeAndAfter(response), changeCard(pass, response));
     } else {
       const after = await ask("pass", request);
       if (isLatest()) target.replaceChildren(predictionCard(pass, t("original")), predictionCard(after, t("changed")));

@@ -29,7 +29,7 @@ export async function flow(model) {
   return h(
     "div",
     { class: "stack" },
-    card(null, tokenList(pass), note(t("Every value between the text and the prediction. Choose one on the left; choose a number to see where it came from."))),
+    card(null, tokenList(pass), note(t("Every value between the text and the prediction. Select one on the left; select a number to see where it came from."))),
     h("div", { class: "columns" }, list, detail),
     predictionCard(pass),
   );
@@ -130,8 +130,8 @@ async function showNumbers(model, pass, input, stage, body, why, open, isLatest)
   const state = read();
   const chosen = leading.map((size, i) => (i === leading.length - 1 ? readIndex("head", size) : 0));
   const index = [...batch, ...chosen];
-  const answer = await ask("values", { input, name: stage.name, index });
-  const matrix = asMatrix(answer.values);
+  const response = await ask("values", { input, name: stage.name, index });
+  const matrix = asMatrix(response.values);
   const [rows, columns] = matrix.shape;
   const rowNames = stage.rows && pass.names[stage.rows].length === rows ? pass.names[stage.rows].map(visible) : null;
   const columnNames = (await findColumns(stage, pass))?.map(visible);
@@ -201,50 +201,50 @@ async function explain(model, input, steps, target) {
   write({ entry: path.length ? null : entry });
   const isLatest = begin(target);
   target.replaceChildren(card(title, note(t("Loading …"))));
-  let answer;
+  let response;
   try {
-    answer = await ask("why", { input, entry, path });
+    response = await ask("why", { input, entry, path });
   } catch (error) {
     if (isLatest()) target.replaceChildren(card(title, isExported ? note(t("This number is not explained in the exported file.")) : failure(error)));
     return;
   }
   if (!isLatest()) return;
   const follow = (next) => explain(model, input, next, target);
-  const [value, recomputed] = answer.value.data;
+  const [value, recomputed] = response.value.data;
   const back = steps.slice(0, -1).map((step, i) => button(`← ${step.label}`, () => follow(steps.slice(0, i + 1)), { class: "mono" }));
-  const computed = answer.terms.length && !answer.has_probabilities;
+  const computed = response.terms.length && !response.has_probabilities;
   target.replaceChildren(card(
     title,
-    h("p", {}, h("span", { class: "mono" }, `${steps.at(-1).label} = `), h("b", {}, format(value)), "  ", answer.position),
+    h("p", {}, h("span", { class: "mono" }, `${steps.at(-1).label} = `), h("b", {}, format(value)), "  ", response.position),
     back.length ? h("div", { class: "row" }, back) : null,
-    answer.is_source
+    response.is_source
       ? note(t("It is a weight or an input: it was not computed in this pass."))
-      : h("p", {}, t("computed as: {operation}", { operation: answer.operations.join(", ") })),
-    answer.terms.length ? termTable(answer, steps, follow) : null,
-    computed ? note(t("Recomputed from all {n} terms: {value}", { n: integer(answer.total), value: format(recomputed) })) : null,
+      : h("p", {}, t("computed as: {operation}", { operation: response.operations.join(", ") })),
+    response.terms.length ? termTable(response, steps, follow) : null,
+    computed ? note(t("Recomputed from all {n} terms: {value}", { n: integer(response.total), value: format(recomputed) })) : null,
   ));
 }
 
-function termTable(answer, steps, follow) {
-  const width = answer.values.shape[1];
+function termTable(response, steps, follow) {
+  const width = response.values.shape[1];
   const factors = width - 1;
-  const shown = answer.terms.slice(0, TERMS);
+  const shown = response.terms.slice(0, TERMS);
   const columns = factors > 1
     ? [...Array.from({ length: factors }, (_, i) => t("factor {n}", { n: i + 1 })), t("product")]
-    : answer.has_probabilities ? [t("value"), t("probability")] : [t("value")];
+    : response.has_probabilities ? [t("value"), t("probability")] : [t("value")];
   const factor = (name, i, j) => {
-    const next = name ? { entry: name, path: [], label: name } : { entry: steps.at(-1).entry, path: [...answer.path, [i, j]], label: t("(unnamed)") };
-    if (!name && !answer.can_follow[i][j]) return t("(constant)");
+    const next = name ? { entry: name, path: [], label: name } : { entry: steps.at(-1).entry, path: [...response.path, [i, j]], label: t("(unnamed)") };
+    if (!name && !response.can_follow[i][j]) return t("(constant)");
     return button(next.label, () => follow([...steps, next]), { class: "number mono" });
   };
   const head = h("tr", {}, h("th", { class: "left" }, t("term")), columns.map((name) => h("th", { scope: "col" }, name)));
   const lines = shown.map((names, i) => {
-    const numbers = [...answer.values.data.subarray(i * width, (i + 1) * width)];
+    const numbers = [...response.values.data.subarray(i * width, (i + 1) * width)];
     return h("tr", {},
       h("td", { class: "left" }, names.map((name, j) => [j ? " × " : "", factor(name, i, j)])),
       (columns.length > 1 ? numbers : numbers.slice(0, 1)).map((number) => h("td", {}, format(number))));
   });
-  const rest = answer.total - shown.length;
+  const rest = response.total - shown.length;
   return h("div", {},
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("terms") }, h("table", {}, head, lines)),
     rest > 0 ? note(t("and {n} smaller terms", { n: integer(rest) })) : null);

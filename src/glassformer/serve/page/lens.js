@@ -10,7 +10,7 @@ import { t } from "./text.js";
 
 export async function lens(model) {
   const input = readInput(model.reads);
-  const [pass, answer] = await Promise.all([ask("pass", { input }), ask("lens", { input })]);
+  const [pass, response] = await Promise.all([ask("pass", { input }), ask("lens", { input })]);
   const tokens = pass.names.tokens;
   const color = makeScale(1, false);
   const cell = (name, prob) => {
@@ -21,14 +21,14 @@ export async function lens(model) {
     return element;
   };
   const head = h("tr", {}, h("td"), tokens.map((token) => h("th", { scope: "col" }, visible(token))));
-  const lines = answer.blocks.map((block, i) =>
-    h("tr", {}, h("th", { scope: "row" }, block), answer.names[i].map((name, j) => cell(name, answer.probs.data[i * tokens.length + j]))));
+  const lines = response.blocks.map((block, i) =>
+    h("tr", {}, h("th", { scope: "row" }, block), response.names[i].map((name, j) => cell(name, response.probs.data[i * tokens.length + j]))));
   return h(
     "div",
     { class: "stack" },
     card(t("What each block would predict"), note(t("The output of a block goes straight to the final norm and the output layer, past all later blocks. Each column is a position of the text; darker cells are more certain.")),
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t("What each block would predict") }, h("table", {}, head, lines))),
     card(t("Size of the residual stream"), note(t("The norm of each token's vector after each block.")),
-      heatMap(answer.norms, { rows: answer.blocks, columns: tokens.map(visible), label: t("Size of the residual stream"), numbers: true })),
+      heatMap(response.norms, { rows: response.blocks, columns: tokens.map(visible), label: t("Size of the residual stream"), numbers: true })),
   );
 }

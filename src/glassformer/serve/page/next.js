@@ -22,7 +22,7 @@ async function priorCard(model) {
   const input = readInput(model.reads);
   const [pass, { probs }] = await Promise.all([ask("pass", { input }), ask("prior", { input })]);
   return card(t("Each token of the text: what the prior and the network contribute"),
-    note(t("The probability of each token, given those before it: by the counts or the dictionary alone, by the network alone, and by both.")),
+    note(t("The probability of each token, given those before it: by the counts or the translation table alone, by the network alone, and by both.")),
     heatMap(probs, { rows: [t("prior"), t("network"), t("both")], columns: pass.names.tokens.slice(1).map(visible), limit: 1, numbers: true, label: t("both") }));
 }
 
@@ -32,7 +32,7 @@ async function sampling(model) {
   const state = read();
   const settings = { temperature: Number(state.temperature ?? 1), top_k: readIndex("top_k", 51), top_p: Number(state.top_p ?? 1) };
   let current = [...ids, ...(state.added ?? "").split(",").filter(Boolean).map(Number)];
-  let answer = null;
+  let response = null;
   let isPending = false;
   let isRunning = false;
   const shownText = h("div", { class: "text-out", "aria-live": "polite" });
@@ -40,18 +40,18 @@ async function sampling(model) {
   const error = h("div");
 
   const show = () => {
-    const whole = answer?.text ?? text;
+    const whole = response?.text ?? text;
     const start = whole.startsWith(text) ? text.length : 0;
     shownText.replaceChildren(whole.slice(0, start), h("mark", {}, whole.slice(start)));
     write({ added: current.slice(ids.length).join(",") });
-    replaceContent(list, answer ? candidates(names, answer, settings, (id) => go([...current, id])) : []);
+    replaceContent(list, response ? candidates(names, response, settings, (id) => go([...current, id])) : []);
   };
-  // Only one question at a time: the next token depends on the answer.
+  // Only one request at a time: the next token depends on the response.
   const go = async (next) => {
     if (isPending) return;
     isPending = true;
     try {
-      answer = await ask("next", { input: { ids: next } });
+      response = await ask("next", { input: { ids: next } });
       current = next;
       error.replaceChildren();
     } catch (problem) {
@@ -61,7 +61,7 @@ async function sampling(model) {
     isPending = false;
     show();
   };
-  const step = () => (answer ? go([...current, draw(answer, settings)]) : null);
+  const step = () => (response ? go([...current, draw(response, settings)]) : null);
   const back = () => {
     isRunning = false;
     if (current.length > ids.length) go(current.slice(0, -1));
@@ -167,12 +167,12 @@ async function beam(model) {
     write({ beam: value });
     const isLatest = begin(target);
     try {
-      const answer = await ask("beam", { input: { text: input.text }, beam: value });
+      const response = await ask("beam", { input: { text: input.text }, beam: value });
       if (!isLatest()) return;
-      const scores = answer.scores.data;
+      const scores = response.scores.data;
       target.replaceChildren(
-        card(t("Finished translations"), h("ol", {}, answer.texts.map((text, i) => h("li", {}, text || "–", "  ", h("span", { class: "tag" }, t("score {value}", { value: format(scores[i]) })))))),
-        card(t("Beam search, token by token"), note(t("Each column is a step. Blue tokens stayed in the beam, green ones end a translation, gray ones were dropped. Numbers are total log-probabilities.")), tree(answer)),
+        card(t("Finished translations"), h("ol", {}, response.texts.map((text, i) => h("li", {}, text || "–", "  ", h("span", { class: "tag" }, t("score {value}", { value: format(scores[i]) })))))),
+        card(t("Beam search, token by token"), note(t("Each column is a step. Blue tokens stayed in the beam, green ones end a translation, gray ones were dropped. Numbers are total log-probabilities.")), tree(response)),
       );
     } catch (error) {
       if (isLatest()) target.replaceChildren(failure(error));

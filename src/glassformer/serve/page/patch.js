@@ -16,8 +16,8 @@ export async function patch(model) {
     const isLatest = begin(result);
     result.replaceChildren(card(null, note(t("Loading …"))));
     try {
-      const answer = await ask("patch", { clean: text, corrupt: other.value });
-      if (isLatest()) show(answer, result);
+      const response = await ask("patch", { clean: text, corrupt: other.value });
+      if (isLatest()) show(response, result);
     } catch (error) {
       if (isLatest()) result.replaceChildren(card(null, failure(error)));
     }
@@ -36,15 +36,15 @@ export async function patch(model) {
   );
 }
 
-function show(answer, target) {
-  const [a, b] = answer.answers.map((name) => `“${visible(name)}”`);
-  const p = answer.probs.data;
-  const tokens = answer.tokens.map(visible);
+function show(response, target) {
+  const [a, b] = response.answers.map((name) => `“${visible(name)}”`);
+  const p = response.probs.data;
+  const tokens = response.tokens.map(visible);
   target.replaceChildren(
     card(null, h("p", {}, t("From the first to the second text, the probability of {a} goes from {p0} to {p2}, that of {b} from {p1} to {p3}.", { a, b, p0: percent(p[0]), p1: percent(p[1]), p2: percent(p[2]), p3: percent(p[3]) })),
-      answer.gap.data[0] < 0.1 ? h("p", { class: "warning" }, t("The difference is so small that the fractions are mostly noise.")) : null),
-    card(t("Each value at each token"), heatMap(answer.positions, { rows: answer.names, columns: tokens, signed: true, limit: 1, numbers: true, label: t("Each value at each token") })),
-    ...(answer.heads.length ? [card(t("Each head"), ...answer.heads.map(({ name, values }) =>
+      response.gap.data[0] < 0.1 ? h("p", { class: "warning" }, t("The difference is so small that the fractions are mostly noise.")) : null),
+    card(t("Each value at each token"), heatMap(response.positions, { rows: response.names, columns: tokens, signed: true, limit: 1, numbers: true, label: t("Each value at each token") })),
+    ...(response.heads.length ? [card(t("Each head"), ...response.heads.map(({ name, values }) =>
       h("div", { class: "layer-row" }, h("span", { class: "mono" }, name.replace(".head_outputs", "")),
         heatMap({ shape: [1, values.shape[0]], data: values.data }, { columns: [...values.data.keys()].map(String), signed: true, limit: 1, numbers: true, label: name }))))] : []),
   );

@@ -1,4 +1,4 @@
-// Training: the curves and samples of the run, live while it trains; another run beside it.
+// Training: the curves and samples of the run, live while it trains; another run for comparison.
 
 import { ask, isExported } from "./api.js";
 import { lineChart } from "./chart.js";

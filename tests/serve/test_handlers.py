@@ -1,4 +1,4 @@
-"""What a page asks, for a model of every task: the answers equal what torch computes."""
+"""What a page requests, for a model of every task: the responses equal what torch computes."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +13,8 @@ from glassformer.models.network import Trait
 from glassformer.serve import passes
 from glassformer.serve.envelope import pack, unpack
 from glassformer.serve.export import first_input
+from glassformer.serve.handlers import HANDLERS
 from glassformer.serve.passes import REMOVABLE_PARTS, PassCache
-from glassformer.serve.questions import QUESTIONS
 from glassformer.serve.subject import read_subject
 from glassformer.tasks.translate import LENGTH_PENALTY
 from glassformer.trace import Zero
@@ -23,26 +23,26 @@ from serve.conftest import RUNS
 TEXT = {"text": "the cat sat on the mat"}
 
 
-def ask(session, question, **request):
-    """The answer as a page receives it."""
-    return unpack(pack(QUESTIONS[question](session, request)))
+def ask(session, handler, **request):
+    """The response as a page receives it."""
+    return unpack(pack(HANDLERS[handler](session, request)))
 
 
 def first_request(session):
-    return {"input": first_input(QUESTIONS["model"](session, {}))}
+    return {"input": first_input(HANDLERS["model"](session, {}))}
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_every_value_of_a_pass_equals_that_of_a_trace(session, name):
     opened = session(name)
     request = first_request(opened)
-    answer = ask(opened, "pass", **request)
+    response = ask(opened, "pass", **request)
     subject = read_subject(opened.model, request["input"])
     with torch.no_grad(), Trace(opened.model.network) as trace:
         output = opened.model.network(**subject.inputs)
-    assert len(answer["stages"]) >= 5
-    assert {stage["name"].partition("#")[0] for stage in answer["stages"]} <= set(trace)
-    for stage in answer["stages"]:
+    assert len(response["stages"]) >= 5
+    assert {stage["name"].partition("#")[0] for stage in response["stages"]} <= set(trace)
+    for stage in response["stages"]:
         base, _, visit = stage["name"].partition("#")
         expected = trace.visits[base][int(visit or 0) - 1]
         found = ask(opened, "values", name=stage["name"], **request)
@@ -53,12 +53,12 @@ def test_every_value_of_a_pass_equals_that_of_a_trace(session, name):
         assert stage["name"] == "output" or stage["source"]["line"] > 0
         for axis, label in ((-2, stage["rows"]), (-1, stage["columns"])):
             if label in ("tokens", "source"):
-                assert stage["shape"][axis] == len(answer["names"][label])
-    if answer["prediction"]["kind"] == "outcomes":
-        probs = answer["prediction"]["probs"]
+                assert stage["shape"][axis] == len(response["names"][label])
+    if response["prediction"]["kind"] == "outcomes":
+        probs = response["prediction"]["probs"]
         assert 0 < probs.sum() <= 1.0001
         assert probs.tolist() == sorted(probs.tolist(), reverse=True)
-        assert len(answer["prediction"]["names"]) == len(probs)
+        assert len(response["prediction"]["names"]) == len(probs)
     assert torch.isfinite(output).all()
 
 
@@ -73,14 +73,14 @@ def test_answers_are_json_and_every_view_has_what_it_asks_for(session, name):
     ) or name == "paint"
     request = first_request(opened)
     needs = {"next": "beam" if model["reads"] == "pair" else "next", "lens": "lens"}
-    for view, question in needs.items():
+    for view, handler in needs.items():
         if view in model["views"]:
-            assert ask(opened, question, **request)
+            assert ask(opened, handler, **request)
 
 
 def test_the_line_of_code_is_the_one_that_computes_the_value(session):
-    answer = ask(session("generate"), "pass", input=TEXT)
-    (stage,) = (s for s in answer["stages"] if s["name"] == "blocks.0.attention.pattern")
+    response = ask(session("generate"), "pass", input=TEXT)
+    (stage,) = (s for s in response["stages"] if s["name"] == "blocks.0.attention.pattern")
     lines = stage["source"]["code"].splitlines()
     line = lines[stage["source"]["line"] - stage["source"]["first"]]
     assert 'tap("pattern", scores.softmax(dim=-1)' in line
@@ -143,13 +143,15 @@ def test_without_a_mask_tokens_see_later_ones_and_without_positions_order_does_n
 def test_values_that_are_not_kept_are_computed_again(session, monkeypatch):
     opened = session("universal")
     request = {"input": TEXT}
-    answer = ask(opened, "pass", **request)
-    values = [ask(opened, "values", name=s["name"], **request)["values"] for s in answer["stages"]]
+    response = ask(opened, "pass", **request)
+    values = [
+        ask(opened, "values", name=s["name"], **request)["values"] for s in response["stages"]
+    ]
     monkeypatch.setattr(passes, "KEPT_MEGABYTES", 0.002)
     monkeypatch.setattr(opened, "passes", PassCache())
     assert any(visit.value is None for visit in opened.find_pass(request).visits.values())
     again = ask(opened, "pass", **request)
-    assert [s["name"] for s in again["stages"]] == [s["name"] for s in answer["stages"]]
+    assert [s["name"] for s in again["stages"]] == [s["name"] for s in response["stages"]]
     for stage, value in zip(again["stages"], values, strict=True):
         assert torch.equal(ask(opened, "values", name=stage["name"], **request)["values"], value)
 
@@ -220,11 +222,11 @@ def test_changes_are_measured_between_two_passes(session):
 def test_counts_and_network_are_shown_for_the_next_token(session):
     opened = session("prior")
     ids = ask(opened, "tokenize", input=TEXT)["ids"]
-    answer = ask(opened, "next", input={"ids": ids})
+    response = ask(opened, "next", input={"ids": ids})
     with torch.no_grad():
         expected = opened.model.network(torch.tensor([ids]))[0, -1]
-    assert torch.equal(answer["logits"], expected)
-    torch.testing.assert_close(answer["counts"] + answer["network"], answer["logits"])
+    assert torch.equal(response["logits"], expected)
+    torch.testing.assert_close(response["counts"] + response["network"], response["logits"])
     longer = ask(opened, "next", input={"ids": ids * 9})
     assert torch.equal(
         longer["logits"], ask(opened, "next", input={"ids": (ids * 9)[-32:]})["logits"]
@@ -247,7 +249,7 @@ def test_each_token_of_a_text_is_predicted_by_the_prior_by_the_network_and_by_bo
 def test_the_tree_of_beam_search_has_its_hypotheses(session):
     opened = session("translate")
     model = opened.model
-    answer = ask(opened, "beam", input={"text": "one two 3"}, beam=3)
+    response = ask(opened, "beam", input={"text": "one two 3"}, beam=3)
     codec = model.codec
     batch = codec.encode(["one two 3"])
     start = torch.full_like(batch["source"][:, :1], codec.bos)
@@ -256,13 +258,13 @@ def test_the_tree_of_beam_search_has_its_hypotheses(session):
         model.network, start, [limit], eos=codec.eos, beam_size=3, length_penalty=LENGTH_PENALTY,
         source=batch["source"],
     )  # fmt: skip
-    assert answer["texts"] == [model.tokenizer.decode(ids) for _, ids in expected]
-    nodes = answer["nodes"]
+    assert response["texts"] == [model.tokenizer.decode(ids) for _, ids in expected]
+    nodes = response["nodes"]
     for i, node in enumerate(nodes):
         assert node["parent"] < i
         assert node["parent"] < 0 or nodes[node["parent"]]["state"] == "beam"
         if node["parent"] >= 0:
-            assert answer["log_probs"][i] <= answer["log_probs"][node["parent"]] + 1e-5
+            assert response["log_probs"][i] <= response["log_probs"][node["parent"]] + 1e-5
 
 
 def test_steps_and_memory_are_shown_where_a_model_has_them(session):
@@ -280,8 +282,8 @@ def test_training_shows_the_metrics_of_this_run_and_of_those_beside_it(session):
     opened = session("generate")
     assert opened.list_runs()[0] == "generate"
     assert {"classify", "translate"} <= set(opened.list_runs())
-    answer = ask(opened, "training", run="classify")
-    assert {"validation", "final"} <= {line["kind"] for line in answer["metrics"]}
+    response = ask(opened, "training", run="classify")
+    assert {"validation", "final"} <= {line["kind"] for line in response["metrics"]}
     for name in ("../secret", "nothing", "/etc"):
         with pytest.raises(GlassError, match="there is no run"):
             ask(opened, "training", run=name)
@@ -298,7 +300,7 @@ def test_lessons_and_worksheets_have_all_steps(session):
     assert len(ask(opened, "worksheet", input=TEXT)["steps"]) > 5
 
 
-def test_questions_in_several_threads_do_not_disturb_each_other(session):
+def test_requests_in_several_threads_do_not_disturb_each_other(session):
     opened = session("generate")
     edits = [
         [{"name": "blocks.0.attention.head_outputs", "kind": "zero", "head": head}]
@@ -321,7 +323,7 @@ HEADLESS = {"name": "blocks.0", "kind": "zero", "head": None}
 
 
 @pytest.mark.parametrize(
-    ("question", "request_", "message"),
+    ("handler", "request_", "message"),
     [
         ("pass", {"input": {"text": "a" * 99}}, "99 tokens, but this model reads at most 32"),
         ("pass", {"input": {"text": ""}}, "the text is empty"),
@@ -357,9 +359,9 @@ HEADLESS = {"name": "blocks.0", "kind": "zero", "head": None}
         ("change", {"input": TEXT}, "needs another pass"),
     ],
 )  # fmt: skip
-def test_invalid_requests_get_a_message(session, question, request_, message):
+def test_invalid_requests_get_a_message(session, handler, request_, message):
     with pytest.raises(GlassError, match=message):
-        ask(session("generate"), question, **request_)
+        ask(session("generate"), handler, **request_)
 
 
 @pytest.mark.parametrize("image", ["not base64!", "aGVsbG8="])

@@ -1,6 +1,6 @@
-"""The questions that a page may ask: each a function from a session and a request to an answer.
+"""The requests that a page may send; a handler maps a session and a request to a response.
 
-A new question is a function and an entry here.
+For a new kind of request, add a function and an entry here.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,9 @@ from glassformer.serve.prediction import (
     show_beam,
     tokenize,
 )
-from glassformer.serve.session import Answer, Request, Session
+from glassformer.serve.session import Request, Response, Session
 
-QUESTIONS: dict[str, Callable[[Session, Request], Answer]] = {
+HANDLERS: dict[str, Callable[[Session, Request], Response]] = {
     "model": describe_model,
     "pass": run_pass,
     "values": read_values,
