@@ -43,7 +43,7 @@ from glassformer.tasks.generate import GenerateCodec
 from glassformer.tasks.ranking import RecommendationCodec
 from glassformer.tasks.summarize import BEAM_SIZE as SUMMARY_BEAM_SIZE
 from glassformer.tasks.summarize import SummarizeCodec
-from glassformer.tasks.task import Artifacts, Codec
+from glassformer.tasks.task import Artifacts, Codec, read_calibration
 from glassformer.tasks.translate import BEAM_SIZE, LENGTH_PENALTY
 from glassformer.text.tokenizer import Tokenizer, unknown_fraction
 from glassformer.training import compare as comparison
@@ -198,7 +198,7 @@ class Model:
         texts.
         """
         if self.task.get("multi_label"):
-            threshold = self.task.get("threshold", 0.5) if threshold is None else threshold
+            threshold = read_calibration(self.task, "threshold") if threshold is None else threshold
             return [label for label in self.labels if probs[label] >= threshold]
         best, prob = next(iter(probs.items()))
         return [best] if prob >= (threshold or 0) else []

@@ -116,6 +116,15 @@ def test_a_stray_quotation_mark_makes_only_its_own_line_a_bad_row(tmp_path, tail
     assert check("classify", DataRequest(files=(file,)))["bad_rows"] == 1
 
 
+def test_a_carriage_return_after_a_quoted_cell_makes_a_bad_row(tmp_path):
+    file = write(tmp_path / "a.csv", make_table(3, '"a"\rb,pos', 4))
+    with pytest.raises(GlassError, match=r"a\.csv:5: a quoted cell starts here"):
+        read_texts(file)
+    on_bad_row = BadRowPolicy(tmp_path / "skipped.jsonl")
+    assert len(read_texts(file, on_bad_row)) == 7
+    assert on_bad_row.count == 1
+
+
 def test_a_stray_quotation_mark_closed_in_a_later_row_is_detected(tmp_path):
     rows = ['"good,pos', "fine,neg", "meh,neg", 'screen 5",pos', "so so,neg"]
     on_bad_row = BadRowPolicy(tmp_path / "skipped.jsonl")

@@ -1,15 +1,18 @@
 """Metrics of labels against scikit-learn, calibration, several labels, and their plots."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from sklearn import metrics as sk
 
+from glassformer.core.errors import GlassError
 from glassformer.core.figures import subplots
 from glassformer.nn.labels import label_loss, label_probs
 from glassformer.nn.ngram_classifier import NGramClassifier, weigh_texts
 from glassformer.tasks import TASKS
-from glassformer.tasks.classify import balance_classes, encode_labels
+from glassformer.tasks.classify import ClassifyCodec, balance_classes, encode_labels
 from glassformer.tasks.label_metrics import (
     MACRO_F1,
     LabelScores,
@@ -24,7 +27,8 @@ from glassformer.tasks.label_metrics import (
     plot_labels,
     sample_accuracy,
 )
-from glassformer.tasks.task import Artifacts, Scores
+from glassformer.tasks.task import Artifacts, Scores, read_calibration
+from glassformer.text.plain import Characters
 
 LABELS = ["a", "b", "c"]
 
@@ -283,3 +287,18 @@ def test_nb_svm_learns_several_labels_and_leans_to_weighted_classes():
     text = torch.tensor([[1, 2]])
     assert plain(text).argmax() == 0
     assert weighted(text)[0, 1] > plain(text)[0, 1]
+
+
+@pytest.mark.parametrize("value", ["", "a", [[]], True, 0, -1.0, math.inf, math.nan])
+def test_calibration_is_a_positive_number(value):
+    for name in ("temperature", "threshold"):
+        with pytest.raises(GlassError, match=f"the model's {name} must be a positive number"):
+            read_calibration({name: value}, name)
+    with pytest.raises(GlassError, match="the model's temperature"):
+        ClassifyCodec(Artifacts({"labels": ["x", "y"], "temperature": value}, Characters("ab")))
+
+
+def test_a_model_without_calibration_keeps_its_probabilities():
+    assert read_calibration({}, "temperature") == 1.0
+    assert read_calibration({}, "threshold") == 0.5
+    assert read_calibration({"temperature": 2}, "temperature") == 2.0

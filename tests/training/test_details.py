@@ -1312,6 +1312,9 @@ def test_options_take_precedence_over_a_recipe(tmp_path):
     file.write_text('task = "classify"\ntrain = 3\n')
     with pytest.raises(GlassError, match="train must be a table"):
         read_recipe(file)
+    file.write_text('task = "classify"\n[model]\nname = {name = "bert"}\n')
+    with pytest.raises(GlassError, match="the name of the model must be a string"):
+        read_recipe(file)
 
 
 def test_the_optimizer_of_a_recipe_has_its_own_defaults(tmp_path):

@@ -171,9 +171,13 @@ def parse_quoted(
     if cells is not None and not has_stray_quote(texts, separator, cells, known):
         return cells, []
     # Parse the first line again, leniently: a quotation mark inside a cell is then literal text.
-    first_cells = next(csv.reader([first[1]], delimiter=separator), [])
     if separator == "\t":
         first_cells = first[1].rstrip("\n").split(separator)
+    else:
+        try:
+            first_cells = next(csv.reader([first[1]], delimiter=separator), [])
+        except csv.Error:  # such as a carriage return inside the line
+            return None, lines[1:]
     is_row = not known or len(first_cells) == len(known)
     return first_cells if is_row else None, lines[1:]
 

@@ -61,6 +61,7 @@ from glassformer.tasks.task import (
     Scores,
     TaskSpec,
     move_to_device,
+    read_calibration,
 )
 from glassformer.tasks.text_pairs import UNLIMITED, collate, encode_pair
 from glassformer.text.tokenizer import CLS, SEP, SEPARATOR, Tokenizer
@@ -319,7 +320,7 @@ class ClassifyCodec:
         self.tokenizer = artifacts.text_tokenizer
         self.labels: list[str] = list(artifacts.metadata.get("labels", ()))
         self.multi_label = bool(artifacts.metadata.get("multi_label"))
-        self.temperature = float(artifacts.metadata.get("temperature", 1.0))
+        self.temperature = read_calibration(artifacts.metadata, "temperature")
 
     def encode(
         self, examples: Sequence[str | tuple[str, ...]], context: int | None = None

@@ -34,7 +34,7 @@ from glassformer.tasks.label_metrics import (
     label_predictions,
     plot_labels,
 )
-from glassformer.tasks.task import METRICS, Artifacts, Batch, TaskSpec
+from glassformer.tasks.task import METRICS, Artifacts, Batch, TaskSpec, read_calibration
 
 
 def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts:
@@ -66,7 +66,7 @@ class ClassifyImagesCodec:
         self.labels: list[str] = list(metadata["labels"])
         self.size, self.scale_to = Size(*metadata["image"]), metadata.get("image_size")
         self.mean, self.std = metadata["mean"], metadata["std"]
-        self.temperature = float(metadata.get("temperature", 1.0))
+        self.temperature = read_calibration(metadata, "temperature")
 
     def encode(self, examples: Sequence[Any], context: int | None = None) -> Batch:
         """`examples` are files, or arrays of pixels from 0 to 255: c y x."""

@@ -18,7 +18,7 @@ from glassformer.core.figures import subplots
 from glassformer.core.i18n import tr
 from glassformer.nn.labels import label_loss, label_probs
 from glassformer.tasks.bootstrap import Sample, SampledMetric
-from glassformer.tasks.task import METRICS, Artifacts, Scores, TaskSpec
+from glassformer.tasks.task import METRICS, Artifacts, Scores, TaskSpec, read_calibration
 
 CALIBRATION_BINS = 15
 WORST_ERRORS = 5
@@ -55,10 +55,10 @@ class LabelScores:
         self.multi_label = bool(artifacts.metadata.get("multi_label"))
         self.index: Ints = scores.array("index")
         self.targets: Ints = scores.array("target")
-        temperature = float(artifacts.metadata.get("temperature", 1.0))
+        temperature = read_calibration(artifacts.metadata, "temperature")
         self.logits = torch.from_numpy(scores.array("logits")) / temperature
         self.probs = label_probs(self.logits, multi_label=self.multi_label).numpy()
-        self.threshold = float(artifacts.metadata.get("threshold", 0.5))  # for several labels
+        self.threshold = read_calibration(artifacts.metadata, "threshold")  # for several labels
 
     def one_hot(self, classes: Ints) -> NDArray[np.bool_]:
         matrix: NDArray[np.bool_] = np.arange(len(self.labels)) == classes[:, None]
@@ -194,7 +194,7 @@ def fit_threshold(probs: NDArray[np.float32], is_true: NDArray[np.bool_]) -> flo
         predicted = probs >= threshold
         return float(2 * (predicted & is_true).sum() / max(predicted.sum() + is_true.sum(), 1))
 
-    return max((round(threshold, 2) for threshold in np.arange(0.1, 0.95, 0.05)), key=f1)
+    return max((round(float(x), 2) for x in np.arange(0.1, 0.95, 0.05)), key=f1)
 
 
 def label_details(scores: Scores, artifacts: Artifacts) -> dict[str, Any]:

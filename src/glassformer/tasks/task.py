@@ -8,6 +8,7 @@
 The trainer, `evaluate`, `predict` and the commands use a task only through these.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -353,9 +354,20 @@ class Task:
         return self.codec.preview(network, move_to_device(batch, network))
 
 
+CALIBRATION = {"temperature": 1.0, "threshold": 0.5}  # what may be calibrated, with its default
+
+
 def select_calibration(metadata: dict[str, Any]) -> dict[str, Any]:
     """Return what `TaskSpec.calibrate` fitted, from the metadata of a saved model."""
-    return {name: metadata[name] for name in ("temperature", "threshold") if name in metadata}
+    return {name: metadata[name] for name in CALIBRATION if name in metadata}
+
+
+def read_calibration(metadata: Mapping[str, Any], name: str) -> float:
+    """The value that was fitted for a name in CALIBRATION, or its default."""
+    value = metadata.get(name, CALIBRATION[name])
+    if type(value) not in (int, float) or not 0 < value < math.inf:
+        raise GlassError(f"the model's {name} must be a positive number, got {value!r}")
+    return float(value)
 
 
 def move_to_device(batch: Batch, network: Network) -> Batch:

@@ -31,4 +31,8 @@ def read_recipe(path: Path) -> Recipe:
         raise GlassError(
             f"{path}: unknown task {tables.get('task')!r}; available: {', '.join(TASKS)}"
         )
-    return Recipe(**tables)
+    recipe = Recipe(**tables)
+    architecture = recipe.model.get("name")
+    if not isinstance(architecture, str | None):
+        raise GlassError(f"{path}: the name of the model must be a string, got {architecture!r}")
+    return recipe
