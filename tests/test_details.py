@@ -595,8 +595,8 @@ def test_summarize_passes_on_its_options_and_one_text_gives_one_summary(monkeypa
     assert model.summarize(["a", "b"], **options) == ["summary of a", "summary of b"]
     assert model.summarize("a") == "summary of a about None"
     assert model.summarize(["a", "b"], title="T") == "summary of a\n\nb about T"
-    assert seen[0] == (["a", "b"], options)
-    assert seen[1][1] == {"beam": 1, "length_penalty": 0.6}
+    assert seen[0] == (["a", "b"], {"beam_size": 3, "length_penalty": 1.5})
+    assert seen[1][1] == {"beam_size": 1, "length_penalty": 0.6}
 
 
 def test_the_functions_of_python_pass_on_their_options(monkeypatch, tmp_path):

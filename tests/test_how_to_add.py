@@ -134,7 +134,7 @@ def test_a_new_optimizer_is_a_function_and_one_entry(monkeypatch, book, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("adamv", "did you mean 'adamw'"), ("lion", "did you mean .muon")]
+    ("name", "hint"), [("adamv", "did you mean 'adamw'"), ("lion", "available: .*muon")]
 )
 def test_unknown_optimizer_is_refused_before_anything_is_written(name, hint, book, tmp_path):
     with pytest.raises(GlassError, match=f"unknown optimizer '{name}'; {hint}"):

@@ -234,10 +234,10 @@ def test_several_threads_can_trace_one_network_at_once():
 
 
 def test_a_pattern_that_matches_no_value_causes_a_warning():
-    warning = r"the pattern '\*\.patern' matched no value; did you mean"
-    with pytest.warns(UserWarning, match=warning), Trace(GPT2, "*.patern"):
+    warning = r"the pattern '\*\.hiden' matched no value; did you mean 'hidden'"
+    with pytest.warns(UserWarning, match=warning), Trace(GPT2, "*.hiden"):
         GPT2(ids())
-    with Trace(GPT2, "*.patern", allow_missing=True) as trace:
+    with Trace(GPT2, "*.hiden", allow_missing=True) as trace:
         GPT2(ids())
     assert not trace
 

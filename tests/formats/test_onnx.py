@@ -168,7 +168,7 @@ def assert_embeds(model, variables, output):
 
 
 def assert_translates(model, variables, output):
-    (expected,) = model.codec.run(model.network, model.codec.encode(TEXTS[:1]), beam=0)
+    (expected,) = model.codec.run(model.network, model.codec.encode(TEXTS[:1]), beam_size=0)
     assert len(expected) > 3
     assert variables["ids"][1 : 1 + len(expected)] == expected
     assert output.strip()

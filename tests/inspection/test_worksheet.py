@@ -189,8 +189,8 @@ def test_traced_values_can_be_used_in_computations():
     torch.testing.assert_close(again, seen["blocks.0.feedforward"])
     again.sum().backward()
     model.network.zero_grad()
-    with pytest.raises(GlassError, match=r"no value matches '\*\.patern'; did you mean"):
-        model.trace(TEXT, "*.patern")
+    with pytest.raises(GlassError, match=r"no value matches '\*\.hiden'; did you mean 'hidden'"):
+        model.trace(TEXT, "*.hiden")
 
 
 def test_columns_of_the_logits_are_tokens():

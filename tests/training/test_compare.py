@@ -63,7 +63,7 @@ def test_models_are_compared_under_one_budget_and_trained_only_once(book, tmp_pa
 
 def test_invalid_comparisons_are_rejected(book, tmp_path):
     for models, message in (
-        (("gpt2", "gtp3"), "unknown model 'gtp3'; did you mean 'gpt2'"),
+        (("gpt2", "gtp2"), "unknown model 'gtp2'; did you mean 'gpt2'"),
         (("gpt2", "bert"), "'bert' is a model for fill-mask, not for generate"),
         (("gpt2",), "at least two"),
         (("gpt2", "gpt2"), "at least two different"),

@@ -731,7 +731,7 @@ def test_bad_rows_are_skipped_counted_and_logged(tmp_path):
 
 def test_requests_that_cannot_be_trained_are_rejected(tmp_path):
     file = tmp_path / "a.txt"
-    for content, message in (("", "the files are empty"), ("short", "too few for a window")):
+    for content, message in (("", "the files are empty"), ("short", "too few tokens")):
         file.write_text(content)
         with pytest.raises(GlassError, match=message):
             train("generate", file, run=tmp_path / f"run{len(content)}")
