@@ -259,7 +259,7 @@ def test_an_unknown_block_or_head_or_text_is_rejected():
     network = CASES["gpt2"].network
     for options, message in (
         ({"layer": 7}, "there is no block 7; the last is 1"),
-        ({"head": 9}, "has heads 0 to 3; there is no head 9"),
+        ({"head": 9}, "there is no head 9; the last is 3"),
     ):
         with pytest.raises(GlassError, match=message):
             worksheet(network, TOKENIZER, TEXT, **options)
@@ -267,6 +267,19 @@ def test_an_unknown_block_or_head_or_text_is_rejected():
         worksheet(network, TOKENIZER, "a" * 33)
     with pytest.raises(GlassError, match="the text is empty"):
         worksheet(network, TOKENIZER, "")
+
+
+@pytest.mark.parametrize("name", ["summarizer", "gpt2"])
+def test_attention_with_a_single_head_is_shown_beside_any_other_head(name):
+    network = CASES[name].network
+    steps = worksheet(network, TOKENIZER, TEXT, head=1)
+    shown = {table.name: table.values for step in steps for table in step.tables}
+    with torch.inference_mode(), Trace(network, "*.pattern") as trace:
+        network(**inputs_for(network, TOKENIZER, TEXT))
+    patterns = {n: v for n, v in trace.items() if n in shown}
+    assert patterns
+    for path, value in patterns.items():
+        torch.testing.assert_close(shown[path], value[0, min(1, value.shape[1] - 1)])
 
 
 # --- displaying a trace ---------------------------------------------------------------------------

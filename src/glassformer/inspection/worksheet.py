@@ -74,12 +74,19 @@ def worksheet(
     traced = trace_inputs(network, tokenizer, inputs, *selected, *inside, strict=False)
     outcomes = labels or [tokenizer.token(i) for i in range(tokenizer.vocab)]
     steps = [tokens_step(network, traced, tokenizer, layer if blocks else None)]
-    for name, visit in shown_visits(traced):
-        value, leaf = traced.trace.visits[name][visit], name.rsplit(".", 1)[-1]
-        description = describe_visit(network, traced, name, layer, head)
+    visits = [
+        (name, visit, traced.trace.visits[name][visit]) for name, visit in shown_visits(traced)
+    ]
+    max_heads = max((count_heads(traced, name, value) for name, _, value in visits), default=0)
+    if head >= max(max_heads, 1):
+        raise GlassError(f"there is no head {head}; the last is {max(max_heads, 1) - 1}")
+    for name, visit, value in visits:
+        leaf = name.rsplit(".", 1)[-1]
+        shown_head = head if count_heads(traced, name, value) > 1 else 0  # some have only one
+        description = describe_visit(network, traced, name, layer, shown_head)
         is_first = visit == 0 and len(traced.trace.visits[name]) > 1
         is_source = is_first and bool(traced.source)
-        step = make_step(traced, name, value, description, head, is_source=is_source)
+        step = make_step(traced, name, value, description, shown_head, is_source=is_source)
         if (leaf in LOGITS or leaf.startswith("order")) and len(outcomes) == value.shape[-1]:
             step = replace(step, tables=tuple(replace(t, columns=outcomes) for t in step.tables))
         if weights:
@@ -198,8 +205,8 @@ def make_step(
     is_source: bool,
 ) -> Step:
     leaf = name.rsplit(".", 1)[-1]
-    queries = traced.trace.get(f"{name.rpartition('.')[0]}.q", value)  # heads may share keys
-    grid, n_heads = select_head(value, head, name, queries.shape[1])
+    n_heads = count_heads(traced, name, value)
+    grid = select_head(value, head, name, n_heads)
     rows, columns = axis_labels(traced, name, grid, is_source)
     title = description.title or name
     if is_source and "." not in name:
@@ -217,22 +224,31 @@ def make_step(
     return Step(title, description.formula, description.text + more, (table,))
 
 
-def select_head(value: Tensor, head: int, name: str, n_heads: int) -> tuple[Tensor, int]:
-    """The matrix for the first sequence and one head, and the number of heads (0 if none)."""
+def count_heads(traced: TracedText, name: str, value: Tensor) -> int:
+    """The number of heads of a value, or 0 if it has no axis of heads."""
+    if value.ndim != 4:
+        return 0
+    queries = traced.trace.get(f"{name.rpartition('.')[0]}.q", value)  # heads may share keys
+    return queries.shape[1]
+
+
+def select_head(value: Tensor, head: int, name: str, n_heads: int) -> Tensor:
+    """The matrix for the first sequence and, if there are heads, for one of them."""
     value = value.detach().float()
-    if value.ndim == 4:
+    if n_heads:
         if not 0 <= head < n_heads:
             raise GlassError(f"{name} has heads 0 to {n_heads - 1}; there is no head {head}")
-        return value[0, head * value.shape[1] // n_heads], n_heads
+        return value[0, head * value.shape[1] // n_heads]
     value = value[0] if value.ndim == 3 else value
-    return (value if value.ndim == 2 else value.reshape(1, -1)), 0
+    return value if value.ndim == 2 else value.reshape(1, -1)
 
 
 def axis_labels(
     traced: TracedText, name: str, grid: Tensor, is_source: bool
 ) -> tuple[list[str], list[str]]:
     """The tokens of the rows, and of the columns of attention scores and weights."""
-    is_cross, leaf = "cross" in name, name.rsplit(".", 1)[-1]
+    is_cross = "cross" in name
+    leaf = name.rsplit(".", 1)[-1]
     is_source = bool(traced.source) and (is_source or is_source_value(name))
     keys = traced.source if is_source or (is_cross and traced.source) else traced.tokens
     queries = traced.source if is_source else traced.tokens
@@ -271,10 +287,8 @@ def top_tokens(
     output = traced.output
     name: Callable[[int], str] = labels.__getitem__ if labels else str
     if output.ndim == 2:
-        output, name = (
-            output[prediction_position(tokenizer, torch.tensor(traced.ids))],
-            tokenizer.token,
-        )
+        output = output[prediction_position(tokenizer, torch.tensor(traced.ids))]
+        name = tokenizer.token
     probs, best = (scale or OutputScale()).probs(output).topk(min(top, len(output)))
     return [(name(int(i)), float(p)) for p, i in zip(probs, best, strict=True)]
 
