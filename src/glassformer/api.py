@@ -78,7 +78,9 @@ class Model:
         tokenizer: Tokenizer | None = None,
         task: dict[str, Any] | None = None,
     ) -> None:
-        self.network, self.tokenizer, self.task = network.eval(), tokenizer, task or {}
+        self.network = network.eval()
+        self.tokenizer = tokenizer
+        self.task = task or {}
         self.metrics = Metrics()  # the result of training; empty for a loaded model
 
     @property
@@ -211,7 +213,8 @@ class Model:
         The label is None if that is below `threshold`, or if most tokens of the texts are unknown
         to the model. If a text can have several labels, those that reach `threshold` are chosen.
         """
-        labels, prob = self.choose_labels(probs, threshold), max(probs.values())
+        labels = self.choose_labels(probs, threshold)
+        prob = max(probs.values())
         is_unsure = not labels and not self.task.get("multi_label")
         if is_unsure or (self.tokenizer and unknown_fraction(self.tokenizer, texts) > 0.5):
             return None, prob
@@ -285,7 +288,8 @@ class Model:
         check_bounds({"beam": beam, "length_penalty": length_penalty})
         if isinstance(texts, str) or title is not None:
             pile = [texts] if isinstance(texts, str) else [str(text) for text in texts]
-            texts, is_single = [self.extract("\n\n".join(pile), title=title)], True
+            texts = [self.extract("\n\n".join(pile), title=title)]
+            is_single = True
         else:
             is_single = False
         self.require_trait(Trait.SUMMARIZER, "summarize")
@@ -697,9 +701,11 @@ def evaluate(model: Model | str | Path, *data: Any, **options: Any) -> Metrics:
     are_files = all(isinstance(item, str | Path) for item in data)
     with open_scratch_folder() as scratch:
         if not isinstance(model, Model):
-            path, task = Path(model), None if are_files else load(model).task.get("name")
+            path = Path(model)
+            task = None if are_files else load(model).task.get("name")
         elif data:
-            path, task = scratch / "model", model.task.get("name")
+            path = scratch / "model"
+            task = model.task.get("name")
             model.save(path)
         elif model.metrics:
             path, task = Path(model.metrics["run"]), None

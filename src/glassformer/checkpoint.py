@@ -32,7 +32,9 @@ from glassformer.nn.lora import add_lora, merge_lora
 from glassformer.text.bilingual import Bilingual
 from glassformer.text.tokenizer import Tokenizer
 
-CONFIG, TOKENIZER, ADAPTER = "config.toml", "tokenizer.json", "adapter.safetensors"
+CONFIG = "config.toml"
+TOKENIZER = "tokenizer.json"
+ADAPTER = "adapter.safetensors"
 LISTS = "lists.json"  # the long lists in the metadata of the task
 MAX_LIST_LENGTH = 10_000  # characters of a list as JSON that is in the config
 BEST, LAST = "best", "last"  # in a run: weights to use, and weights to resume from
@@ -75,7 +77,8 @@ def save(
     state, file = network.state_dict(), weights.FILE
     if adapter is not None:
         tables["adapter"] = asdict(adapter[0])
-        state, file = {name: state[name] for name in adapter[1]}, ADAPTER
+        state = {name: state[name] for name in adapter[1]}
+        file = ADAPTER
     with new_folder(path, overwrite=overwrite) as folder:
         (folder / CONFIG).write_text(config.to_toml(tables), encoding="utf-8")
         if tokenizer is not None:
@@ -123,7 +126,8 @@ def load(path: Path, *, merge_adapter: bool = True, depth: int = 0) -> LoadedMod
             if required not in names:
                 raise GlassError(f"{path} is corrupted: its manifest does not list {required}")
         tables = config.read_toml(safe_join(path, CONFIG))
-        settings, task = tables.get("model"), tables.get("task", {})
+        settings = tables.get("model")
+        task = tables.get("task", {})
         if not isinstance(settings, dict) or not isinstance(settings.get("name"), str):
             raise GlassError(f"{path / CONFIG} has no model name")
         if not isinstance(task, dict):
@@ -175,7 +179,8 @@ def check_consistency(
     if not isinstance(eos, list) or not all(isinstance(id, int) for id in eos):
         raise GlassError(f"{path}: expected eos to be a list of ids, got {eos!r}")
     for name in ("users", "items"):
-        known, expected = task.get(name), getattr(network.config, name, None)
+        known = task.get(name)
+        expected = getattr(network.config, name, None)
         if isinstance(known, list) and expected is not None and len(known) != expected:
             raise GlassError(
                 f"{path} has {len(known)} {name}, but its network has {expected} of them"

@@ -102,7 +102,8 @@ def embed_texts(
             "token; use a model from `glass train fill-mask`"
         )
     tokenizer = source_tokenizer(tokenizer)
-    codec, vectors = ClassifyCodec(Artifacts(tokenizer=tokenizer)), list[NDArray[np.float32]]()
+    codec = ClassifyCodec(Artifacts(tokenizer=tokenizer))
+    vectors = list[NDArray[np.float32]]()
     for start in range(0, len(texts), batch_size):
         batch = move_to_device(
             codec.encode(texts[start : start + batch_size], network.context), network

@@ -115,9 +115,11 @@ class Replace:
     token: int | None = None
 
     def __call__(self, value: Tensor, axes: str) -> Tensor:
-        part, changed = select(value, axes, self.head, self.token), value.clone()
+        part = select(value, axes, self.head, self.token)
+        changed = value.clone()
         if isinstance(self.value, Tensor) and self.value.shape != changed[part].shape:
-            expected, actual = tuple(changed[part].shape), tuple(self.value.shape)
+            expected = tuple(changed[part].shape)
+            actual = tuple(self.value.shape)
             raise ValueError(f"expected the shape {expected}, got {actual}")
         changed[part] = self.value
         return changed
@@ -193,9 +195,11 @@ class Trace(Mapping[str, Tensor]):
         gradients: bool = False,
         allow_missing: bool = False,
     ) -> None:
-        self.network, self.edits = network, dict(edit or {})
+        self.network = network
+        self.edits = dict(edit or {})
         self.patterns = patterns if patterns or edit else ("*",)
-        self.gradients, self.allow_missing = gradients, allow_missing
+        self.gradients = gradients
+        self.allow_missing = allow_missing
         self.visits: dict[str, list[Tensor]] = {}  # several for a shared block or a decoding loop
         self.order: list[str] = []  # the names of all recorded visits, in order
         self.names: set[str] = set()  # every name seen, recorded or not
@@ -319,7 +323,8 @@ class Trace(Mapping[str, Tensor]):
         if not isinstance(changed, Tensor):
             raise ValueError(f"the edit of {name}: expected a tensor, got {changed!r}")
         if changed.shape != value.shape:
-            expected, actual = tuple(value.shape), tuple(changed.shape)
+            expected = tuple(value.shape)
+            actual = tuple(changed.shape)
             raise ValueError(f"the edit of {name}: expected the shape {expected}, got {actual}")
         return changed
 

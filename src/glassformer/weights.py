@@ -50,7 +50,8 @@ def build_with_weights(build: Callable[[], N], state: State, source: object) -> 
     with torch.device("meta"), SkipInit():
         network = build()
     expected = network.state_dict()
-    missing, unexpected = expected.keys() - state.keys(), state.keys() - expected.keys()
+    missing = expected.keys() - state.keys()
+    unexpected = state.keys() - expected.keys()
     if missing:
         raise GlassError(f"{source} is missing the tensors {list_some(missing)}")
     if unexpected:

@@ -47,7 +47,8 @@ class Biases(Network):
         """Minimize the squared errors plus damping × squared biases, by alternating sweeps: n."""
         rating = rating.double()
         mean = rating.mean()
-        user_bias, item_bias = self.user_bias.double() * 0, self.item_bias.double() * 0
+        user_bias = self.user_bias.double() * 0
+        item_bias = self.item_bias.double() * 0
         for _ in range(SWEEPS):
             rest = rating - mean - user_bias[user]
             item_bias = damped_mean(rest, item, len(item_bias), self.config.item_damping)

@@ -51,7 +51,8 @@ class Lead(Network):
         positions: Tensor | None = None,
     ) -> Tensor:
         """Next-token log-probabilities: b t -> b t v; with `positions` (b n) only there, b n v."""
-        layout, all_ids = SequenceLayout.from_ids(ids, keep, cache), ids
+        layout = SequenceLayout.from_ids(ids, keep, cache)
+        all_ids = ids
         if cache is not None:
             column = ids[:, None, :, None]  # as b h t e
             all_ids = cache.layers[0].extend(column, column)[0][:, 0, :, 0]

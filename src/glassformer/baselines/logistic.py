@@ -55,4 +55,5 @@ class Logistic(ImageClassifier):
             return loss
 
         optimizer.step(closure)  # type: ignore[no-untyped-call]
-        self.weight, self.bias = weight.detach(), bias.detach()
+        self.weight = weight.detach()
+        self.bias = bias.detach()

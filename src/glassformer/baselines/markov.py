@@ -55,7 +55,8 @@ class Markov(Network):
         """Make a model of this order, at least 1, that shares the tables of these counts."""
         model = cls(Config(vocab=counts.vocab, order=order))
         for name in ("contexts.keys", "followers", "cumulative"):
-            tables, shared = model.counts.get_submodule(name), counts.get_submodule(name)
+            tables = model.counts.get_submodule(name)
+            shared = counts.get_submodule(name)
             assert isinstance(tables, IntTables)
             assert isinstance(shared, IntTables)
             for i in range(len(tables)):
@@ -64,9 +65,11 @@ class Markov(Network):
 
     def fit(self, ids: Tensor) -> None:
         """Count the tokens that follow each context in sequences (b t), with -1 as padding."""
-        columns, targets = previous_ids(ids[:, :-1], self.context_length), ids[:, 1:].flatten()
+        columns = previous_ids(ids[:, :-1], self.context_length)
+        targets = ids[:, 1:].flatten()
         if not (is_real := targets >= 0).all():
-            columns, targets = [column[is_real] for column in columns], targets[is_real]
+            columns = [column[is_real] for column in columns]
+            targets = targets[is_real]
         if self.bigrams is not None:
             self.bigrams.fit(columns[:1], targets)
             last, *earlier = columns

@@ -80,7 +80,8 @@ class PhraseTable(Network):
             sources[i, : len(s)], targets[i, : len(t)] = torch.tensor(s), torch.tensor(t)
         lengths = (sources >= 0).sum(dim=1)
         for length, index in enumerate(self.phrases.fit(list(sources.unbind(1))), start=1):
-            has_length, size = lengths == length, len(self.phrases.keys[length - 1])
+            has_length = lengths == length
+            size = len(self.phrases.keys[length - 1])
             table = torch.full((size, self.config.max_target_words), -1)
             table[index[has_length]] = targets[has_length]
             self.translations[length - 1] = table

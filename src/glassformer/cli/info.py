@@ -150,7 +150,8 @@ def time_precisions(size: int = 1024) -> dict[str, str]:
     import torch
 
     def fastest_time(rows: int, dtype: torch.dtype) -> float:
-        left, right = torch.randn(rows, size).to(dtype), torch.randn(size, size).to(dtype)
+        left = torch.randn(rows, size).to(dtype)
+        right = torch.randn(size, size).to(dtype)
         times = []
         for _ in range(5):
             start = time.perf_counter()
@@ -160,9 +161,11 @@ def time_precisions(size: int = 1024) -> dict[str, str]:
 
     speeds = {}
     for use, rows in (("training", 256), ("decoding", 1)):
-        single, half = fastest_time(rows, torch.float32), fastest_time(rows, torch.bfloat16)
+        single = fastest_time(rows, torch.float32)
+        half = fastest_time(rows, torch.bfloat16)
         rate = f"float32 {2 * rows * size**2 / single / 1e9:.0f} GFLOP/s"
-        slower, faster = f"{half / single:.1f} times slower", f"{single / half:.1f} times as fast"
+        slower = f"{half / single:.1f} times slower"
+        faster = f"{single / half:.1f} times as fast"
         ratio = slower if half > single else faster
         speeds[use] = f"{rate}; bfloat16 is {ratio} ([{rows}, {size}] @ [{size}, {size}])"
     return speeds

@@ -22,7 +22,9 @@ class Session:
     """Calls `respond` with each prompt; commands change `values`, options of the click command."""
 
     def __init__(self, respond: Callable[[str], None], values: dict[str, Any]) -> None:
-        self.respond, self.values, self.initial_values = respond, values, dict(values)
+        self.respond = respond
+        self.values = values
+        self.initial_values = dict(values)
         self.context = click.get_current_context()
         self.options = {  # by command
             option.name.replace("_", "-"): option

@@ -148,7 +148,8 @@ def models(
             raise click.UsageError("--training lists the settings of all tasks: leave out TASK")
         print_training_settings(as_json)
         return
-    arguments, reporter = options.drop_unset(values), Reporter() if data else NullReporter()
+    arguments = options.drop_unset(values)
+    reporter = Reporter() if data else NullReporter()
     source = " ".join(data) or "built-in sample"
     for name in [task] if task else TASKS:
         defaults = find_defaults(name, *data, reporter=reporter, **arguments)
@@ -197,7 +198,8 @@ def print_training_settings(as_json: bool) -> None:
     from glassformer.core.config import to_dict
     from glassformer.training.settings import TrainingSettings
 
-    defaults, formatter = to_dict(TrainingSettings()), LocalizedFormatter()
+    defaults = to_dict(TrainingSettings())
+    formatter = LocalizedFormatter()
     if as_json:
         click.echo(json.dumps(defaults))
         return

@@ -76,7 +76,9 @@ def classify(
 
     def show(item: "Input", result: dict[str, Any]) -> None:
         text = " | ".join(item.texts)
-        label, prob, probs = result["label"], result["probability"], result["probabilities"]
+        label = result["label"]
+        prob = result["probability"]
+        probs = result["probabilities"]
         if as_csv:
             table.write(merge_columns(item.columns, to_columns(result)))
         elif as_json:
@@ -171,7 +173,8 @@ def translate(
     from glassformer.models.network import Trait
 
     search = {name: values.pop(name) for name in ("beam", "length_penalty")}
-    temperature, seed = values.pop("temperature"), values.pop("seed")
+    temperature = values.pop("temperature")
+    seed = values.pop("seed")
     if temperature is None and (samples > 1 or seed is not None):
         raise click.UsageError("--samples and --seed need --temperature")
     if temperature is not None and options.drop_unset(search):
@@ -275,7 +278,8 @@ def report_next_accuracy(path: Path) -> None:
 
     for row in Run(path).metrics():
         if row["kind"] == "final" and "pairs" in row:
-            pairs, accuracy = f"{row['pairs']:,}", f"{row['next_accuracy']:.1%}"
+            pairs = f"{row['pairs']:,}"
+            accuracy = f"{row['next_accuracy']:.1%}"
             echo(f"next-sentence accuracy on {pairs} held-out pairs: {accuracy}", err=True)
 
 

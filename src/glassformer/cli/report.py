@@ -86,7 +86,8 @@ def print_data_report(report: dict[str, Any]) -> None:
         conflicts = format_count(report["same_text_other_label"], "duplicate")
         echo(f"  {conflicts} with a different label")
     train, valid = (report["split"].get(name, 0) for name in ("train", "valid"))
-    leaks, verb = report["leaks"], "appears" if report["leaks"] == 1 else "appear"
+    leaks = report["leaks"]
+    verb = "appears" if report["leaks"] == 1 else "appear"
     leak = f"{format_count(leaks, 'validation example')} also {verb} in train"
     if leaks:
         leak = f"{leak} (data leak)"
@@ -149,7 +150,8 @@ def evaluate(
     from glassformer.data.output import OUTPUTS
     from glassformer.training.evaluate import evaluate as evaluate_run
 
-    source, target = values.pop("source"), values.pop("target")
+    source = values.pop("source")
+    target = values.pop("target")
     data = data or tuple(name for name in (source, target) if name)
     predictions = values["predictions"]
     if predictions and predictions.suffix.lower() not in OUTPUTS:

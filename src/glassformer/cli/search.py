@@ -68,10 +68,8 @@ def search(
     if not inputs:
         raise GlassError(f"{file} has no texts")
     texts = [item.texts[0] for item in inputs]
-    by_vectors, by_words = (
-        compare_vectors(model, texts, query_texts),
-        compare_words(texts, query_texts),
-    )
+    by_vectors = compare_vectors(model, texts, query_texts)
+    by_words = compare_words(texts, query_texts)
     for i, query in enumerate(query_texts):
         found = {
             "vectors": find_nearest(inputs, [row[i] for row in by_vectors], count),
@@ -103,7 +101,8 @@ def compare_vectors(model: "Model", texts: list[str], queries: list[str]) -> lis
     from glassformer.core.reporter import ProgressBar, Reporter
     from glassformer.predict import cosines
 
-    vectors, rows = model.embed(queries), list[list[float]]()
+    vectors = model.embed(queries)
+    rows = list[list[float]]()
     reporter = Reporter()
     bar = ProgressBar(reporter, "reading", len(texts))
     for start in range(0, len(texts), CHUNK):

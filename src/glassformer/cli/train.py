@@ -144,7 +144,8 @@ def train(task: str | None, data: tuple[str, ...], as_json: bool, **values: Any)
     """
     from glassformer.training.train import train as train_model
 
-    source, target = values.pop("source"), values.pop("target")
+    source = values.pop("source")
+    target = values.pop("target")
     if source or target:
         if not (source and target) or data:
             raise click.UsageError("give both --source and --target, and no DATA")

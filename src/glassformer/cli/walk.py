@@ -64,7 +64,9 @@ def print_demo(console: Console, text: str, *, layer: int = 0, head: int = 0) ->
     from glassformer.inspection.worksheet import top_tokens
 
     model = load(SHIPPED_MODEL)
-    network, tokenizer, config = model.network, model.require_tokenizer(), model.config
+    network = model.network
+    tokenizer = model.require_tokenizer()
+    config = model.config
     traced = trace_text(network, tokenizer, text)
     pattern = find_head(traced, layer, head).pattern
     console.print(
@@ -274,7 +276,8 @@ def show_interactively(console: Console, steps: Sequence[Step]) -> None:
     """Show one step per key press, or all steps if there is no terminal."""
     from glassformer.inspection.terminal import show_step
 
-    is_interactive, number = sys.stdin.isatty() and sys.stdout.isatty(), 0
+    is_interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    number = 0
     while number < len(steps):
         show_step(console, steps[number])
         number += 1

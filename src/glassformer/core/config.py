@@ -67,12 +67,15 @@ def override(config: T, *settings: str, where: str = "") -> T:
         if not equals:
             raise GlassError(f"expected name=value, got {setting!r}")
         *outer, last = path.strip().split(".")
-        kind, table, prefix = type(config), values, where
+        kind = type(config)
+        table = values
+        prefix = where
         for name in outer:
             kind = field_types(kind, [name], prefix)[name]
             if not is_dataclass(kind):
                 raise GlassError(f"setting {prefix + name!r} is not a table of settings")
-            table, prefix = table.setdefault(name, {}), f"{prefix}{name}."
+            table = table.setdefault(name, {})
+            prefix = f"{prefix}{name}."
         field_type = field_types(kind, [last], prefix)[last]
         table[last] = coerce(field_type, _parse_value(field_type, text.strip()), prefix + last)
     return from_dict(type(config), values, where)

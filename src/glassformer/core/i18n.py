@@ -65,7 +65,8 @@ def localize(message: str) -> str:
 def localize_value(match: re.Match[str], group: int) -> str:
     """The localized value of a group. Names are unchanged: words that begin a message, such as
     the file in "target does not exist", and values in quotes."""
-    value, (start, end) = match[group], match.span(group)
+    value = match[group]
+    start, end = match.span(group)
     with_quotes = match.string[max(start - 1, 0) : end + 1]
     is_name = not start and " " not in value
     is_quoted = QUOTED.fullmatch(value) or QUOTED.fullmatch(with_quotes)
@@ -86,7 +87,8 @@ def compile_templates() -> list[tuple[re.Pattern[str], str]]:
         pattern, is_adjacent = re.escape(first), False
         for literal in rest:
             pattern += r"(|[ ;(,].*?)" if is_adjacent else "(.*?)"
-            pattern, is_adjacent = pattern + re.escape(literal), not literal
+            pattern = pattern + re.escape(literal)
+            is_adjacent = not literal
         length = sum(map(len, (first, *rest)))
         templates.append((length, re.compile(pattern, re.DOTALL), chinese))
     templates.sort(key=lambda template: -template[0])

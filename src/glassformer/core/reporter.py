@@ -104,7 +104,9 @@ class ProgressBar:
     """A status line with the completed fraction of a task and the estimated time left."""
 
     def __init__(self, reporter: Reporter, label: str, total: float) -> None:
-        self.reporter, self.label, self.total = reporter, label, max(total, 1)
+        self.reporter = reporter
+        self.label = label
+        self.total = max(total, 1)
         self.done, self.start = 0.0, time.monotonic()
 
     def add(self, amount: float) -> None:

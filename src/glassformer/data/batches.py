@@ -119,7 +119,9 @@ def group_by_tokens(
 
     An example that is longer than that is a batch of its own.
     """
-    batches, start, max_length = [], 0, 0
+    batches = []
+    start = 0
+    max_length = 0
     for i, example in enumerate(order):
         max_length = max(max_length, int(lengths[example]))
         if i > start and max_length * (i - start + 1) > tokens:

@@ -120,7 +120,9 @@ class CorpusSummary:
 
 
 def summarize_corpus(chunks: Iterable[str]) -> CorpusSummary:
-    total, sample, characters_left = 0, [], MAX_TOKENIZER_CHARACTERS
+    total = 0
+    sample = []
+    characters_left = MAX_TOKENIZER_CHARACTERS
     for chunk in chunks:
         total += len(chunk.encode("utf-8", "replace"))
         if characters_left > 0:

@@ -16,7 +16,8 @@ def drawn_shapes(count: int = 3000, seed: int = 0) -> Iterator[tuple[NDArray[np.
     for i in range(count):
         name = SHAPES[i % len(SHAPES)]
         noise = rng.normal(0, 12, (SIDE, SIDE))
-        background, brightness = rng.uniform(10, 60), rng.uniform(150, 240)
+        background = rng.uniform(10, 60)
+        brightness = rng.uniform(150, 240)
         mask = np.asarray(draw_shape(name, rng), dtype=np.float64) / 255
         values = background + noise + mask * (brightness - background)
         yield values.clip(0, 255).astype(np.uint8)[None], name

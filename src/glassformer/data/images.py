@@ -27,11 +27,14 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 GRAY_MODES = ("1", "L", "LA", "I", "I;16", "I;16B", "F")
 MAX_PIXELS = 50_000_000  # of a file, before it is scaled
 MAX_VALUES = 3 * 512 * 512  # of an image that a network reads
-IDX_IMAGES, IDX_LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
+IDX_IMAGES = "images-idx3-ubyte"
+IDX_LABELS = "labels-idx1-ubyte"
 IDX_MAGIC = {3: 0x803, 1: 0x801}  # by number of axes: unsigned bytes
-CIFAR_TRAIN, CIFAR_TEST = "data_batch_*.bin", "test_batch.bin"
+CIFAR_TRAIN = "data_batch_*.bin"
+CIFAR_TEST = "test_batch.bin"
 CIFAR_SHAPE, CIFAR_NAMES = (3, 32, 32), "batches.meta.txt"
-TRAIN_FOLDERS, VALID_FOLDERS = ("train", "training"), ("valid", "val", "validation")
+TRAIN_FOLDERS = ("train", "training")
+VALID_FOLDERS = ("valid", "val", "validation")
 
 Pixels = NDArray[np.uint8]  # c y x
 
@@ -290,6 +293,7 @@ def make_sheet(images: NDArray[np.uint8], columns: int) -> Image.Image:
     shape = (rows * (height + gap) + gap, columns * (width + gap) + gap, channels)
     sheet = np.full(shape, 255, dtype=np.uint8)
     for i, image in enumerate(images):
-        top, left = (gap + (i // columns) * (height + gap), gap + (i % columns) * (width + gap))
+        top = gap + (i // columns) * (height + gap)
+        left = gap + (i % columns) * (width + gap)
         sheet[top : top + height, left : left + width] = image.transpose(1, 2, 0)
     return Image.fromarray(sheet[:, :, 0] if channels == 1 else sheet)

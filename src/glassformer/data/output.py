@@ -85,7 +85,8 @@ class DelimitedWriter:
     """Writes rows as CSV or TSV, with a header; lists and objects as JSON."""
 
     def __init__(self, file: TextIO, separator: str = ",") -> None:
-        self.writer, self.has_header = csv.writer(file, delimiter=separator), False
+        self.writer = csv.writer(file, delimiter=separator)
+        self.has_header = False
 
     def write(self, row: dict[str, Any]) -> None:
         if not self.has_header:

@@ -62,7 +62,9 @@ def make_pair_reader(
         return sample, {}
     for line in describe_formats((*request.files, *request.valid), request.format):
         reporter(line)
-    readers, reported, metadata = [], set[tuple[str, ...]](), dict[str, Any]()
+    readers = []
+    reported = set[tuple[str, ...]]()
+    metadata = dict[str, Any]()
     for files, split in request.split_files():
         read, columns = open_pairs(replace(request, files=files), kind)
         readers.append((split, read))
@@ -96,7 +98,8 @@ def open_pairs(
         source, target = request.files
         encoding = request.format.encoding
         return lambda on_bad_row: read_aligned_lines(source, target, on_bad_row, encoding), ()
-    first, (first_name, second_name) = peek_rows(request.files, request.format), kind.names
+    first = peek_rows(request.files, request.format)
+    first_name, second_name = kind.names
     if not first:
         raise GlassError(f"{request.files[0]} has no rows")
     if len(first[0].values) < 2:

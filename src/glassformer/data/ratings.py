@@ -208,7 +208,8 @@ def read_titles(
     for file in files:
         for row in read_rows(file, request.on_bad_row, request.format):
             names = list(row.values)
-            item, title = find_column(names, ITEM_NAMES), find_column(names, TITLE_NAMES)
+            item = find_column(names, ITEM_NAMES)
+            title = find_column(names, TITLE_NAMES)
             if item and title and row.values[item].strip() and row.values[title].strip():
                 titles[row.values[item].strip()] = row.values[title].strip()
         reporter(f"{file}: titles of {len(titles):,} items")

@@ -108,7 +108,9 @@ def number_pairs(count: int = 6000, seed: int = 0) -> Iterator[tuple[str, str]]:
             n = rng.randrange(10 ** rng.randint(1, 6))
             pair = (chinese(n), english(n))
         else:
-            year, month, day = rng.randint(1900, 2099), rng.randint(1, 12), rng.randint(1, 28)
+            year = rng.randint(1900, 2099)
+            month = rng.randint(1, 12)
+            day = rng.randint(1, 28)
             chinese_year = "".join(DIGITS[int(d)] for d in str(year))
             pair = (
                 f"{chinese_year}年{chinese(month)}月{chinese(day)}日",
@@ -177,7 +179,8 @@ def reports(count: int = 4000, seed: int = 0) -> Iterator[tuple[str, str]]:
     rng, seen = random.Random(seed), set[str]()
     while len(seen) < count:
         company = rng.choice(COMPANIES[0]) + rng.choice(COMPANIES[1])
-        product, (city, other, third) = rng.choice(PRODUCTS), rng.sample(CITIES, 3)
+        product = rng.choice(PRODUCTS)
+        city, other, third = rng.sample(CITIES, 3)
         verb, fact, reason = rng.choice(EVENTS)
         values = {
             "city": city, "other": other, "third": third, "product": product,
@@ -200,7 +203,9 @@ def reports(count: int = 4000, seed: int = 0) -> Iterator[tuple[str, str]]:
 # --- ratings of films -----------------------------------------------------------------------------
 
 GENRES = ("romance", "action", "comedy")  # the hidden features
-FILMS, VIEWERS, RATINGS_PER_VIEWER = 150, 400, 45
+FILMS = 150
+VIEWERS = 400
+RATINGS_PER_VIEWER = 45
 Features = NDArray[np.float64]
 
 
@@ -226,11 +231,14 @@ def film_ratings(seed: int = 0) -> Iterator[tuple[str, str, str, str]]:
     A rating is 3.2 plus the quality of the film, the kindness of the viewer, the dot product of
     their features and noise. A viewer often sees a film next that is similar to the last.
     """
-    random, (films, viewers) = np.random.default_rng(seed + 1), film_features(seed)
-    quality, kindness = random.normal(0, 0.4, FILMS), random.normal(0, 0.3, VIEWERS)
+    random = np.random.default_rng(seed + 1)
+    films, viewers = film_features(seed)
+    quality = random.normal(0, 0.4, FILMS)
+    kindness = random.normal(0, 0.3, VIEWERS)
     distances = np.linalg.norm(films[:, None] - films[None], axis=2)
     for viewer in range(VIEWERS):
-        unseen, film = set(range(FILMS)), int(random.integers(FILMS))
+        unseen = set(range(FILMS))
+        film = int(random.integers(FILMS))
         for time in range(RATINGS_PER_VIEWER):
             score = 3.2 + quality[film] + kindness[viewer] + 0.5 * films[film] @ viewers[viewer]
             score += random.normal(0, 0.3)

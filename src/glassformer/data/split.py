@@ -30,7 +30,8 @@ def choose_held_out(sizes: Mapping[str, int], seed: int, fraction: float) -> set
     `sizes` are the numbers of examples by group. Groups are visited in the order of their hashes,
     and held out if that brings the number of held-out examples closer to the fraction.
     """
-    chosen, missing = set[str](), fraction * sum(sizes.values())
+    chosen = set[str]()
+    missing = fraction * sum(sizes.values())
     for group in sorted(sizes, key=lambda group: hash_text(f"{seed}:{group}")):
         if sizes[group] < 2 * missing:
             chosen.add(group)

@@ -19,10 +19,13 @@ from glassformer.models.network import Network, Trait
 from glassformer.text.subword import BPE, SubwordTokenizer, WordPiece
 from glassformer.text.tokenizer import Tokenizer, clean, find_eos
 
-CONFIG, INDEX = "config.json", "model.safetensors.index.json"
-GENERATION, TOKENIZER_CONFIG = "generation_config.json", "tokenizer_config.json"
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+GENERATION = "generation_config.json"
+TOKENIZER_CONFIG = "tokenizer_config.json"
 PAD, BOS = "[PAD]", ("<s>", "<|endoftext|>")
-SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
+SINGLE_LABEL = "single_label_classification"
+MULTI_LABEL = "multi_label_classification"
 TOKEN_ROLES = {
     "[UNK]": "unk_token",
     "<unk>": "unk_token",

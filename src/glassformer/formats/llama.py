@@ -19,7 +19,8 @@ ROPE_SCALING = {  # theirs -> ours
 def flatten(theirs: dict[str, Any]) -> dict[str, Any]:
     """Unify the rotary settings, which may be in `rope_scaling` or the newer `rope_parameters`."""
     theirs = dict(theirs)
-    old, new = theirs.pop("rope_scaling", None), theirs.pop("rope_parameters", None)
+    old = theirs.pop("rope_scaling", None)
+    new = theirs.pop("rope_parameters", None)
     if old and new and old != new:
         raise GlassError("rope_scaling and rope_parameters are both set, but differ: remove one")
     rope = new or old or {}

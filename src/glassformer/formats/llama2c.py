@@ -55,7 +55,8 @@ def read_config(path: Path) -> Config:
 def read_tensors(path: Path, config: Config) -> weights.State:
     """Split the file into tensors; each tensor in the file covers all layers."""
     c, head_dim = config, config.dim // config.heads
-    kv_dim, rotary_size = (c.kv_heads or c.heads) * head_dim, c.context * head_dim // 2
+    kv_dim = (c.kv_heads or c.heads) * head_dim
+    rotary_size = c.context * head_dim // 2
     shapes: dict[str, tuple[int, ...]] = {
         "token.weight": (c.vocab, c.dim),
         "blocks.{}.attention_norm.weight": (c.depth, c.dim),
@@ -72,15 +73,18 @@ def read_tensors(path: Path, config: Config) -> weights.State:
     }
     if not c.tied:
         shapes["head.weight"] = (c.vocab, c.dim)
-    expected, size = HEADER.size + 4 * sum(map(math.prod, shapes.values())), path.stat().st_size
+    expected = HEADER.size + 4 * sum(map(math.prod, shapes.values()))
+    size = path.stat().st_size
     if size != expected:
         raise GlassError(f"{path} is corrupted: expected {expected} bytes, got {size}")
 
-    values, offset = np.fromfile(path, dtype="<f4", offset=HEADER.size), 0
+    values = np.fromfile(path, dtype="<f4", offset=HEADER.size)
+    offset = 0
     state: weights.State = {}
     for name, shape in shapes.items():
         end = offset + math.prod(shape)
-        tensor, offset = torch.from_numpy(values[offset:end].copy()).reshape(shape), end
+        tensor = torch.from_numpy(values[offset:end].copy()).reshape(shape)
+        offset = end
         if name.endswith(("query.weight", "key.weight")):
             tensor = torch.stack([split_halves(layer, head_dim) for layer in tensor])
         layers = enumerate(tensor) if "{}" in name else [("", tensor)]

@@ -30,7 +30,9 @@ from glassformer.nn.attention import Attention
 from glassformer.registry import MODELS
 from glassformer.text.tokenizer import Tokenizer, find_eos
 
-MODEL, CONFIG, README = "model.onnx", "config.json", "README.md"
+MODEL = "model.onnx"
+CONFIG = "config.json"
+README = "README.md"
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 EXAMPLES = Path(__file__).parent / "onnx_examples"  # a program for each task
 OPSET = 20
@@ -156,7 +158,8 @@ def make_batch(network: Network, size: int, length: int, source_length: int) -> 
     A language model gets only ids: it does not see padding that comes after a text.
     """
     names = ("ids",) if network.has(Trait.CAUSAL_LM) else network.forward_inputs
-    generator, batch = torch.Generator().manual_seed(0), dict[str, Tensor]()
+    generator = torch.Generator().manual_seed(0)
+    batch = dict[str, Tensor]()
     for name in names:
         columns = source_length if name.startswith("source") else length
         columns = min(columns, network.context or columns)

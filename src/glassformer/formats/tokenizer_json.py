@@ -68,9 +68,13 @@ def add_template(engine: Engine, special: dict[str, int]) -> None:
     separator = next((token for token in SEPARATORS if token in special), None)
     if separator is None:
         return
-    single, pair, tokens = "$A", f"$A {separator} $B", [separator]
+    single = "$A"
+    pair = f"$A {separator} $B"
+    tokens = [separator]
     if separator == SEP and CLS in special:
-        single, pair, tokens = f"{CLS} $A {SEP}", f"{CLS} $A {SEP} $B:1 {SEP}:1", [CLS, SEP]
+        single = f"{CLS} $A {SEP}"
+        pair = f"{CLS} $A {SEP} $B:1 {SEP}:1"
+        tokens = [CLS, SEP]
     engine.post_processor = processors.TemplateProcessing(
         single=single, pair=pair, special_tokens=[(token, special[token]) for token in tokens]
     )

@@ -44,7 +44,8 @@ def generate_tokens(
         with torch.inference_mode():
             is_full = limit and cache is not None and cache.length + new_ids.shape[1] > limit
             if is_full:  # read the second half of the context again
-                new_ids, cache = all_ids[:, -max(limit // 2, 1) :], None
+                new_ids = all_ids[:, -max(limit // 2, 1) :]
+                cache = None
             elif limit and cache is None:  # the first pass: as much of the prompt as fits
                 new_ids = ids[:, -limit:]
             if cache is None:

@@ -13,7 +13,8 @@ class IncrementalDecoder:
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt_ids: Sequence[int] = ()) -> None:
-        self.tokenizer, self.recent = tokenizer, list(prompt_ids[-8:])
+        self.tokenizer = tokenizer
+        self.recent = list(prompt_ids[-8:])
         self.n_returned = len(self.recent)
 
     def add(self, token: int) -> str:
@@ -39,7 +40,8 @@ def decode_stream(
     stop: Sequence[str] = (),
 ) -> Iterator[str]:
     """Yield the text of tokens that follow a prompt, up to the first stop string (exclusive)."""
-    decoder, buffer = IncrementalDecoder(tokenizer, prompt_ids), ""
+    decoder = IncrementalDecoder(tokenizer, prompt_ids)
+    buffer = ""
     stop = [string for string in stop if string]
     for token in tokens:
         buffer += decoder.add(token)

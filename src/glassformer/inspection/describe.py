@@ -249,10 +249,8 @@ def head_columns(layer: nn.Linear, module: Attention, head: int) -> slice:
 
     In grouped-query attention, several heads share keys and values.
     """
-    heads, groups = (
-        module.query.out_features // module.head_dim,
-        layer.out_features // module.head_dim,
-    )
+    heads = module.query.out_features // module.head_dim
+    groups = layer.out_features // module.head_dim
     group = head * groups // heads
     return slice(group * module.head_dim, (group + 1) * module.head_dim)
 

@@ -21,7 +21,8 @@ CELL_SIZE, LETTER_WIDTH = 0.42, 0.11  # inches
 MAX_GRID_SIZE = 16.0  # inches
 MAX_LABELED_COLUMNS = 24  # with more columns, cells have no numbers
 DPI, ANIMATION_DPI = 130, 100
-FIGURE_SUFFIXES, ANIMATION_SUFFIXES = (".png", ".svg", ".pdf"), (".gif",)
+FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
+ANIMATION_SUFFIXES = (".gif",)
 
 
 def heat_map(
@@ -40,12 +41,14 @@ def heat_map(
     rows, columns = ([*map(show_whitespace, names)] for names in (rows, columns))
     cell = min(CELL_SIZE, MAX_GRID_SIZE / max(len(columns), len(rows)))
     letter = LETTER_WIDTH * cell / CELL_SIZE
-    longest_row, longest_column = max(map(len, rows)), max(map(len, columns))
+    longest_row = max(map(len, rows))
+    longest_column = max(map(len, columns))
     width = cell * len(columns) + letter * longest_row + 1.8
     chart, axes = subplots(figsize=(width, cell * len(rows) + letter * longest_column + 1.2))
     style: dict[str, Any] = {"cmap": "RdBu", "vmin": -1} if signed else {"cmap": "Blues", "vmin": 0}
     image = axes.imshow(values.float().cpu().numpy(), vmax=1, aspect="auto", **style)
-    rotation, fontsize = 45 if longest_column > 3 else 0, 10 * cell / CELL_SIZE
+    rotation = 45 if longest_column > 3 else 0
+    fontsize = 10 * cell / CELL_SIZE
     axes.set_xticks(range(len(columns)), columns, rotation=rotation, fontsize=fontsize)
     axes.set_yticks(range(len(rows)), rows, fontsize=fontsize)
     axes.xaxis.tick_top()

@@ -107,7 +107,8 @@ def html_table(step: Step, table: Table) -> str:
     head = "".join(f"<th>{escape(show_whitespace(name))}</th>" for name in table.columns)
     corner = "<th></th>" if table.rows else ""
     lines = [f"<tr>{corner}{head}</tr>"] if head else []
-    shades, wrong = table.shades(), step.wrong_cells(table).tolist()
+    shades = table.shades()
+    wrong = step.wrong_cells(table).tolist()
     for i, row in enumerate(table.cells()):
         name = f"<th>{escape(show_whitespace(table.rows[i]))}</th>" if table.rows else ""
         cells = "".join(map(html_cell, row, shades[i], wrong[i]))
@@ -142,7 +143,8 @@ def latex(sheets: Sequence[Sequence[Step]], title: str) -> str:
     first = "% compile with XeLaTeX; needs the package ctex\n" if kind == "ctexart" else ""
     fonts = ""
     if non_latin and kind == "article":
-        first, fonts = "% compile with XeLaTeX or LuaLaTeX\n", "\\usepackage{fontspec}\n"
+        first = "% compile with XeLaTeX or LuaLaTeX\n"
+        fonts = "\\usepackage{fontspec}\n"
     head = [
         f"{first}\\documentclass{{{kind}}}",
         "\\usepackage[margin=2cm]{geometry}",

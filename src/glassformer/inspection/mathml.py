@@ -6,7 +6,8 @@ from html import escape
 FUNCTIONS = set("softmax sigmoid concat norm log max min mean sin cos tanh ReLU GELU SiLU".split())
 SUPERSCRIPTS = {"ᵀ": "T", "²": "2", "ᴵ": "I", "ᴾ": "P"}
 SUBSCRIPTS = {"₁": "1", "₂": "2", "₀": "0", "₋": "−"}
-OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")", "]", "}"}
+OPEN = {"(": ")", "[": "]", "{": "}"}
+CLOSE = {")", "]", "}"}
 SPACE = "<mspace width='0.25em'/>"
 TOKEN = re.compile(
     r"\d+(?:\.\d+)?"  # number

@@ -123,7 +123,8 @@ class Contrast:
 
     @property
     def outcomes(self) -> tuple[int, int]:
-        first, second = int(self.clean.argmax()), int(self.corrupt.argmax())
+        first = int(self.clean.argmax())
+        second = int(self.corrupt.argmax())
         change = self.clean.exp() - self.corrupt.exp()
         return (first, second) if first != second else (int(change.argmax()), int(change.argmin()))
 
@@ -170,7 +171,8 @@ def patch(
     values = [block + part for block in blocks for part in PARTS if block + part in trace]
     if not values:
         raise GlassError("this model has no blocks whose values could be patched")
-    reporter, fractions = reporter or NullReporter(), {}
+    reporter = reporter or NullReporter()
+    fractions = {}
     bar = ProgressBar(reporter, "values", len(values))
     for value in values:
         log_probs = predictor.patched_log_probs(texts[1], value, trace[value])

@@ -61,7 +61,9 @@ class Plot:
         return self.function(*subject, **{n: v for n, v in options.items() if self.accepts(n)})
 
 
-TEXT, TRANSLATION, OPTIONAL = Needs.TEXT, Needs.TRANSLATION, Needs.OPTIONAL_MODEL
+TEXT = Needs.TEXT
+TRANSLATION = Needs.TRANSLATION
+OPTIONAL = Needs.OPTIONAL_MODEL
 PATTERN = ("*pattern",)
 FLOW = ("*.q", "*.k", "*.v", "*.scores", "*.pattern", "*.head_outputs", "*_norm")
 

@@ -53,7 +53,8 @@ def show_table(console: Console, step: Step, table: Table) -> None:
     console.print(
         f"  {table.name} ({n_rows} × {n_columns})", style=STYLES[table.kind], markup=False
     )
-    wrong, table = step.wrong_cells(table).tolist(), table.crop(max_size, max_size)
+    wrong = step.wrong_cells(table).tolist()
+    table = table.crop(max_size, max_size)
     cells = [
         [f"{cell}*" if is_wrong else cell for cell, is_wrong in zip(row, flags, strict=False)]
         for row, flags in zip(table.cells(), wrong, strict=False)

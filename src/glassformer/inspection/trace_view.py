@@ -32,7 +32,9 @@ class TraceView(Mapping[str, Tensor]):
 
     def __init__(self, traced: TracedText) -> None:
         self.traced, self.tokens = traced, traced.tokens
-        visits, counts, self.values_by_name = traced.trace.visits, Counter[str](), {}
+        visits = traced.trace.visits
+        counts = Counter[str]()
+        self.values_by_name = {}
         for name in traced.trace.order:
             counts[name] += 1
             is_last = counts[name] == len(visits[name])
@@ -86,7 +88,8 @@ def html_row(name: str, value: Tensor) -> str:
 
 def summarize(value: Tensor) -> tuple[str, ...]:
     """The shape of a tensor, and the mean and range of its finite numbers."""
-    shape, finite = " × ".join(map(str, value.shape)), value[value.isfinite()].float()
+    shape = " × ".join(map(str, value.shape))
+    finite = value[value.isfinite()].float()
     if not finite.numel():
         return (shape,)
     return shape, f"mean {finite.mean():.3g}, min {finite.min():.3g}, max {finite.max():.3g}"

@@ -147,7 +147,8 @@ class Explanation(Displayable):
     def terms_table(self, terms: Sequence[Term]) -> Table:
         """A row for each term: its factors and their product, or its value and probability."""
         n_factors = max(len(term.values) for term in terms)
-        columns, values = [tr("value")], [list(term.values) for term in terms]
+        columns = [tr("value")]
+        values = [list(term.values) for term in terms]
         if n_factors > 1:
             columns = [*(f"{tr('factor')} {i + 1}" for i in range(n_factors)), tr("product")]
             values = [[*row, *[nan] * (n_factors - len(row)), prod(row)] for row in values]
@@ -170,7 +171,9 @@ class RecordedPass:
     def __init__(
         self, network: nn.Module, inputs: dict[str, Tensor], tokenizer: Tokenizer | None = None
     ) -> None:
-        self.network, self.inputs, self.tokenizer = network, inputs, tokenizer
+        self.network = network
+        self.inputs = inputs
+        self.tokenizer = tokenizer
         self.recorder = Recorder(network.parameters())
         with torch.no_grad(), self.recorder, Trace(network) as trace:
             network(**inputs)
@@ -186,8 +189,10 @@ class RecordedPass:
         name, _, numbers = entry_name.rstrip("]").partition("[")
         if self.tokenizer is None or not numbers:
             return ""
-        shape, index = self.trace[name.split("#")[0]].shape, [int(i) for i in numbers.split(",")]
-        leaf, source = name.rsplit(".", 1)[-1], self.inputs.get("source", self.inputs["ids"])
+        shape = self.trace[name.split("#")[0]].shape
+        index = [int(i) for i in numbers.split(",")]
+        leaf = name.rsplit(".", 1)[-1]
+        source = self.inputs.get("source", self.inputs["ids"])
         is_source = "source" in self.inputs and is_source_value(name)
         ids = source if is_source else self.inputs["ids"]
         if len(shape) < 3 or shape[-2] != ids.shape[1]:
@@ -229,7 +234,8 @@ class RecordedPass:
             raise GlassError(
                 f"expected a value and an index into it, such as output[0,-1,5], got {text!r}"
             )
-        name, index = match[1], tuple(int(i) for i in match[3].split(",") if i)
+        name = match[1]
+        index = tuple(int(i) for i in match[3].split(",") if i)
         if name not in self.trace:
             hint = (
                 did_you_mean(name, self.trace)
@@ -345,10 +351,12 @@ class RecordedPass:
 
     def explain_glu(self, result: OpResult, entry: Entry) -> Explanation:
         """The first half of a row, gated by the second."""
-        x, dim = result.args[0], result.args[1] % result.args[0].ndim
+        x = result.args[0]
+        dim = result.args[1] % result.args[0].ndim
         gate_index = list(entry[1])
         gate_index[dim] += x.shape[dim] // 2
-        value, gate = Term(((x, entry[1]),)), Term(((x, tuple(gate_index)),))
+        value = Term(((x, entry[1]),))
+        gate = Term(((x, tuple(gate_index)),))
         recomputed = value.values[0] / (1 + exp(-gate.values[0]))
         return Explanation(
             self, entry, "a × sigmoid(b)", (value, gate), recomputed, is_ordered=True
@@ -380,7 +388,8 @@ class RecordedPass:
             return arg[index].clone()  # the operation may be in place
 
         recomputed = result.operation(*tree_map(select, result.args), **result.kwargs)
-        symbol, alpha = SYMBOLS.get(result.name, result.name), result.kwargs.get("alpha", 1)
+        symbol = SYMBOLS.get(result.name, result.name)
+        alpha = result.kwargs.get("alpha", 1)
         symbol += f" {alpha:g} ×" if alpha != 1 else ""
         is_prefixed = type(result.args[0]) in (int, float)  # the constant is first, as in 1 − x
         operation = (

@@ -42,7 +42,8 @@ def check_cached_steps_equal_one_pass_with_padding_on_the_left(subject: Subject)
         cache = empty_cache(subject)
         pairs = zip(split_tokens(ids, size), split_tokens(keep, size), strict=True)
         outputs = [subject(chunk, keep=chunk_keep, cache=cache) for chunk, chunk_keep in pairs]
-        actual, expected = torch.cat(outputs, dim=1)[keep], subject(ids, keep=keep)[keep]
+        actual = torch.cat(outputs, dim=1)[keep]
+        expected = subject(ids, keep=keep)[keep]
         require_close(actual, expected, subject.tolerance, f"in chunks of {size} tokens")
 
 
@@ -50,7 +51,9 @@ def check_cached_steps_equal_one_pass_with_padding_on_the_left(subject: Subject)
 @torch.no_grad()
 def check_cache_stores_padding(subject: Subject) -> None:
     """`keep` needs to be passed only with the prompt, not with the tokens after it."""
-    ids, prefix, cache = subject.ids(), subject.prefix, cache_prompt(subject)
+    ids = subject.ids()
+    prefix = subject.prefix
+    cache = cache_prompt(subject)
     expected = subject(ids, keep=subject.keep("left"))[:, prefix:]
     actual = subject(ids[:, prefix:], cache=cache)
     require_close(actual, expected, subject.tolerance, "after the prompt")
@@ -60,7 +63,9 @@ def check_cache_stores_padding(subject: Subject) -> None:
 @torch.no_grad()
 def check_cache_selects_rows(subject: Subject) -> None:
     """After selecting rows of a cache, decoding continues as if the batch had consisted of them."""
-    ids, prefix, cache = subject.ids(), subject.prefix, cache_prompt(subject)
+    ids = subject.ids()
+    prefix = subject.prefix
+    cache = cache_prompt(subject)
     rows = torch.tensor([2, 0, 0, 1], device=ids.device)
     expected = subject(ids, keep=subject.keep("left"))[rows, prefix:]
     cache.select_rows(rows)
@@ -79,7 +84,9 @@ def check_failed_pass_leaves_cache_unchanged(subject: Subject) -> None:
 
     The error is raised after the first layer, because a pass takes effect only after the last.
     """
-    ids, prefix, cache = subject.ids(), subject.prefix, cache_prompt(subject)
+    ids = subject.ids()
+    prefix = subject.prefix
+    cache = cache_prompt(subject)
 
     class InjectedError(Exception):
         pass
@@ -105,6 +112,7 @@ def split_tokens(value: Tensor, size: int) -> list[Tensor]:
 
 def cache_prompt(subject: Subject) -> Cache:
     """A cache that holds the first tokens of sequences with padding on the left."""
-    cache, prefix = empty_cache(subject), subject.prefix
+    cache = empty_cache(subject)
+    prefix = subject.prefix
     subject(subject.ids()[:, :prefix], keep=subject.keep("left")[:, :prefix], cache=cache)
     return cache

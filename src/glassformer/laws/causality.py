@@ -17,7 +17,8 @@ def check_future_is_hidden(subject: Subject) -> None:
     ids, prefix = subject.ids(), subject.prefix
     changed_ids = ids.clone()
     changed_ids[:, prefix:] = subject.other_ids(ids[:, prefix:])
-    output, changed = subject(ids), subject(changed_ids)
+    output = subject(ids)
+    changed = subject(changed_ids)
     require_equal(changed[:, :prefix], output[:, :prefix], "before the changed tokens")
     require_different(changed[:, prefix:], output[:, prefix:], 0.0, "at the changed tokens")
 

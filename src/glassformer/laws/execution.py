@@ -25,7 +25,9 @@ def check_batch_of_one_equals_batch_of_many(subject: Subject) -> None:
 @torch.no_grad()
 def check_copy_gives_the_same_output(subject: Subject) -> None:
     """A deep copy has the same output, bit for bit."""
-    inputs, padded, copy = subject.examples(), subject.examples(padding="left"), subject.copy()
+    inputs = subject.examples()
+    padded = subject.examples(padding="left")
+    copy = subject.copy()
     require_equal(copy.run(inputs), subject.run(inputs), "for the output")
     require_equal(copy.run(padded), subject.run(padded), "with padding on the left")
 
@@ -34,7 +36,8 @@ def check_copy_gives_the_same_output(subject: Subject) -> None:
 @torch.no_grad()
 def check_half_precision_is_close(subject: Subject) -> None:
     """In bfloat16 the output is bfloat16 and roughly the same, with fused and plain kernels."""
-    half, inputs = subject.copy(), subject.examples(padding="left")
+    half = subject.copy()
+    inputs = subject.examples(padding="left")
     half.network.bfloat16()
     expected = subject.run(inputs)
     for pattern in (NOTHING, EVERYTHING):

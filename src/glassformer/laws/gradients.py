@@ -42,10 +42,12 @@ def check_every_parameter_gets_a_gradient(subject: Subject) -> None:
 
 def all_outputs(subject: Subject) -> list[Tensor]:
     """Everything that a network can be trained to predict."""
-    network, inputs = subject.network, subject.examples(6)
+    network = subject.network
+    inputs = subject.examples(6)
     if isinstance(network, MaskedLM) and subject.has(Trait.MASKED_LM):
         ids = inputs["ids"]
-        masked_positions, segments = torch.ones_like(ids, dtype=torch.bool), None
+        masked_positions = torch.ones_like(ids, dtype=torch.bool)
+        segments = None
         if subject.has(Trait.SEGMENTED):
             segments = (torch.arange(subject.length) >= subject.length // 2).long().expand(6, -1)
             segments = segments.to(ids.device)
@@ -101,7 +103,8 @@ def check_tied_head_and_embedding_share_one_gradient(subject: Subject) -> None:
 def check_one_batch_can_be_learned(subject: Subject) -> None:
     """Trained on one batch with random targets, the network soon predicts them."""
     subject = subject.trainable_copy()
-    network, inputs = subject.network.train(), subject.examples()
+    network = subject.network.train()
+    inputs = subject.examples()
     loss_of = make_loss(subject, inputs)
     lr = min(MAX_LR, 0.3 / network.config.dim)  # a wider network needs smaller steps
     optimizer = torch.optim.Adam(network.parameters(), lr=lr)

@@ -49,7 +49,8 @@ def check_source_padding_changes_nothing(subject: Subject) -> None:
         actual = subject(ids, source=padded, source_keep=keep)
         require_close(actual, expected, subject.tolerance, f"with padding on the {side}")
         if subject.has(Trait.CACHED):
-            cache, cut = empty_cache(subject), subject.length // 2 - 1
+            cache = empty_cache(subject)
+            cut = subject.length // 2 - 1
             first = subject(ids[:, :cut], source=padded, source_keep=keep, cache=cache)
             steps = torch.cat((first, subject(ids[:, cut:], cache=cache)), dim=1)
             where = f"with padding on the {side} and a cache"
@@ -84,7 +85,9 @@ def check_sequence_of_only_padding_is_finite(subject: Subject) -> None:
 @torch.no_grad()
 def check_features_ignore_padding(subject: Subject) -> None:
     """Each token has a vector of features, which does not depend on padding."""
-    ids, keep, network = subject.ids(), subject.keep("right"), subject.network
+    ids = subject.ids()
+    keep = subject.keep("right")
+    network = subject.network
     assert isinstance(network, Encoder)
     features = network.features(ids, keep)
     shape = (*ids.shape, subject.network.config.dim)

@@ -18,7 +18,8 @@ def check_tracing_changes_nothing(subject: Subject) -> None:
 
     Every attention layer has a pattern in the trace, and only matching values are recorded.
     """
-    inputs, network = subject.examples(), subject.network
+    inputs = subject.examples()
+    network = subject.network
     plain = subject.run(inputs)
     with Trace(network) as trace:
         require_close(subject.run(inputs), plain, subject.tolerance, "while everything is traced")
@@ -39,7 +40,8 @@ def check_tracing_changes_nothing(subject: Subject) -> None:
 @law(without=Trait.FITTED)
 def check_fused_and_traced_gradients_match(subject: Subject) -> None:
     """The fused kernels and the plain ones, which a trace needs, have the same gradients."""
-    inputs, gradients = subject.examples(padding="right"), []
+    inputs = subject.examples(padding="right")
+    gradients = []
     for pattern in (NOTHING, EVERYTHING):
         copy = subject.trainable_copy()
         with Trace(copy.network, pattern, allow_missing=True):

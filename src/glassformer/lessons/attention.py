@@ -18,7 +18,8 @@ CONSTANT = 0.5  # each feature of the vectors whose lengths are compared
 
 @torch.no_grad()
 def compute_values() -> Values:
-    matrices, words = read_matrices("attention"), read_words("attention")["words"]
+    matrices = read_matrices("attention")
+    words = read_words("attention")["words"]
     x = matrices["x"]
     return {
         **matrices,
@@ -35,7 +36,8 @@ def compute_values() -> Values:
 
 def compute_plain(x: Tensor) -> Values:
     """Attention without parameters, and how its output changes if the words are reversed."""
-    layer, layout = PlainAttention(), SequenceLayout(len(x), len(x))
+    layer = PlainAttention()
+    layout = SequenceLayout(len(x), len(x))
     with Trace(layer) as trace:
         output = layer(x[None], layout)[0]
     reversed_output = layer(x.flip(0)[None], layout)[0].flip(0)
@@ -49,7 +51,8 @@ def compute_plain(x: Tensor) -> Values:
 
 def make_attention(heads: int) -> Attention:
     """Attention over 4 features, with random weights of one decimal."""
-    layer, random = Attention(4, heads, bias=False, out_bias=False).double(), torch.Generator()
+    layer = Attention(4, heads, bias=False, out_bias=False).double()
+    random = torch.Generator()
     random.manual_seed(1)
     for weights in layer.parameters():
         sample = torch.randn(weights.shape, dtype=torch.float64, generator=random)
@@ -96,7 +99,8 @@ def compute_two_heads(x: Tensor) -> Values:
 
 def compute_product_std() -> Values:
     """The standard deviation of dot products of random vectors with k features, next to √k."""
-    random, std = torch.Generator().manual_seed(0), []
+    random = torch.Generator().manual_seed(0)
+    std = []
     for k in FEATURE_COUNTS:
         std.append(torch.randn(2, 10_000, k, generator=random).prod(0).sum(1).std())
     roots = torch.tensor([math.sqrt(k) for k in FEATURE_COUNTS])

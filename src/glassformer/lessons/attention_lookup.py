@@ -13,7 +13,8 @@ SCALES = (1.0, 4.0, 16.0, 64.0)  # multiples of the second query
 
 
 def compute_values() -> Values:
-    matrices, words = read_matrices("attention_lookup"), read_words("attention_lookup")
+    matrices = read_matrices("attention_lookup")
+    words = read_words("attention_lookup")
     return {
         **matrices,
         **words,

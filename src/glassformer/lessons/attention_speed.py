@@ -21,7 +21,8 @@ REPEATS = 7  # the median counts
 
 @torch.no_grad()
 def compute_values() -> Values:
-    layer, random = Attention(DIM, HEADS, bias=False, out_bias=False), torch.Generator()
+    layer = Attention(DIM, HEADS, bias=False, out_bias=False)
+    random = torch.Generator()
     random.manual_seed(0)
     for weights in layer.parameters():
         weights.copy_(torch.randn(weights.shape, generator=random) / DIM**0.5)
@@ -62,10 +63,14 @@ def largest_difference(linear: nn.Linear, maps: list[nn.Linear], x: Tensor) -> T
 
 def fold_heads(trace: Trace) -> Values:
     """The shapes from x W to a batch of heads, and attention weights computed in that batch."""
-    q, k, pattern = trace["q"], trace["k"], trace["pattern"]
-    folded_q, folded_k = q.flatten(0, 1), k.flatten(0, 1)
+    q = trace["q"]
+    k = trace["k"]
+    pattern = trace["pattern"]
+    folded_q = q.flatten(0, 1)
+    folded_k = k.flatten(0, 1)
     folded = torch.bmm(folded_q, folded_k.mT / HEAD_DIM**0.5).softmax(dim=-1)
-    joined, split = q.transpose(1, 2).flatten(2), q.transpose(1, 2)
+    joined = q.transpose(1, 2).flatten(2)
+    split = q.transpose(1, 2)
     shapes = [joined.shape, split.shape, q.shape, folded_q.shape, folded.shape]
     return {
         "shapes": torch.tensor([[*shape, *[float("nan")] * (4 - len(shape))] for shape in shapes]),

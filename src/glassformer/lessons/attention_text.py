@@ -19,8 +19,11 @@ MAX_WORDS = 24
 @torch.no_grad()
 def compute_values(text: str) -> Values:
     words = read_sentence(text)
-    x, layout = embed_words(words), SequenceLayout(len(words), len(words))
-    one_head, two_heads, masked = make_attention(1), make_attention(2), make_attention(1)
+    x = embed_words(words)
+    layout = SequenceLayout(len(words), len(words))
+    one_head = make_attention(1)
+    two_heads = make_attention(2)
+    masked = make_attention(1)
     masked.mask = causal
     layers = {"plain": PlainAttention(), "one": one_head, "two": two_heads, "masked": masked}
     traces = {}

@@ -61,7 +61,8 @@ def compare_plain() -> Values:
 
 
 def compare_attention() -> Values:
-    x, cls = torch.randn(2, 5, DIM, dtype=torch.float64), corrected.SelfAttention
+    x = torch.randn(2, 5, DIM, dtype=torch.float64)
+    cls = corrected.SelfAttention
     mine, ours = make_attention(full)
     with Trace(ours) as trace:
         output = ours(x, layout_of(x))
@@ -99,10 +100,8 @@ def make_attention(mask: Mask) -> tuple[corrected.SelfAttention, Attention]:
 
 def compare_block() -> Values:
     x = torch.randn(2, 5, DIM, dtype=torch.float64)
-    mine, attention = (
-        corrected.TransformerBlock(DIM, HEADS).double(),
-        Attention(DIM, HEADS, bias=False),
-    )
+    mine = corrected.TransformerBlock(DIM, HEADS).double()
+    attention = Attention(DIM, HEADS, bias=False)
     feedforward = FeedForward(DIM, 4 * DIM, activation=F.relu)
     ours = copy_weights(mine, Block(DIM, attention, feedforward, residual=post_norm).double())
     return {

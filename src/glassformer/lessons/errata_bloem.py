@@ -56,7 +56,8 @@ def measure_divisor(features: int) -> Tensor:
 def compute_weights() -> Values:
     """The weights of attention without parameters, over the five words of the tutorial."""
     x = read_matrices("attention")["x"]
-    plain, blocks = attention.compute_plain(x), read_matrices("code")["blocks"][:-1]
+    plain = attention.compute_plain(x)
+    blocks = read_matrices("code")["blocks"][:-1]
     pattern = as_tensor(plain["plain_pattern"])
     return {
         "mask_printed": weigh_later_words(x, full),

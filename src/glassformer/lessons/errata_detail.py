@@ -21,7 +21,8 @@ POSITIONS = 100
 
 @torch.no_grad()
 def compute_values() -> Values:
-    data, paper = read_matrices("attention")["x"], Config()
+    data = read_matrices("attention")["x"]
+    paper = Config()
     with Trace(network := TutorialTransformer(), "decoder.cross.?") as trace:
         network(ids_of(SOURCE), ids_of(SHORT_TARGET))
     heads = Attention(paper.dim, paper.heads)
@@ -46,7 +47,8 @@ def compute_values() -> Values:
 
 def count_own_matches() -> int:
     """How many of five words have a query that matches their own key best."""
-    matrices, words = read_matrices("attention"), read_words("attention")["words"]
+    matrices = read_matrices("attention")
+    words = read_words("attention")["words"]
     products = attention.compute_one_head(matrices["x"], words)["products"]
     return int((as_tensor(products).argmax(dim=1) == torch.arange(len(words))).sum())
 
@@ -54,7 +56,8 @@ def count_own_matches() -> int:
 def compute_softmax() -> Values:
     """A certain prediction after a second softmax, and its derivatives p (1 − p)."""
     values = machines_decoder.compute_softmax_twice()
-    certain, probs = as_tensor(values["certain_probs"]), as_tensor(values["softmax_again"])
+    certain = as_tensor(values["certain_probs"])
+    probs = as_tensor(values["softmax_again"])
     return {
         "twice_printed": as_tensor(values["losses"])[:, 2:],
         "twice": certain[:, 3:].log().abs(),

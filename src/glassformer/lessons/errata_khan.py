@@ -138,7 +138,8 @@ def count_cross_attention() -> int:
 
 def compute_decoder() -> Values:
     """The shapes of the decoder, and how it is trained."""
-    network, target = TutorialTransformer(), thrones_decoder.TARGET[:-1]
+    network = TutorialTransformer()
+    target = thrones_decoder.TARGET[:-1]
     with torch.no_grad(), Trace(network, "decoder.cross.?") as trace:
         network(ids_of(SOURCE), ids_of(SHORT_TARGET))
     trained = thrones_decoder.compute_many_updates(network)

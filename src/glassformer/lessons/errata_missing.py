@@ -44,7 +44,8 @@ def compute_values() -> Values:
 def compute_embedding_scale() -> Values:
     """How much larger the embedded words are than the rows of the embedding."""
     network = Translator(Config(vocab=WORDS, dim=PAPER.dim, depth=1, hidden=8)).eval()
-    ids, layout = torch.arange(WORDS)[None], SequenceLayout(WORDS, WORDS)
+    ids = torch.arange(WORDS)[None]
+    layout = SequenceLayout(WORDS, WORDS)
     words = network.embed(network.token, ids, layout) - Sinusoidal(PAPER.dim)(layout)
     return {"paper_dim": PAPER.dim, "scale": row(words.norm() / network.token.weight.norm())}
 
@@ -87,7 +88,8 @@ def compute_tying() -> Values:
 def measure_growth(residual: Residual) -> Tensor:
     """The standard deviation of the features after many blocks, for an input with 1."""
     dim, heads = 64, 4
-    x, layout = torch.randn(1, 16, dim), SequenceLayout(16, 16)
+    x = torch.randn(1, 16, dim)
+    layout = SequenceLayout(16, 16)
     for _ in range(DEPTH):
         block = Block(
             dim,

@@ -43,8 +43,10 @@ def compute_optima() -> Values:
     """How many weights of one layer compute the same: those with hidden features reordered."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        layer, x = FeedForward(DIM, HIDDEN).double(), torch.randn(3, DIM, dtype=torch.float64)
-    before, order = layer(x), torch.arange(HIDDEN).flip(0)
+        layer = FeedForward(DIM, HIDDEN).double()
+        x = torch.randn(3, DIM, dtype=torch.float64)
+    before = layer(x)
+    order = torch.arange(HIDDEN).flip(0)
     layer.up.weight.copy_(layer.up.weight[order])
     layer.up.bias.copy_(layer.up.bias[order])
     layer.down.weight.copy_(layer.down.weight[:, order])

@@ -71,7 +71,8 @@ def load_text_steps(chapter: TextChapter, text: str) -> list[Step]:
 
 def fill_steps(chapter: Chapter | TextChapter, values: Values) -> list[Step]:
     translation = read_translation(chapter)
-    steps, names = translation.get("steps", {}), translation.get("names", {})
+    steps = translation.get("steps", {})
+    names = translation.get("names", {})
     return [
         make_step(step | steps.get(key, {}), values, names)
         for key, step in read_text(chapter, "en")["steps"].items()

@@ -21,7 +21,8 @@ QUERY_DIM, KEY_DIM, HIDDEN = 4, 2, 3  # of the additive score
 
 @torch.no_grad()
 def compute_values() -> Values:
-    matrices, words = read_matrices("machines"), read_words("machines")
+    matrices = read_matrices("machines")
+    words = read_words("machines")
     return {
         **matrices,
         **words,
@@ -37,7 +38,8 @@ def compute_values() -> Values:
 
 def embed_words() -> Tensor:
     """The vectors of the two words: 2 x 4."""
-    words, embedding = read_words("machines"), read_matrices("machines")["embedding"]
+    words = read_words("machines")
+    embedding = read_matrices("machines")["embedding"]
     return embedding[[words["vocabulary"].index(word) for word in words["words"]]]
 
 
@@ -61,7 +63,8 @@ def compute_positions() -> Values:
     smallest = [
         smallest_distance(sinusoid(torch.arange(CONTEXT).double(), d)) for d in POSITION_DIMS
     ]
-    fixed, learned = Sinusoidal(PAPER_DIM), Learned(CONTEXT, PAPER_DIM)
+    fixed = Sinusoidal(PAPER_DIM)
+    learned = Learned(CONTEXT, PAPER_DIM)
     counts = [[sum(p.numel() for p in module.parameters())] for module in (fixed, learned)]
     return {
         "position_numbers": [str(p) for p in range(6)],
@@ -88,7 +91,8 @@ def compute_attention(matrices: dict[str, Tensor]) -> Values:
     q, k, v = (trace[name][0, 0] for name in "qkv")
     products = q @ k.T
     scores = products[:1] / math.sqrt(PAPER_HEAD_DIM)
-    unscaled, scaled = products[:1].softmax(-1), scores.softmax(-1)
+    unscaled = products[:1].softmax(-1)
+    scaled = scores.softmax(-1)
     return {
         "x": embed_words(),
         "q": q,
@@ -115,8 +119,11 @@ def compute_additive_score() -> Values:
     def sample(*shape: int) -> Tensor:
         return torch.randn(shape, generator=random, dtype=torch.float64).round(decimals=1)
 
-    query, keys = sample(1, QUERY_DIM), sample(3, KEY_DIM)
-    w_query, w_key, v = sample(QUERY_DIM, HIDDEN), sample(KEY_DIM, HIDDEN), sample(HIDDEN, 1)
+    query = sample(1, QUERY_DIM)
+    keys = sample(3, KEY_DIM)
+    w_query = sample(QUERY_DIM, HIDDEN)
+    w_key = sample(KEY_DIM, HIDDEN)
+    v = sample(HIDDEN, 1)
     score = AdditiveScore(heads=1, head_dim=HIDDEN).double()
     score.v.copy_(v[None])
     q, k = query @ w_query, keys @ w_key

@@ -28,7 +28,8 @@ def compute_values() -> Values:
 
 @torch.no_grad()
 def compute_cross_attention() -> Values:
-    decoder_x, encoded = read_matrices("machines_decoder")["decoder_x"], embed_words()
+    decoder_x = read_matrices("machines_decoder")["decoder_x"]
+    encoded = embed_words()
     layer = Attention(4, 1, head_dim=3, bias=False, out_bias=False).double()
     random = torch.Generator().manual_seed(1)
     for weights in layer.parameters():
@@ -37,7 +38,8 @@ def compute_cross_attention() -> Values:
     layout = SequenceLayout(len(decoder_x), len(encoded))
     with Trace(layer) as trace:
         output = layer(decoder_x[None], layout, source=encoded[None])[0]
-    n_decoder, n_encoder = float(len(decoder_x)), float(len(encoded))
+    n_decoder = float(len(decoder_x))
+    n_encoder = float(len(encoded))
     return {
         "decoder_x": decoder_x,
         "encoded": encoded,

@@ -32,7 +32,8 @@ def compute_values() -> Values:
 
 def compute_two_heads() -> Values:
     """The output of the first head's weights from the previous chapter and of a second head."""
-    printed, matrices = read_matrices("machines"), read_matrices("machines_heads")
+    printed = read_matrices("machines")
+    matrices = read_matrices("machines_heads")
     layer = Attention(4, 2, head_dim=3, bias=False, out_bias=False).double()
     for name, linear in (("w_q", layer.query), ("w_k", layer.key), ("w_v", layer.value)):
         linear.weight.copy_(torch.cat((printed[name], matrices[f"{name}_2"]), dim=1).T)

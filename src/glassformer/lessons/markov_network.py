@@ -49,7 +49,8 @@ def compute_sizes() -> Values:
     printed = read_matrices("markov_network")
     v, n, d, head_dim, heads = (int(x) for x in printed["sizes"][0])
     with torch.device("meta"):
-        embedding, layer = nn.Embedding(v, d), Attention(d, heads, head_dim=head_dim, bias=False)
+        embedding = nn.Embedding(v, d)
+        layer = Attention(d, heads, head_dim=head_dim, bias=False)
         output = nn.Linear(d, v, bias=False)
         x = embedding(torch.zeros(1, n, dtype=torch.long))
         with Trace(layer) as trace:
@@ -71,8 +72,10 @@ def compute_sizes() -> Values:
 
 def learn(transitions: Tensor) -> tuple[Tensor, Tensor]:
     """An embedding (v 2) and a de-embedding (2 v), fitted to the transitions by Adam."""
-    random, vocab = torch.Generator().manual_seed(0), len(transitions)
-    embedding, output = nn.Embedding(vocab, 2).double(), nn.Linear(2, vocab, bias=False).double()
+    random = torch.Generator().manual_seed(0)
+    vocab = len(transitions)
+    embedding = nn.Embedding(vocab, 2).double()
+    output = nn.Linear(2, vocab, bias=False).double()
     for module in (embedding, output):
         sample = torch.randn(vocab, 2, generator=random, dtype=torch.float64)
         module.weight.data.copy_(sample)
@@ -107,7 +110,8 @@ def compute_positions(vector: Tensor) -> Values:
 
 def compute_softmax(logits: Tensor) -> Values:
     """The softmax of one row of logits, written out, and its derivative."""
-    probs, powers = logits.softmax(dim=-1), logits.exp()
+    probs = logits.softmax(dim=-1)
+    powers = logits.exp()
     jacobian = torch.func.jacrev(lambda x: x.softmax(dim=-1))(logits[0])
     return {
         "logits_of_my": logits,

@@ -54,7 +54,8 @@ def compute_second_order(lines: list[str], sentences: list[list[str]]) -> Values
     before = list(dict.fromkeys(first for first, middle, _ in triples if middle == word))
     words, first_order = count_words(lines, 1)
     _, second_order = count_words(lines, 2)
-    columns, id = [words.index(w) for w in candidates], torch.tensor([words.index(word)])
+    columns = [words.index(w) for w in candidates]
+    id = torch.tensor([words.index(word)])
     contexts = torch.tensor([words.index(w) for w in before[:MAX_WORDS]], dtype=torch.long)
     pairs = {pair for sentence in sentences for pair in pairwise(sentence)}
     return {

@@ -11,7 +11,8 @@ from glassformer.trace import Trace
 
 @torch.no_grad()
 def compute_values() -> Values:
-    layer, batch = LayerNorm(4).double(), nn.BatchNorm1d(4).double()
+    layer = LayerNorm(4).double()
+    batch = nn.BatchNorm1d(4).double()
     matrices = read_matrices("norm")
     x = matrices["x"]
     with Trace(layer) as trace:

@@ -15,7 +15,8 @@ from glassformer.nn.positions import sinusoid
 
 @torch.no_grad()
 def compute_values() -> Values:
-    x, sentences = read_matrices("position")["x"], read_words("position")
+    x = read_matrices("position")["x"]
+    sentences = read_words("position")
     first, second = sentences.values()
     order = [first.index(character) for character in second]
     positions = sinusoid(torch.arange(4), 4).double()
@@ -38,19 +39,23 @@ def compute_values() -> Values:
 
 def compare(x: Tensor, other: Tensor, order: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """The outputs of attention for two sentences, and the largest difference for any character."""
-    layer, layout = PlainAttention(), SequenceLayout(len(x), len(x))
-    output_1, output_2 = layer(x[None], layout)[0], layer(other[None], layout)[0]
+    layer = PlainAttention()
+    layout = SequenceLayout(len(x), len(x))
+    output_1 = layer(x[None], layout)[0]
+    output_2 = layer(other[None], layout)[0]
     return output_1, output_2, (output_1[order] - output_2).abs().max()[None, None]
 
 
 def compute_adding(x: Tensor) -> Values:
     """Concatenating a one-hot position before a linear layer, compared with adding a vector."""
-    layer, random = nn.Linear(8, 4, bias=False).double(), torch.Generator().manual_seed(0)
+    layer = nn.Linear(8, 4, bias=False).double()
+    random = torch.Generator().manual_seed(0)
     sample = torch.randn(4, 8, dtype=torch.float64, generator=random)
     layer.weight.copy_(sample.round(decimals=1))
     one_hot = torch.eye(4, dtype=torch.float64)
     concatenated = torch.cat((x, one_hot), dim=1)
-    w_word, w_position = layer.weight[:, :4], layer.weight[:, 4:]
+    w_word = layer.weight[:, :4]
+    w_position = layer.weight[:, 4:]
     return {
         "concatenated": concatenated,
         "w_word": w_word,

@@ -11,7 +11,8 @@ from glassformer.nn.positions import sinusoid
 @torch.no_grad()
 def compute_values(text: str) -> Values:
     words = read_sentence(text)
-    x, order = embed_words(words), list(reversed(range(len(words))))
+    x = embed_words(words)
+    order = list(reversed(range(len(words))))
     positions = sinusoid(torch.arange(len(words)).double(), DIM)
     output, reversed_output, difference = compare(x, x[order], order)
     with_positions = compare(x + positions, x[order] + positions, order)

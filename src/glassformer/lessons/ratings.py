@@ -20,7 +20,8 @@ def compute_values() -> Values:
     network = learn(ratings, is_known)
     with torch.no_grad():
         predicted = network.rate_items(torch.arange(len(viewers)))
-        learned_movies, learned_viewers = network.item.weight, network.user.weight
+        learned_movies = network.item.weight
+        learned_viewers = network.user.weight
         recovered = learned_movies @ torch.linalg.lstsq(learned_movies, movies).solution
         return {
             **matrices,
@@ -57,7 +58,8 @@ def learn(ratings: Tensor, is_known: Tensor) -> Factorization:
     """A model with two features, fitted to the known ratings by gradient descent (Adam)."""
     n_viewers, n_movies = ratings.shape
     config = Factorization.Config(users=n_viewers, items=n_movies, dim=2, l2=0.003, bias_l2=0.003)
-    network, random = Factorization(config).double(), torch.Generator().manual_seed(0)
+    network = Factorization(config).double()
+    random = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for table in (network.user, network.item):
             sample = torch.randn(table.weight.shape, dtype=torch.float64, generator=random)

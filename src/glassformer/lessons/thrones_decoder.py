@@ -48,7 +48,8 @@ def compute_values() -> Values:
 @torch.no_grad()
 def compute_decoder(network: TutorialTransformer) -> Values:
     """The weights of the decoder, and its values from the input to the logits."""
-    ids, decoder = ids_of(TARGET[:-1]), network.decoder
+    ids = ids_of(TARGET[:-1])
+    decoder = network.decoder
     with Trace(network) as trace:
         logits = network(ids_of(SOURCE), ids)
     five = ids_of(read_words("thrones_decoder")["printed_words"])
@@ -75,7 +76,9 @@ def compute_decoder(network: TutorialTransformer) -> Values:
 
 def compare_flattened(network: TutorialTransformer) -> Values:
     """The shapes of the last layer for one flattened row, as printed, and for each position."""
-    t, d, printed_vocab = len(SOURCE), DIM, float(read_matrices("thrones")["printed_vocab_size"])
+    t = len(SOURCE)
+    d = DIM
+    printed_vocab = float(read_matrices("thrones")["printed_vocab_size"])
     x = network.embed(ids_of(TARGET[:-1]))
     weights = network.head.weight.T
     return {

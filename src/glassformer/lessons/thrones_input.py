@@ -56,9 +56,11 @@ def compute_vocabulary() -> Values:
 def compute_cells(printed: dict[str, Tensor]) -> Values:
     """The positional encoding of the first and of the second word, feature by feature (d)."""
     i = torch.arange(DIM).double()
-    by_index, by_pair = 10_000.0 ** (2 * i / DIM), 10_000.0 ** (2 * (i // 2) / DIM)
+    by_index = 10_000.0 ** (2 * i / DIM)
+    by_pair = 10_000.0 ** (2 * (i // 2) / DIM)
     angles = FIRST / by_pair
-    embedding, position = printed["embedding"], compute_position()
+    embedding = printed["embedding"]
+    position = compute_position()
     return {
         "first_cells": torch.stack(
             (embedding[FIRST], angles, position[FIRST], embedding[FIRST] + position[FIRST]), dim=1
@@ -70,7 +72,8 @@ def compute_cells(printed: dict[str, Tensor]) -> Values:
 
 
 def compute_input(printed: dict[str, Tensor]) -> Values:
-    position, by_formula = compute_position(), compute_printed_formula()
+    position = compute_position()
+    by_formula = compute_printed_formula()
     return {
         "position": position,
         "position_by_its_formula": by_formula,
@@ -88,6 +91,7 @@ def compute_position() -> Tensor:
 
 def compute_printed_formula() -> Tensor:
     """The tutorial's positional encoding, with the index of the feature as the exponent: t d."""
-    p, i = torch.arange(len(SOURCE))[:, None].double(), torch.arange(DIM)
+    p = torch.arange(len(SOURCE))[:, None].double()
+    i = torch.arange(DIM)
     angles = p / 10_000.0 ** (2 * i / DIM)
     return torch.where(i % 2 == 0, angles.sin(), angles.cos())

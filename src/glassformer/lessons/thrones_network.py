@@ -39,7 +39,8 @@ class TutorialTransformer(nn.Module):
         super().__init__()
         attention = partial(Attention, DIM, 1, head_dim=HEAD_DIM, bias=False, out_bias=False)
         feedforward = partial(FeedForward, DIM, HIDDEN, activation=F.relu)
-        self.token, self.position = nn.Embedding(len(VOCABULARY), DIM), Sinusoidal(DIM)
+        self.token = nn.Embedding(len(VOCABULARY), DIM)
+        self.position = Sinusoidal(DIM)
         self.encoder = Block(DIM, attention(), feedforward(), residual=post_norm)
         self.decoder = CrossBlock(
             DIM, attention(mask=causal), attention(), feedforward(), residual=post_norm
@@ -51,7 +52,8 @@ class TutorialTransformer(nn.Module):
     @torch.no_grad()
     def set_weights(self) -> None:
         """Set random weights with two decimals, then the weights that the tutorial prints."""
-        random, printed = torch.Generator().manual_seed(2), read_matrices("thrones")
+        random = torch.Generator().manual_seed(2)
+        printed = read_matrices("thrones")
         for name, weights in self.named_parameters():
             if "norm" not in name:
                 sample = torch.randn(weights.shape, generator=random, dtype=torch.float64)
@@ -73,7 +75,8 @@ class TutorialTransformer(nn.Module):
 
     def forward(self, source: Tensor, ids: Tensor) -> Tensor:
         encoded = self.encode(self.embed(source))
-        layout, across = SequenceLayout(len(ids), len(ids)), SequenceLayout(len(ids), len(source))
+        layout = SequenceLayout(len(ids), len(ids))
+        across = SequenceLayout(len(ids), len(source))
         logits: Tensor = self.head(self.decoder(self.embed(ids)[None], layout, encoded, across))
         return logits[0]  # t v
 

@@ -20,7 +20,8 @@ def compute_values() -> Values:
 
 def compute_masked() -> Values:
     """Causal attention without parameters: queries, keys and values are x."""
-    printed, layer = read_matrices("thrones_remarks"), PlainAttention(mask=causal)
+    printed = read_matrices("thrones_remarks")
+    layer = PlainAttention(mask=causal)
     x = printed["x"]
     with Trace(layer) as trace:
         output = layer(x[None], SequenceLayout(3, 3))[0]

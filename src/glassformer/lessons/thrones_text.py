@@ -23,10 +23,12 @@ PUNCTUATION = ".,;:!?"
 @torch.no_grad()
 def compute_values(text: str) -> Values:
     words = read_sentence(text)
-    network, ids = TutorialTransformer(), ids_of(words)
+    network = TutorialTransformer()
+    ids = ids_of(words)
     with Trace(network.encoder) as trace:
         logits = network(ids, ids_of([START]))
-    embedding, x = network.token(ids), network.embed(ids)
+    embedding = network.token(ids)
+    x = network.embed(ids)
     return {
         "words": words,
         "features": FEATURES,

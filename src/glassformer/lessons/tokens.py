@@ -79,7 +79,9 @@ def compute_bpe(text: str, word: str) -> Values:
 
 def compute_sizes(counts: Counter[Word], merges: list[Pair], n_words: int) -> Values:
     """Vocabulary, tokens in the text and words per token after more and more merges."""
-    rows, names, words = [], [], dict(counts)
+    rows = []
+    names = []
+    words = dict(counts)
     for done in range(len(merges) + 1):
         if done in MERGE_COUNTS or done == len(merges):
             n_tokens = sum(count * len(pieces) for pieces, count in words.items())

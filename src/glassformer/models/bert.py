@@ -51,11 +51,13 @@ class Body(nn.Module):
     def __init__(self, config: BodyConfig) -> None:
         super().__init__()
         c = config
-        norm, activation = partial(LayerNorm, eps=c.eps), ACTIVATIONS[c.activation]
+        norm = partial(LayerNorm, eps=c.eps)
+        activation = ACTIVATIONS[c.activation]
         learned = c.position == "learned"
         self.token = nn.Embedding(c.vocab, c.dim)
         self.position = Learned(c.context, c.dim) if learned else None
-        self.segment, self.norm = nn.Embedding(c.segments, c.dim), norm(c.dim)
+        self.segment = nn.Embedding(c.segments, c.dim)
+        self.norm = norm(c.dim)
         self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(

@@ -26,7 +26,8 @@ class BertClassifier(TextClassifier, BertNetwork):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.pooler, self.head = Pooler(config.dim), nn.Linear(config.dim, config.classes)
+        self.pooler = Pooler(config.dim)
+        self.head = nn.Linear(config.dim, config.classes)
         init.normal(self)
 
     def classify(

@@ -41,7 +41,8 @@ class ConvolutionalClassifier(TextClassifier):
         c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         self.layers = convolutions(c.dim, c.depth, c.kernel_size, causal=False, dropout=c.dropout)
-        self.norm, self.head = LayerNorm(c.dim), nn.Linear(c.dim, c.classes)
+        self.norm = LayerNorm(c.dim)
+        self.head = nn.Linear(c.dim, c.classes)
         init.normal(self)
 
     def classify(

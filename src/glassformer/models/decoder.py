@@ -81,12 +81,14 @@ class Decoder(LanguageModel):
         return Sinusoidal(c.dim) if c.position == "sinusoidal" else None
 
     def build_block(self) -> Block:
-        c, hidden = self.config, self.config.hidden or 4 * self.config.dim
+        c = self.config
+        hidden = self.config.hidden or 4 * self.config.dim
         feedforward = FeedForward(c.dim, hidden, activation=F.gelu, dropout=c.dropout)
         return Block(c.dim, self.build_attention(), feedforward, residual=self.residual)
 
     def build_attention(self) -> nn.Module:
-        c, head_dim = self.config, self.config.dim // self.config.heads
+        c = self.config
+        head_dim = self.config.dim // self.config.heads
         if c.score == "plain":
             return PlainAttention(mask=causal)
         score = {"scaled": scaled_dot, "unscaled": dot}.get(c.score) or AdditiveScore(

@@ -62,9 +62,12 @@ class EncoderDecoder(PriorNetwork[LexicalPrior]):
                 raise ValueError(
                     "the cache already holds a source: use a new cache for another source"
                 )
-            encoded, source_keep, length = None, source_cache.keep, source_cache.length
+            encoded = None
+            source_keep = source_cache.keep
+            length = source_cache.length
         elif source is not None:
-            encoded, length = self.encode(source, source_keep, source_cache), source.shape[1]
+            encoded = self.encode(source, source_keep, source_cache)
+            length = source.shape[1]
         else:
             raise ValueError("the translator needs source ids, unless its cache holds them")
 
@@ -101,7 +104,8 @@ class EncoderDecoder(PriorNetwork[LexicalPrior]):
         assert self.prior is not None
         assert encoded is not None
         assert source is not None
-        keys, ids = self.prior.encode_keys(encoded), mark_padding(source, source_keep)
+        keys = self.prior.encode_keys(encoded)
+        ids = mark_padding(source, source_keep)
         if prior_cache is not None:
             prior_cache.extend(keys[:, None], ids[:, None, :, None])
         return keys, ids

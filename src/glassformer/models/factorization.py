@@ -44,8 +44,10 @@ class Factorization(Network):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.user, self.item = nn.Embedding(c.users, c.dim), nn.Embedding(c.items, c.dim)
-        self.user_bias, self.item_bias = nn.Embedding(c.users, 1), nn.Embedding(c.items, 1)
+        self.user = nn.Embedding(c.users, c.dim)
+        self.item = nn.Embedding(c.items, c.dim)
+        self.user_bias = nn.Embedding(c.users, 1)
+        self.item_bias = nn.Embedding(c.items, 1)
         self.mean = nn.Parameter(torch.zeros(()))
         for table in (self.user, self.item):
             nn.init.normal_(table.weight, std=INITIAL_STD**0.5 * c.dim**-0.25)

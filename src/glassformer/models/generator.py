@@ -42,7 +42,8 @@ class Generator(LanguageModel):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.token, self.position = nn.Embedding(c.vocab, c.dim), Learned(c.context, c.dim)
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.position = Learned(c.context, c.dim)
         self.blocks = nn.ModuleList(
             Block(
                 c.dim,

@@ -51,7 +51,8 @@ class GPT2(LanguageModel):
         super().__init__(config)
         c = config
         norm = partial(LayerNorm, eps=c.eps)
-        self.token, self.position = nn.Embedding(c.vocab, c.dim), Learned(c.context, c.dim)
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.position = Learned(c.context, c.dim)
         self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(

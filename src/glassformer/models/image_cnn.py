@@ -41,8 +41,10 @@ class ImageCNN(ImageClassifier):
         self.conv_1 = nn.Conv2d(c.channels, c.dim, 3, padding=1)
         self.conv_2 = nn.Conv2d(c.dim, 2 * c.dim, 3, padding=1)
         size = 2 * c.dim * (c.height // 4) * (c.width // 4)
-        self.dense, self.head = nn.Linear(size, 2 * c.dim), nn.Linear(2 * c.dim, c.classes)
-        self.dropout, self.shift = Dropout(c.dropout), RandomShift(c.max_shift)
+        self.dense = nn.Linear(size, 2 * c.dim)
+        self.head = nn.Linear(2 * c.dim, c.classes)
+        self.dropout = Dropout(c.dropout)
+        self.shift = RandomShift(c.max_shift)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """Class logits of each image: b c y x -> b c."""

@@ -38,7 +38,8 @@ class Recurrent(LanguageModel):
         c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         self.layers = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
-        self.dropout, self.offset = Dropout(c.dropout), nn.Linear(c.dim, c.dim)
+        self.dropout = Dropout(c.dropout)
+        self.offset = nn.Linear(c.dim, c.dim)
         init.normal(self, std=c.dim**-0.5)
 
     def features(

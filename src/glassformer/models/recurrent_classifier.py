@@ -45,7 +45,8 @@ class RecurrentClassifier(TextClassifier):
             for reverse in (False, True)
         ]
         self.forth, self.back = map(nn.ModuleList, layers)
-        self.dropout, self.head = Dropout(c.dropout), nn.Linear(c.dim, c.classes)
+        self.dropout = Dropout(c.dropout)
+        self.head = nn.Linear(c.dim, c.classes)
         init.normal(self)
 
     def classify(

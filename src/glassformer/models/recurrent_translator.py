@@ -43,7 +43,8 @@ class RecurrentTranslator(Network):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.token, self.dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.dropout)
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.dropout = Dropout(c.dropout)
         self.source_token = nn.Embedding(c.source_vocab, c.dim) if c.source_vocab else None
         self.encoder = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
         self.decoder = nn.ModuleList(Recurrence(c.dim, cell=c.cell) for _ in range(c.depth))
@@ -65,7 +66,8 @@ class RecurrentTranslator(Network):
 
         With a cache, `source` and `source_keep` are passed with the first ids only.
         """
-        source_cache, encoded = cache.source if cache else None, None
+        source_cache = cache.source if cache else None
+        encoded = None
         layout = SequenceLayout.from_ids(ids, keep, cache)
         layers = cache.layers if cache else [RecurrentState(None) for _ in self.decoder]
         if source_cache and source_cache.length:
@@ -109,7 +111,8 @@ class RecurrentTranslator(Network):
 
         The cache, if any, stores the padding of the source.
         """
-        layout, states = SequenceLayout.from_ids(source, keep, cache), []
+        layout = SequenceLayout.from_ids(source, keep, cache)
+        states = []
         x = self.dropout((self.source_token or self.token)(source))
         for layer in self.encoder:
             state = RecurrentState(None)

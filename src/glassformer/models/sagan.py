@@ -60,7 +60,8 @@ class Generator(nn.Module):
         self.label = nn.Embedding(c.classes, c.noise)
         size = 2 * c.noise  # of the condition: noise and class
         self.canvas = SpectralLinear(size, self.shape[0] * self.shape[1] * self.shape[2])
-        self.up_1, self.up_2 = UpBlock(4 * c.dim, 2 * c.dim, size), UpBlock(2 * c.dim, c.dim, size)
+        self.up_1 = UpBlock(4 * c.dim, 2 * c.dim, size)
+        self.up_2 = UpBlock(2 * c.dim, c.dim, size)
         self.attention = ImageAttention(2 * c.dim) if c.attention else nn.Identity()
         self.out = SpectralConv(c.dim, c.channels, 3, padding=1)
         self.contrast = nn.Parameter(torch.ones(c.channels, 1, 1))
@@ -85,10 +86,12 @@ class Critic(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         c = config
-        self.down_1, self.down_2 = DownBlock(c.channels, 2 * c.dim), DownBlock(2 * c.dim, 4 * c.dim)
+        self.down_1 = DownBlock(c.channels, 2 * c.dim)
+        self.down_2 = DownBlock(2 * c.dim, 4 * c.dim)
         self.attention = ImageAttention(2 * c.dim) if c.attention else nn.Identity()
         self.last = SpectralConv(4 * c.dim, 4 * c.dim, 3, padding=1)
-        self.score, self.label = SpectralLinear(4 * c.dim, 1), nn.Embedding(c.classes, 4 * c.dim)
+        self.score = SpectralLinear(4 * c.dim, 1)
+        self.label = nn.Embedding(c.classes, 4 * c.dim)
         self.label_norm = SpectralNorm(c.classes)
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -109,7 +112,8 @@ class SAGAN(Network):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config)
-        self.critic, self.generator = Critic(config), Generator(config)
+        self.critic = Critic(config)
+        self.generator = Generator(config)
 
     def forward(self, noise: Tensor, labels: Tensor) -> Tensor:
         """Painted images, between -1 and 1: b z, b -> b c y x."""

@@ -47,7 +47,8 @@ class SASRec(Network):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.item, self.position = nn.Embedding(c.items, c.dim), Learned(c.context, c.dim)
+        self.item = nn.Embedding(c.items, c.dim)
+        self.position = Learned(c.context, c.dim)
         self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(

@@ -98,7 +98,8 @@ class Sparse(LanguageModel):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.token, self.dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.dropout)
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
                 c.dim,

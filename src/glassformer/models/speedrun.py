@@ -75,7 +75,8 @@ class Speedrun(LanguageModel):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.token, self.embedding_norm = nn.Embedding(c.vocab, c.dim), LayerNorm(c.dim)
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.embedding_norm = LayerNorm(c.dim)
         self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
@@ -100,7 +101,8 @@ class Speedrun(LanguageModel):
             )
             for _ in range(c.depth)
         )
-        self.norm, self.head = LayerNorm(c.dim), nn.Linear(c.dim, c.vocab, bias=False)
+        self.norm = LayerNorm(c.dim)
+        self.head = nn.Linear(c.dim, c.vocab, bias=False)
         zero_output_layers(self)
 
     def features(

@@ -72,7 +72,8 @@ class SpeedrunTranslator(EncoderDecoder):
         c = config
         self.token = nn.Embedding(c.vocab, c.dim)
         self.source_token = nn.Embedding(c.source_vocab, c.dim) if c.source_vocab else None
-        self.embedding_norm, self.dropout = LayerNorm(c.dim), Dropout(c.dropout)
+        self.embedding_norm = LayerNorm(c.dim)
+        self.dropout = Dropout(c.dropout)
 
         attention = partial(
             Attention, c.dim, c.heads, norm=partial(LayerNorm, axes="b h t"), dropout=c.dropout,
@@ -90,7 +91,8 @@ class SpeedrunTranslator(EncoderDecoder):
             CrossBlock(c.dim, attention(mask=causal, position=rotary()), attention(), feedforward())
             for _ in range(c.depth)
         )
-        self.source_norm, self.norm = LayerNorm(c.dim), LayerNorm(c.dim)
+        self.source_norm = LayerNorm(c.dim)
+        self.norm = LayerNorm(c.dim)
         self.head = nn.Linear(c.dim, c.vocab, bias=False)
         zero_output_layers(self)
 

@@ -67,7 +67,8 @@ class Summarizer(Network):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.token, self.embedding_norm = nn.Embedding(c.vocab, c.dim), LayerNorm(c.dim)
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.embedding_norm = LayerNorm(c.dim)
         self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             Block(
@@ -83,7 +84,8 @@ class Summarizer(Network):
             )
             for layer in range(c.depth)
         )
-        self.norm, self.copy = LayerNorm(c.dim), CopyHead(c.dim, c.sep)
+        self.norm = LayerNorm(c.dim)
+        self.copy = CopyHead(c.dim, c.sep)
         nn.init.normal_(self.token.weight, std=0.02)  # small, because it is also the output layer
         zero_output_layers(self)
 

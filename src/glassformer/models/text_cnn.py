@@ -59,11 +59,13 @@ class TextCNN(TextClassifier):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.token, self.word_dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.word_dropout)
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.word_dropout = Dropout(c.word_dropout)
         # a linear layer on the words of each phrase: torch's convolutions build a kernel for
         # every new batch shape, which takes time and memory
         self.convolution = nn.Linear(c.kernel_size * c.dim, c.dim)
-        self.dropout, self.head = Dropout(c.dropout), nn.Linear(2 * c.dim, c.classes)
+        self.dropout = Dropout(c.dropout)
+        self.head = nn.Linear(2 * c.dim, c.classes)
         nn.init.normal_(self.token.weight, std=EMBEDDING_STD)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)

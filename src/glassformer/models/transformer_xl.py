@@ -52,7 +52,8 @@ class TransformerXL(LanguageModel):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.token, self.dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.dropout)
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.dropout = Dropout(c.dropout)
         self.blocks = nn.ModuleList(
             MemoryBlock(
                 c.dim,
@@ -68,7 +69,8 @@ class TransformerXL(LanguageModel):
             for _ in range(c.depth)
         )
         self.norm = LayerNorm(c.dim)
-        self.train_memory, self.eval_memory = StreamMemory(c.depth), StreamMemory(c.depth)
+        self.train_memory = StreamMemory(c.depth)
+        self.eval_memory = StreamMemory(c.depth)
         init.normal(self)
 
     def forward(

@@ -75,7 +75,8 @@ class Universal(LanguageModel):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         c = config
-        self.token, self.dropout = nn.Embedding(c.vocab, c.dim), Dropout(c.dropout)
+        self.token = nn.Embedding(c.vocab, c.dim)
+        self.dropout = Dropout(c.dropout)
         self.loop = build_loop(c, build_block(c, causal))
         init.xavier(self)
 

@@ -74,7 +74,8 @@ class Vision(ImageClassifier):
             )
             for _ in range(c.depth)
         )
-        self.norm, self.head = LayerNorm(c.dim), nn.Linear(c.dim, c.classes)
+        self.norm = LayerNorm(c.dim)
+        self.head = nn.Linear(c.dim, c.classes)
         init.normal(self)
         nn.init.normal_(self.patches.weight, std=self.patches.in_features**-0.5)
 

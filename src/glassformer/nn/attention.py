@@ -129,8 +129,12 @@ class Attention(nn.Module):
         out_bias: bool = True,
     ) -> None:
         super().__init__()
-        kv_heads, head_dim = kv_heads or heads, head_dim or dim // heads
-        self.head_dim, self.mask, self.score, self.dropout = head_dim, mask, score, dropout
+        kv_heads = kv_heads or heads
+        head_dim = head_dim or dim // heads
+        self.head_dim = head_dim
+        self.mask = mask
+        self.score = score
+        self.dropout = dropout
         self.position = position or Position()
         self.query = nn.Linear(dim, heads * head_dim, bias=bias)
         self.key = nn.Linear(dim, kv_heads * head_dim, bias=bias)

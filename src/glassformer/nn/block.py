@@ -52,8 +52,10 @@ class Block(nn.Module):
         norm: Norm = LayerNorm,
     ) -> None:
         super().__init__()
-        self.attention, self.attention_norm = attention, norm(dim)
-        self.feedforward, self.feedforward_norm = feedforward, norm(dim)
+        self.attention = attention
+        self.attention_norm = norm(dim)
+        self.feedforward = feedforward
+        self.feedforward_norm = norm(dim)
         self.residual = residual
 
     def forward(
@@ -83,9 +85,11 @@ class CrossBlock(nn.Module):
         norm: Norm = LayerNorm,
     ) -> None:
         super().__init__()
-        self.attention, self.attention_norm = attention, norm(dim)
+        self.attention = attention
+        self.attention_norm = norm(dim)
         self.cross, self.cross_norm = cross, norm(dim)
-        self.feedforward, self.feedforward_norm = feedforward, norm(dim)
+        self.feedforward = feedforward
+        self.feedforward_norm = norm(dim)
         self.residual = residual
 
     def forward(

@@ -100,7 +100,9 @@ class CompressedAttention(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.head_dim, self.window, self.dropout = dim // heads, window, dropout
+        self.head_dim = dim // heads
+        self.window = window
+        self.dropout = dropout
         self.position = position
         self.query, self.key, self.value, self.out = (
             nn.Linear(dim, dim, bias=bias) for _ in range(4)
@@ -125,7 +127,8 @@ class CompressedAttention(nn.Module):
         if layer_cache is not None or not use_fast_path:
             window_k, window_v = self.slide(k, v, layout.queries, layer_cache)
         if use_fast_path:
-            window_k, window_v = self.compress_key(k), self.compress_value(v)
+            window_k = self.compress_key(k)
+            window_v = self.compress_value(v)
             positions = positions[self.window - 1 :: self.window]
         window_k = self.rotate(self.window_norm(window_k), positions)
         windows = (window_k, window_v)

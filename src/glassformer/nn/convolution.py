@@ -38,7 +38,8 @@ class Convolution(nn.Module):
         super().__init__()
         self.norm = LayerNorm(dim)
         self.window = nn.Conv1d(dim, 2 * dim, kernel_size, dilation=dilation)
-        self.dropout, self.reach = Dropout(dropout), (kernel_size - 1) * dilation
+        self.dropout = Dropout(dropout)
+        self.reach = (kernel_size - 1) * dilation
         self.causal = causal
 
     def forward(

@@ -27,7 +27,8 @@ def previous_ids(ids: Tensor, count: int, past_ids: Tensor | None = None) -> lis
     count of 2 give [5, 6, 7] and [-1, 5, 6]. `past_ids` (b p) are the ids before the first token:
     with [[3, 4]], the second column is [4, 5, 6].
     """
-    length, padding = ids.shape[1], ids.new_full((len(ids), count - 1), -1)
+    length = ids.shape[1]
+    padding = ids.new_full((len(ids), count - 1), -1)
     if past_ids is not None and count > 1:
         padding = torch.cat((padding, past_ids), dim=1)[:, 1 - count :]
     padded = torch.cat((padding, ids), dim=1)
@@ -224,7 +225,9 @@ class NGramCounts(nn.Module):
         yield probs
         by_length = self.list_followers(columns, held_out_fold)
         for length, followers in enumerate(by_length, start=1):
-            row, token, denominator = followers.row, followers.token, followers.denominator
+            row = followers.row
+            token = followers.token
+            denominator = followers.denominator
             probs *= followers.backoff[:, None]
             probs[row, token] += followers.count / denominator[row]
             self.tap_probs(length, probs)
@@ -237,7 +240,8 @@ class NGramCounts(nn.Module):
         """
         counts = torch.zeros(self.vocab, self.n_folds + 1, device=self.followers[0].device)
         counts[self.followers[0]] = self.counts_without_folds(0).float()
-        total, distinct = counts.sum(dim=0), (counts > 0).sum(dim=0)
+        total = counts.sum(dim=0)
+        distinct = (counts > 0).sum(dim=0)
         probs = (counts + distinct / self.vocab) / (total + distinct).clamp(min=1)
         return torch.where(total > 0, probs, 1 / self.vocab).T
 
@@ -306,13 +310,16 @@ class NGramCounts(nn.Module):
         row = torch.repeat_interleave(torch.arange(len(distinct), device=distinct.device), distinct)
         offset = torch.arange(len(row), device=row.device) - (distinct.cumsum(0) - distinct)[row]
         i, cumulative = start[row] + offset, self.cumulative[length]
-        token, count = self.followers[length][i] % self.vocab, cumulative[i + 1] - cumulative[i]
+        token = self.followers[length][i] % self.vocab
+        count = cumulative[i + 1] - cumulative[i]
         total = cumulative[end] - cumulative[start]
         if held_out_fold is not None:
             left_out = self.fold_counts[length][i, held_out_fold[row]]
             total = total.index_add(0, row, left_out.long(), alpha=-1)
             remains = count > left_out
-            row, token, count = row[remains], token[remains], (count - left_out)[remains]
+            row = row[remains]
+            token = token[remains]
+            count = (count - left_out)[remains]
             distinct = torch.bincount(row, minlength=len(start))
         return Followers(row, token, count, total, distinct)
 

@@ -38,7 +38,9 @@ class DepthLoop(nn.Module):
     ) -> None:
         super().__init__()
         self.blocks = nn.ModuleList([block])
-        self.position, self.depth, self.threshold = Sinusoidal(dim), depth, threshold
+        self.position = Sinusoidal(dim)
+        self.depth = depth
+        self.threshold = threshold
         self.gate = nn.Linear(dim, 1) if adaptive else None
         self.ponder: Tensor | None = None  # of the last pass in training
 
@@ -51,7 +53,9 @@ class DepthLoop(nn.Module):
         dtype = torch.promote_types(x.dtype, torch.float32)  # sums in half precision are too coarse
         total = x.new_zeros(x.shape[:2], dtype=dtype)  # of the probabilities so far: b t
         is_running = torch.ones_like(total, dtype=torch.bool)
-        n_steps, remainder, output = total, total, torch.zeros_like(x)
+        n_steps = total
+        remainder = total
+        output = torch.zeros_like(x)
         for step in range(self.depth):
             h = x + self.signal(layout, step, x)
             prob = tap("halting", self.gate(h)[..., 0].to(dtype).sigmoid())

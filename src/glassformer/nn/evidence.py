@@ -49,7 +49,9 @@ class EvidenceTable:
     """
 
     def __init__(self, counts: NGramCounts) -> None:
-        self.contexts, self.order, self.n_folds = counts.contexts, counts.order, counts.n_folds
+        self.contexts = counts.contexts
+        self.order = counts.order
+        self.n_folds = counts.n_folds
         unigram_probs = counts.unigram_probs()
         self.unigrams = unigram_probs.log()  # f v
         tables = [*tabulate_lengths(counts, unigram_probs.T)]
@@ -65,7 +67,9 @@ class EvidenceTable:
 
     def find(self, columns: Sequence[Tensor], held_out_fold: Tensor | None = None) -> Evidence:
         """Look up the evidence for contexts; `held_out_fold` (n) is the fold to leave out."""
-        n, lengths, device = len(columns[0]), self.order, self.starts.device
+        n = len(columns[0])
+        lengths = self.order
+        device = self.starts.device
         fold = held_out_fold
         if fold is None:
             fold = columns[0].new_full((n,), self.values.shape[1] - 1)
@@ -114,9 +118,11 @@ def tabulate_lengths(counts: NGramCounts, unigram_probs: Tensor) -> Iterator[Len
     """Yield the table of each length, shortest first; `unigram_probs` is v f."""
     vocab, device = counts.vocab, unigram_probs.device
     limits = torch.tensor(MIN_COUNTS[1:], device=device)
-    parent_keys, parent_probs = torch.arange(vocab, device=device), unigram_probs
+    parent_keys = torch.arange(vocab, device=device)
+    parent_probs = unigram_probs
     for length in range(1, counts.order + 1):
-        followers, keys = counts.followers[length], counts.contexts.keys[length - 1]
+        followers = counts.followers[length]
+        keys = counts.contexts.keys[length - 1]
         context, token = followers // vocab, followers % vocab
         count = counts.counts_without_folds(length).float()  # m f
         zeros = torch.zeros(len(keys), count.shape[1], device=device)
@@ -136,4 +142,5 @@ def tabulate_lengths(counts: NGramCounts, unigram_probs: Tensor) -> Iterator[Len
             torch.stack((total.log1p(), distinct.log1p()), dim=-1).half(),
         )
         smoothed = (count + weight) / (total + distinct)[context].clamp(min=1)
-        parent_keys, parent_probs = followers, torch.where(weight > 0, smoothed, prob)
+        parent_keys = followers
+        parent_probs = torch.where(weight > 0, smoothed, prob)

@@ -61,7 +61,8 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up = nn.Linear(dim, hidden, bias=bias)
         self.down = nn.Linear(hidden, dim, bias=bias)
-        self.activation, self.dropout = activation, Dropout(dropout)
+        self.activation = activation
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = tap("hidden", self.activation(self.up(x)))  # b t f
@@ -89,7 +90,8 @@ class GatedFeedForward(nn.Module):
         super().__init__()
         self.gate, self.up = (nn.Linear(dim, hidden, bias=bias) for _ in range(2))
         self.down = nn.Linear(hidden, dim, bias=bias)
-        self.activation, self.dropout = activation, Dropout(dropout)
+        self.activation = activation
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = tap("hidden", self.activation(self.gate(x)) * self.up(x))  # b t f
@@ -98,5 +100,6 @@ class GatedFeedForward(nn.Module):
 
     @property
     def taps(self) -> dict[str, Tap]:
-        up, gate = f"X W₁{bias_term(self.up, '₁')}", f"X W_g{bias_term(self.gate, '_g')}"
+        up = f"X W₁{bias_term(self.up, '₁')}"
+        gate = f"X W_g{bias_term(self.gate, '_g')}"
         return {"hidden": Tap("b t f", f"{activation_name(self.activation)}({gate}) × ({up})")}

@@ -41,8 +41,10 @@ class MaskedHead(nn.Module):
 
     def __init__(self, dim: int, vocab: int, *, activation: Activation, eps: float) -> None:
         super().__init__()
-        self.dense, self.norm = nn.Linear(dim, dim), LayerNorm(dim, eps=eps)
-        self.activation, self.offset = activation, nn.Parameter(torch.zeros(vocab))
+        self.dense = nn.Linear(dim, dim)
+        self.norm = LayerNorm(dim, eps=eps)
+        self.activation = activation
+        self.offset = nn.Parameter(torch.zeros(vocab))
 
     def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
         return F.linear(self.norm(self.activation(self.dense(x))), embedding, self.offset)

@@ -108,9 +108,11 @@ class ImageAttention(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        narrow, half = max(channels // 8, 1), max(channels // 2, 1)
+        narrow = max(channels // 8, 1)
+        half = max(channels // 2, 1)
         self.query, self.key = (SpectralConv(channels, narrow, 1) for _ in range(2))
-        self.value, self.out = SpectralConv(channels, half, 1), SpectralConv(half, channels, 1)
+        self.value = SpectralConv(channels, half, 1)
+        self.out = SpectralConv(half, channels, 1)
         self.gain = nn.Parameter(torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -145,7 +147,8 @@ class ClassNorm(nn.Module):
         super().__init__()
         groups = max(channels // 8, 1)
         self.norm = nn.GroupNorm(groups, channels, affine=False)
-        self.scale, self.shift = nn.Linear(dim, channels), nn.Linear(dim, channels)
+        self.scale = nn.Linear(dim, channels)
+        self.shift = nn.Linear(dim, channels)
         for layer in (self.scale, self.shift):
             nn.init.normal_(layer.weight, std=0.02)
             nn.init.zeros_(layer.bias)

@@ -39,7 +39,10 @@ class SequenceLayout:
         keep: Tensor | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.queries, self.keys, self.keep, self.device = queries, keys, keep, device
+        self.queries = queries
+        self.keys = keys
+        self.keep = keep
+        self.device = device
         self._computed: dict[Hashable, object] = {}
 
     @classmethod
@@ -55,7 +58,8 @@ class SequenceLayout:
         if keep is not None and keep.shape != ids.shape:
             shapes = f"expected {tuple(ids.shape)}, got {tuple(keep.shape)}"
             raise ValueError(f"keep must have the shape of ids: {shapes}")
-        keep, past = keep if keep is None else keep.bool(), 0
+        keep = keep if keep is None else keep.bool()
+        past = 0
         if cache is not None:
             past, keep = cache.start_pass(keep, batch, new_tokens)
         return cls(new_tokens, past + new_tokens, keep=keep, device=ids.device)

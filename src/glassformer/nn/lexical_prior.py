@@ -72,7 +72,8 @@ class LexicalPrior(Prior):
         self.end_key = nn.Parameter(torch.zeros(ALIGNMENT_DIM))
         self.unaligned = nn.Linear(dim, 1)  # the score of no source token
         self.feature_weights = nn.Parameter(torch.tensor(FEATURE_WEIGHTS))
-        self.gate_in, self.gate_out = nn.Linear(dim, GATE_HIDDEN), nn.Linear(GATE_HIDDEN, 2)
+        self.gate_in = nn.Linear(dim, GATE_HIDDEN)
+        self.gate_out = nn.Linear(GATE_HIDDEN, 2)
         nn.init.zeros_(self.query.weight)
         nn.init.zeros_(self.unaligned.weight)
         nn.init.constant_(self.unaligned.bias, START_SCORE)
@@ -216,7 +217,8 @@ class LexicalPrior(Prior):
         source = end_texts(source, len(self.entries) - 1)
         ratio = (source >= 0).sum() / (target >= 0).sum().clamp(min=1)
         pairs = WordPairs.from_texts(source, target)
-        aligned, n_folds = fit_alignment(pairs), int(folds.max()) + 1
+        aligned = fit_alignment(pairs)
+        n_folds = int(folds.max()) + 1
         source_id, target_id = aligned.source_id, aligned.target_id
         cells = aligned.row * n_folds + folds[pairs.text]
         counts = torch.zeros(len(source_id) * n_folds).index_add(0, cells, aligned.probs)
@@ -228,7 +230,9 @@ class LexicalPrior(Prior):
 
         order = torch.argsort(total[:, 0], descending=True, stable=True)
         order = order[torch.argsort(source_id[order], stable=True)]
-        source_id, target_id, probs = source_id[order], target_id[order], probs[order]
+        source_id = source_id[order]
+        target_id = target_id[order]
+        probs = probs[order]
         start = torch.searchsorted(source_id, torch.arange(len(self.entries)))
         rank = torch.arange(len(source_id)) - start[source_id]
         is_kept = rank < self.entries.shape[1]

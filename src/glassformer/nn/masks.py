@@ -105,7 +105,8 @@ def edges(pairs: Iterable[tuple[int, int]]) -> Mask:
 
 def per_head(masks: Sequence[Mask], heads: int) -> Mask:
     """A mask that gives each of the masks an equal number of consecutive heads."""
-    names, share = ", ".join(map(str, masks)), heads // len(masks)
+    names = ", ".join(map(str, masks))
+    share = heads // len(masks)
 
     def allow(i: Tensor, j: Tensor) -> Tensor:
         rules = torch.stack([mask.allow(i, j) for mask in masks], dim=-3)

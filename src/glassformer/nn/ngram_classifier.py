@@ -34,7 +34,10 @@ class NGramClassifier(nn.Module):
         self, vocab: int, classes: int, *, order: int = 3, min_count: int = 2, svm_c: float = 0.1
     ) -> None:
         super().__init__()
-        self.classes, self.order, self.min_count, self.svm_c = classes, order, min_count, svm_c
+        self.classes = classes
+        self.order = order
+        self.min_count = min_count
+        self.svm_c = svm_c
         self.ngrams = NGramIndex(vocab, order)
         self.register_buffer("weight", torch.zeros(0, classes))
         self.register_buffer("bias", torch.zeros(classes))
@@ -62,7 +65,8 @@ class NGramClassifier(nn.Module):
 
     def list_ngrams(self, ids: Tensor) -> dict[tuple[int, ...], Tensor]:
         """The n-grams of one text (t) that have weights (c): those that `forward` sums."""
-        ngrams, start = dict[tuple[int, ...], Tensor](), 0
+        ngrams = dict[tuple[int, ...], Tensor]()
+        start = 0
         for i, index in enumerate(self.ngrams.find(previous_ids(ids[None], self.order))):
             for end in (index >= 0).nonzero()[:, 0].tolist():
                 ngram = tuple(ids[end - i : end + 1].tolist())
@@ -78,7 +82,8 @@ class NGramClassifier(nn.Module):
         lengths are numbered consecutively, shortest first.
         """
         sizes = [len(keys) for keys in self.ngrams.keys]
-        starts, total = [0, *accumulate(sizes)], max(sum(sizes), 1)
+        starts = [0, *accumulate(sizes)]
+        total = max(sum(sizes), 1)
         keys_by_length = [
             (text_of * total + index + start)[index >= 0]
             for index, start in zip(indexes, starts, strict=False)
@@ -166,7 +171,8 @@ def fit_svm(matrix: IncidenceMatrix, is_class: Tensor, svm_c: Tensor) -> tuple[T
     counts = [1 + matrix.transposed_times(side.float()) for side in (is_class, ~is_class)]
     ratio = (counts[0] / counts[0].sum(dim=0)).log() - (counts[1] / counts[1].sum(dim=0)).log()
     sign = torch.where(is_class, 1.0, -1.0)
-    weight, bias = torch.zeros_like(ratio), torch.zeros(is_class.shape[1])
+    weight = torch.zeros_like(ratio)
+    bias = torch.zeros(is_class.shape[1])
     optimizer = torch.optim.LBFGS(
         [weight, bias],
         max_iter=MAX_ITERATIONS,

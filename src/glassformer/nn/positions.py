@@ -93,10 +93,13 @@ class Rotary(Position):
         super().__init__()
         if head_dim % 2:
             raise GlassError(f"rotary positions need an even head_dim, got {head_dim}")
-        self.head_dim, self.rope_theta, self.rope_scaling = head_dim, rope_theta, rope_scaling
+        self.head_dim = head_dim
+        self.rope_theta = rope_theta
+        self.rope_scaling = rope_scaling
 
     def rotate(self, q: Tensor, k: Tensor, layout: SequenceLayout) -> tuple[Tensor, Tensor]:
-        key, t = ("rotary", self.head_dim, self.rope_theta, self.rope_scaling, k.dtype), q.shape[2]
+        key = ("rotary", self.head_dim, self.rope_theta, self.rope_scaling, k.dtype)
+        t = q.shape[2]
         cos, sin = layout.compute_once(  # for the new keys, whose number is the same in all layers
             key, lambda: self.cos_and_sin(layout.positions(k.shape[2]), k.dtype)
         )

@@ -20,7 +20,8 @@ class Recurrence(nn.Module):
 
     def __init__(self, dim: int, *, cell: str = "lstm", reverse: bool = False) -> None:
         super().__init__()
-        self.cell, self.reverse = CELLS[cell](dim, dim, batch_first=True), reverse
+        self.cell = CELLS[cell](dim, dim, batch_first=True)
+        self.reverse = reverse
 
     def forward(
         self, x: Tensor, layout: SequenceLayout, state: RecurrentState | None = None

@@ -80,7 +80,8 @@ def make_app(session: Session, token: str, port: int) -> FastAPI:
 
 def reject(request: Request, hosts: set[str]) -> Response | None:
     """An error for a request that names another host, comes from another site, or is too large."""
-    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    host = request.headers.get("host", "")
+    origin = request.headers.get("origin")
     if host not in hosts:
         return fail(f"this server answers only at {sorted(hosts)[0]}, not as {host!r}", 403)
     if origin is not None and origin.removeprefix("http://") not in hosts:

@@ -19,7 +19,8 @@ def search_tree(model: Model, subject: Subject, beam_size: int) -> dict[str, Any
     A node has the token, the index of its parent (-1: the start), its total log-probability, and
     whether it stayed in the beam or ended a translation.
     """
-    codec, tokenizer = model.codec, model.require_tokenizer()
+    codec = model.codec
+    tokenizer = model.require_tokenizer()
     if not isinstance(codec, TranslateCodec):
         raise GlassError("beam search is shown for translators only")
     source = subject.inputs["source"]

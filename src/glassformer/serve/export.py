@@ -95,7 +95,8 @@ def collect_responses(session: Session) -> tuple[dict[str, str], list[str]]:
             packed = pack(HANDLERS[handler](session, request))
         except GlassError:  # a request that this model does not support
             continue
-        key, encoded = f"{handler} {canonical(request)}", base64.b64encode(packed).decode()
+        key = f"{handler} {canonical(request)}"
+        encoded = base64.b64encode(packed).decode()
         size = len(key.encode()) + len(encoded) + 8  # with quotes and separators
         if size > budget:
             if label not in omitted:

@@ -68,7 +68,8 @@ def read_values(session: Session, request: Request) -> Response:
     With `pool`, the last two axes are reduced to at most this many cells, each the maximum of what
     it covers.
     """
-    found, name = session.find_pass(request), request.get("name")
+    found = session.find_pass(request)
+    name = request.get("name")
     value = found.value(str(name))
     part = value[parse_index(request.get("index"), value)]
     pool = request.get("pool")
@@ -109,7 +110,8 @@ def explain(session: Session, request: Request) -> Response:
     if request.get("edits"):
         raise GlassError("where a number comes from is shown for passes without edits only")
     recorded = session.find_pass(request).recorded
-    explanation, path = recorded.explain_named(str(request.get("entry"))), request.get("path") or []
+    explanation = recorded.explain_named(str(request.get("entry")))
+    path = request.get("path") or []
     if not isinstance(path, list):
         raise GlassError(f"a path must be a list of terms and factors, got {path!r}")
     for step in path:
@@ -145,8 +147,10 @@ def only_unnamed(explanation: Explanation) -> Explanation | None:
 
 def explain_entry(explanation: Explanation) -> Response:
     """One number with its largest terms; `can_follow` marks factors that were computed."""
-    recorded, terms = explanation.recorded, order_terms(explanation)[:MAX_TERMS]
-    value, recomputed = explanation.value, explanation.recomputed
+    recorded = explanation.recorded
+    terms = order_terms(explanation)[:MAX_TERMS]
+    value = explanation.value
+    recomputed = explanation.recomputed
     width = max((len(term.entries) for term in terms), default=0)
     values = torch.full((len(terms), width + 1), float("nan"))
     for row, term in enumerate(terms):

@@ -45,11 +45,15 @@ def describe_heads(session: Session, request: Request) -> Response:
 def ablate_head(session: Session, request: Request) -> Response:
     """The effect of zeroing one head, in nats: of the loss, or the KL divergence of the output."""
     session.model.require_tokenizer()
-    found, layer, head = session.find_pass(request), request.get("layer"), request.get("head")
+    found = session.find_pass(request)
+    layer = request.get("layer")
+    head = request.get("head")
     value = f"{layer}.head_outputs" if f"{layer}.head_outputs" in found.visits else str(layer)
     if value not in found.visits or type(head) is not int:
         raise GlassError(f"there is no head {head!r} in {layer!r}")
-    network, inputs, output = found.network, found.subject.inputs, found.output
+    network = found.network
+    inputs = found.subject.inputs
+    output = found.output
     cost_is_loss = bool(PREDICTS_NEXT_TOKEN & network.traits) and output.shape[1] > 1
     cost = ablation_cost(network, inputs, output, value, head, cost_is_loss=cost_is_loss)
     return {"cost": torch.tensor([cost])}
@@ -89,7 +93,8 @@ def compare_texts(session: Session, request: Request) -> Response:
 
 def show_reach(session: Session, request: Request) -> Response:
     """The number of steps of a Universal Transformer; the memory of a Transformer-XL."""
-    found, network = session.find_pass(request), session.model.network
+    found = session.find_pass(request)
+    network = session.model.network
     loops = [name.removesuffix(".n_steps") for name in found.visits if name.endswith(".n_steps")]
     halting = [
         {"name": loop, "weights": torch.stack([v[0] for v in all_visits(found, f"{loop}.weight")])}
@@ -97,7 +102,8 @@ def show_reach(session: Session, request: Request) -> Response:
     ]
     memory: list[Response] = []
     if network.has(Trait.SEGMENT_MEMORY):
-        ids, size = found.subject.inputs["ids"], network.context or 1
+        ids = found.subject.inputs["ids"]
+        size = network.context or 1
         patterns = read_segments(network, ids, size)
         memory = [{"name": n, "pattern": p, "segment": size} for n, p in patterns.items()]
     return {"halting": halting, "memory": memory}

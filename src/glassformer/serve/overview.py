@@ -52,9 +52,11 @@ def find_input_kind(session: Session) -> str:
 
 def find_views(session: Session) -> list[str]:
     """The views that make sense for this model, in the order of the page."""
-    network, kind = session.model.network, find_input_kind(session)
+    network = session.model.network
+    kind = find_input_kind(session)
     generates = network.has(Trait.CAUSAL_LM) and network.has(Trait.CACHED)
-    reads_text, is_fitted = kind in ("text", "pair"), network.has(Trait.FITTED)
+    reads_text = kind in ("text", "pair")
+    is_fitted = network.has(Trait.FITTED)
     views = {
         "flow": True,
         "attention": bool(attention_layers(network)),

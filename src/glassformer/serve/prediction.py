@@ -45,13 +45,15 @@ def find_position(session: Session, found: Pass) -> int | None:
     """The position of the prediction: the first [MASK], or else the last token."""
     if found.output.ndim < 3:
         return None
-    ids, tokenizer = found.subject.inputs["ids"][0], session.model.tokenizer
+    ids = found.subject.inputs["ids"][0]
+    tokenizer = session.model.tokenizer
     return prediction_position(tokenizer, ids) if tokenizer else len(ids) - 1
 
 
 def read_probs(session: Session, found: Pass) -> Tensor:
     """The probabilities of all outcomes (v); those of a classifier are calibrated."""
-    output, position = found.output[0].detach().float(), find_position(session, found)
+    output = found.output[0].detach().float()
+    position = find_position(session, found)
     is_classifier = session.model.network.has(Trait.CLASSIFIER)
     task = session.model.task if is_classifier else {}
     scale = OutputScale(task.get("temperature", 1.0), bool(task.get("multi_label")))
@@ -86,7 +88,8 @@ def tokenize(session: Session, request: Request) -> Response:
 def predict_next(session: Session, request: Request) -> Response:
     """The logits of the next token: of the counts and the network alone, and of both."""
     session.model.require_trait(Trait.CAUSAL_LM, "generate")
-    network, given = session.model.network, read_input(request)
+    network = session.model.network
+    given = read_input(request)
     ids = given.get("ids")
     if isinstance(given.get("ids"), list) and network.context:
         given["ids"] = given["ids"][-network.context :]  # as in generation

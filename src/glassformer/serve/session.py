@@ -63,13 +63,16 @@ class Session:
 
     def find_pass(self, request: Request) -> Pass:
         """The forward pass for the `input`, the `edits` and the parts `without` of a request."""
-        given, edits, without = read_input(request), request.get("edits"), request.get("without")
+        given = read_input(request)
+        edits = request.get("edits")
+        without = request.get("without")
         key = json.dumps([given, edits, without], sort_keys=True)
         return self.passes.find(key, lambda: self.make_pass(given, edits, without))
 
     def make_pass(self, given: dict[str, Any], edits: Any, without: Any) -> Pass:
         network: Network = self.model.network
-        subject, without = read_subject(self.model, given), without or []
+        subject = read_subject(self.model, given)
+        without = without or []
         parsed = parse_edits(network, edits or [], without)
         if without:
             network = without_parts(network, without)

@@ -108,7 +108,8 @@ def find_rows(found: Pass, name: str, visit: Visit) -> str:
 
 def find_columns(found: Pass, visit: Visit, outcomes: list[str] | None) -> str:
     """What labels the columns of a value: tokens of the text or source, outcomes, or nothing."""
-    leaf, subject = visit.name.rpartition(".")[2], found.subject
+    leaf = visit.name.rpartition(".")[2]
+    subject = found.subject
     size = visit.shape[-1] if visit.shape else 0
     if leaf in ("scores", "pattern"):
         is_source = bool(subject.source) and (

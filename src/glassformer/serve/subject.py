@@ -58,7 +58,8 @@ def read_subject(model: Model, request: Mapping[str, Any]) -> Subject:
 
 
 def read_text(model: Model, request: Mapping[str, Any]) -> Subject:
-    network, tokenizer = model.network, model.require_tokenizer()
+    network = model.network
+    tokenizer = model.require_tokenizer()
     if request.get("ids") is not None:
         model.require_trait(Trait.CAUSAL_LM, "generate")
         inputs = {"ids": check_ids(request["ids"], network.vocab).to(network.device)}

@@ -74,7 +74,8 @@ def difference_interval(metric: SampledMetric, first: Sample, second: Sample) ->
 
 def resample(statistics: Floats, seed: int = 0) -> Floats:
     """Sums over examples drawn with replacement: n k -> m k."""
-    rng, n = np.random.default_rng(seed), len(statistics)
+    rng = np.random.default_rng(seed)
+    n = len(statistics)
     counts = (np.bincount(rng.integers(0, n, n), minlength=n) for _ in range(RESAMPLES))
     return np.stack([count @ statistics for count in counts])
 

@@ -53,9 +53,14 @@ def check(name: str, request: DataRequest) -> dict[str, Any]:
 
 def check_files(name: str, request: DataRequest) -> dict[str, Any]:
     """Check files that can be read more than once; returns the same as `check`."""
-    on_bad_row, reporter, leaks = CountBadRows(), RecordingReporter(), LeakCounter()
-    spec, near_duplicates = find_task(name, request.files), NearDuplicateCounter()
-    labels, lengths, summary = Counter[str](), list[int](), ExampleSummary()
+    on_bad_row = CountBadRows()
+    reporter = RecordingReporter()
+    leaks = LeakCounter()
+    spec = find_task(name, request.files)
+    near_duplicates = NearDuplicateCounter()
+    labels = Counter[str]()
+    lengths = list[int]()
+    summary = ExampleSummary()
     validated = set[str]()  # labels of validation examples
     label_by_text: dict[int, str | None] = {}
     size = duplicates = conflicts = empty = 0
@@ -149,7 +154,8 @@ def find_warnings(report: dict[str, Any]) -> Iterator[str]:
     labels = report.get("labels", {})
     if labels:
         examples = report["examples"]
-        rarest, most = min(labels, key=labels.__getitem__), max(labels.values())
+        rarest = min(labels, key=labels.__getitem__)
+        most = max(labels.values())
         if labels[rarest] < MIN_LABEL_EXAMPLES:
             yield (
                 f"few examples: the label {rarest!r} has only {labels[rarest]}; a model needs "

@@ -193,7 +193,8 @@ def make_tokenizer(request: DataRequest, sample: list[str], reporter: Reporter) 
 
 class ClassifyDataset:
     def __init__(self, artifacts: Artifacts, folder: Path) -> None:
-        self.artifacts, self.labels = artifacts, list(artifacts.metadata["labels"])
+        self.artifacts = artifacts
+        self.labels = list(artifacts.metadata["labels"])
         vocab = artifacts.text_tokenizer.vocab
         self.texts = {split: Store(folder / f"{split}.ids", vocab) for split in ("train", "valid")}
         self.targets = {split: self.read_targets(folder, split) for split in self.texts}
@@ -203,7 +204,8 @@ class ClassifyDataset:
     def read_targets(self, folder: Path, split: str) -> Ids:
         """Return the label indices of one split."""
         file = folder / f"{split}.labels.npy"
-        size, multi_label = len(self.labels), bool(self.artifacts.metadata.get("multi_label"))
+        size = len(self.labels)
+        multi_label = bool(self.artifacts.metadata.get("multi_label"))
         targets = read_array(file, ndim=2 if multi_label else 1)
         shape = (len(self.texts[split]), *([size] if multi_label else []))
         is_valid = (targets >= 0) & (targets < (2 if multi_label else size))
@@ -259,7 +261,8 @@ class ClassifyDataset:
         """On part of the validation split, fit the weights that mix the network with its prior."""
         if not isinstance(network, TextClassifier) or network.prior is None:
             return
-        parts, targets = list[tuple[Tensor, Tensor]](), list[Tensor]()
+        parts = list[tuple[Tensor, Tensor]]()
+        targets = list[Tensor]()
         for cpu_batch in self.eval_batches(network, limit):
             batch = move_to_device(cpu_batch, network)
             parts.append(network.component_logits(**network.select_inputs(batch)))

@@ -64,7 +64,8 @@ class ClassifyImagesCodec:
     def __init__(self, artifacts: Artifacts) -> None:
         metadata = artifacts.metadata
         self.labels: list[str] = list(metadata["labels"])
-        self.size, self.scale_to = Size(*metadata["image"]), metadata.get("image_size")
+        self.size = Size(*metadata["image"])
+        self.scale_to = metadata.get("image_size")
         self.mean, self.std = metadata["mean"], metadata["std"]
         self.temperature = read_calibration(metadata, "temperature")
 

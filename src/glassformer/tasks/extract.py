@@ -70,7 +70,9 @@ def shorten(ids: Ids, ranks: Ids, limit: int) -> Ids:
     """
     if len(ids) <= limit:
         return ids
-    lengths, left, chosen = np.bincount(ranks), limit, list[int]()
+    lengths = np.bincount(ranks)
+    left = limit
+    chosen = list[int]()
     for rank, length in enumerate(lengths.tolist()):
         if 0 < length <= left:
             chosen.append(rank)
@@ -88,5 +90,6 @@ def extract(tokenizer: Tokenizer, text: str, limit: int, title: str | None = Non
     """What fits into `limit` tokens of a document."""
     rows = encode_sentences(tokenizer, text, title)
     ids, ranks = (np.array(row, dtype=np.int64) for row in rows)
-    read, read_ranks = shorten(ids, ranks, limit), shorten(ranks, ranks, limit)
+    read = shorten(ids, ranks, limit)
+    read_ranks = shorten(ranks, ranks, limit)
     return Extract(read, len(ids), len(np.unique(ranks)), len(np.unique(read_ranks)))

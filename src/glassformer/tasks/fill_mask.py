@@ -186,7 +186,8 @@ class FillMaskObjective:
         )
         if logits.is_next is not None:
             weight = MASK_FRACTION * (masked_positions.shape[1] - 3)
-            is_next, classes = logits.is_next.float(), 1 - batch["is_next"]
+            is_next = logits.is_next.float()
+            classes = 1 - batch["is_next"]
             loss = loss + weight * F.cross_entropy(is_next, classes, reduction="sum")
         yield loss
 

@@ -108,14 +108,17 @@ class Streams:
         return self.windows.per_epoch
 
     def at(self, step: int) -> Batch:
-        store, context, rows = self.windows.store, self.windows.context, self.windows.batch_size
+        store = self.windows.store
+        context = self.windows.context
+        rows = self.windows.batch_size
         check_window(store, context + 1)
         n_segments = (store.size - 1) // context
         rng = np.random.default_rng((self.windows.seed, 0))
         offset = rng.integers(0, store.size - n_segments * context)
         first = rng.integers(0, n_segments) + np.arange(rows) * n_segments // rows
         starts = offset + (first + step) % n_segments * context
-        streams, segment = torch.arange(rows), torch.full((rows,), step)
+        streams = torch.arange(rows)
+        segment = torch.full((rows,), step)
         return {**self.windows.read(starts), "streams": streams, "segment": segment}
 
 
@@ -301,7 +304,8 @@ def token_nats(network: Network, batch: Batch) -> Tensor:
 
 def sample_text(scores: Scores, artifacts: Artifacts) -> Sample:
     """The nats and bytes of blocks of consecutive tokens."""
-    nats, metadata = scores.array("nats"), artifacts.metadata
+    nats = scores.array("nats")
+    metadata = artifacts.metadata
     bytes_per_token = metadata["valid_bytes"] / max(metadata["valid_tokens"], 1)
     blocks = sum_blocks(np.column_stack((nats, np.full(len(nats), bytes_per_token))))
     return Sample(np.arange(len(blocks)), blocks)

@@ -65,7 +65,9 @@ def prepare_images(
     if not request.files:
         reporter("no data given: using drawn shapes, labeled by their kind")
     size, moments = None, np.zeros(3)  # moments: count, sum and sum of squares
-    summary, leaks, bar = WriteSummary(), LeakCounter(), ProgressBar(reporter, "reading", 0)
+    summary = WriteSummary()
+    leaks = LeakCounter()
+    bar = ProgressBar(reporter, "reading", 0)
     files: dict[str, BinaryIO] = {s: (folder / f"{s}.pixels").open("wb") for s in SPLITS}
     with (
         files["train"],
@@ -120,9 +122,11 @@ class ImageStore:
     """The images of one split, memory-mapped, and the indices of their labels."""
 
     def __init__(self, folder: Path, split: str, artifacts: Artifacts) -> None:
-        size, n_labels = Size(*artifacts.metadata["image"]), len(artifacts.metadata["labels"])
+        size = Size(*artifacts.metadata["image"])
+        n_labels = len(artifacts.metadata["labels"])
         self.labels: Ids = read_array(folder / f"{split}.labels.npy").astype(np.int64)
-        file, values = folder / f"{split}.pixels", int(np.prod(size))
+        file = folder / f"{split}.pixels"
+        values = int(np.prod(size))
         with wrap_read_errors(file):
             is_complete = file.stat().st_size == len(self.labels) * values
         are_valid = ((self.labels >= 0) & (self.labels < n_labels)).all()
@@ -131,7 +135,8 @@ class ImageStore:
         empty = np.empty((0, *size), np.uint8)
         shape = (len(self.labels), *size)
         self.pixels = np.memmap(file, np.uint8, "r", shape=shape) if len(self.labels) else empty
-        self.mean, self.std = artifacts.metadata["mean"], artifacts.metadata["std"]
+        self.mean = artifacts.metadata["mean"]
+        self.std = artifacts.metadata["std"]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -176,7 +181,8 @@ class ImageDataset:
         self.size = self.train.pixels.size
 
     def sizes(self) -> dict[str, int]:
-        size, labels = Size(*self.artifacts.metadata["image"]), self.artifacts.metadata["labels"]
+        size = Size(*self.artifacts.metadata["image"])
+        labels = self.artifacts.metadata["labels"]
         return {**size._asdict(), "classes": len(labels)}
 
     def train_batches(self, batch_size: int, context: int | None, seed: int) -> ImageBatches:

@@ -32,14 +32,16 @@ def fit_temperature(logits: Tensor, targets: Tensor, class_weights: Tensor | Non
 
     Found by golden-section search over its logarithm, in which the loss has one minimum.
     """
-    low, high = -np.log(MAX_TEMPERATURE), np.log(MAX_TEMPERATURE)
+    low = -np.log(MAX_TEMPERATURE)
+    high = np.log(MAX_TEMPERATURE)
     ratio = (np.sqrt(5) - 1) / 2
 
     def loss(log_temperature: float) -> float:
         return float(label_loss(logits / np.exp(log_temperature), targets, class_weights))
 
     while high - low > 1e-3:
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        left = high - ratio * (high - low)
+        right = low + ratio * (high - low)
         if loss(left) < loss(right):
             high = right
         else:
@@ -126,9 +128,11 @@ class LabelScores:
     def calibration(self) -> tuple[NDArray[np.float64], NDArray[np.float64], Ints]:
         """For bins of equal width: mean probability of the prediction, accuracy, and count."""
         if self.multi_label:
-            confidence, correct = self.probs.ravel(), self.is_true.ravel()
+            confidence = self.probs.ravel()
+            correct = self.is_true.ravel()
         else:
-            confidence, correct = self.probs.max(axis=1), self.is_correct
+            confidence = self.probs.max(axis=1)
+            correct = self.is_correct
         bins = np.minimum((confidence * CALIBRATION_BINS).astype(int), CALIBRATION_BINS - 1)
         counts = np.bincount(bins, minlength=CALIBRATION_BINS)
         sums = [np.bincount(bins, x, CALIBRATION_BINS) for x in (confidence, correct)]
@@ -268,7 +272,8 @@ def plot_labels(scores: Scores, artifacts: Artifacts, file: Path) -> None:
 
 def draw_confusion(axes: Any, scores: LabelScores) -> None:
     """Draw the confusion matrix, as percentages of each true label."""
-    counts, labels = scores.confusion(), scores.labels
+    counts = scores.confusion()
+    labels = scores.labels
     fractions = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
     axes.tick_params(labelsize=min(10, 600 / len(labels)))
     axes.imshow(fractions, cmap="Blues", vmin=0, vmax=1)

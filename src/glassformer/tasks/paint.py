@@ -56,7 +56,9 @@ class PaintBatches:
     truncated = 0
 
     def __init__(self, images: Batches, seed: int) -> None:
-        self.images, self.seed, self.per_epoch = images, seed, images.per_epoch
+        self.images = images
+        self.seed = seed
+        self.per_epoch = images.per_epoch
 
     def at(self, step: int) -> Batch:
         return add_noise(self.images.at(step), NOISE_STREAM, self.seed, step)
@@ -112,9 +114,11 @@ class PaintObjective:
     def losses(
         self, network: Network, batch: Batch, *, label_smoothing: float = 0.0
     ) -> Iterator[Tensor]:
-        critic, labels = network.get_submodule("critic"), batch["labels"]
+        critic = network.get_submodule("critic")
+        labels = batch["labels"]
         painted = network(**network.select_inputs(batch))
-        real_score, score = critic(batch["pixels"], labels), critic(painted.detach(), labels)
+        real_score = critic(batch["pixels"], labels)
+        score = critic(painted.detach(), labels)
         yield (1 - real_score).relu().sum() + (1 + score).relu().sum()
         with keep_constant(critic):
             score = critic(painted, labels)
@@ -171,7 +175,8 @@ def to_pixels(images: Tensor) -> NDArray[np.uint8]:
 
 def draw_sheet(scores: Scores, artifacts: Artifacts, file: Path) -> None:
     """A sheet of painted images, with a column for each class if there are few classes."""
-    labels, n_classes = scores.array("label"), len(artifacts.metadata["labels"])
+    labels = scores.array("label")
+    n_classes = len(artifacts.metadata["labels"])
     columns = count_columns(SHEET_IMAGES, n_classes)
     chosen = np.arange(min(SHEET_IMAGES, len(labels)))
     by_class = [np.flatnonzero(labels == i) for i in range(n_classes)]

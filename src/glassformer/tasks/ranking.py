@@ -72,7 +72,8 @@ class RecommendationCodec:
 
     def preview(self, network: Network, batch: Batch) -> str:
         """The best items for a few users."""
-        lines, best = [], self.run(network, batch, n=PREVIEW_ITEMS)
+        lines = []
+        best = self.run(network, batch, n=PREVIEW_ITEMS)
         for user, row in zip(batch["user"].tolist(), best, strict=True):
             names = ", ".join(self.catalog.name(item) for item, _ in row)
             lines.append(f"{self.catalog.users[user]}: {names}")

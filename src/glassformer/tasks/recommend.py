@@ -124,7 +124,8 @@ class RatingTables:
         """Read examples; the users and items are those of `catalog`, if there is one."""
         users = dict(catalog.user_index) if catalog else {}
         items = dict(catalog.item_index) if catalog else {}
-        train, held_out = list[tuple[int, int, float]](), list[Example]()
+        train = list[tuple[int, int, float]]()
+        held_out = list[Example]()
         for example in examples:
             user, item, rating = example.texts
             if catalog or example.split == "valid":
@@ -309,7 +310,8 @@ def rating_predictions(scores: Scores, artifacts: Artifacts) -> dict[int, dict[s
 
 def rating_details(scores: Scores, artifacts: Artifacts) -> dict[str, Any]:
     """The ratings with the largest errors."""
-    rating, target = scores.array("rating"), scores.array("target")
+    rating = scores.array("rating")
+    target = scores.array("target")
     worst = np.argsort(-np.abs(rating - target), kind="stable")[:WORST_ERRORS]
     rows = [
         {

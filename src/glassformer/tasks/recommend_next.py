@@ -124,11 +124,13 @@ def save_histories(histories: Histories, items: dict[str, int], folder: Path) ->
 
     Items that are not in the training part are left out; as the last item, they are -1.
     """
-    writer, vocab = StoreWriter(folder / "train.ids", len(items)), len(items)
+    writer = StoreWriter(folder / "train.ids", len(items))
+    vocab = len(items)
     for events in histories.train.values():
         writer.add([items[event.item] for event in events])
     writer.close()
-    writer, targets = StoreWriter(folder / "valid.ids", vocab), list[int]()
+    writer = StoreWriter(folder / "valid.ids", vocab)
+    targets = list[int]()
     with (folder / VALID_EXAMPLES).open("w", encoding="utf-8") as file:
         for user, events in histories.valid.items():
             known = [items[event.item] for event in events[:-1] if event.item in items]
@@ -169,7 +171,9 @@ class HistoryBatches:
     def __init__(
         self, dataset: "NextDataset", batch_size: int, context: int | None, seed: int
     ) -> None:
-        self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.seed = seed
         self.items = len(dataset.catalog.items)
         lengths = dataset.histories["train"].lengths
         self.length = (context or int(lengths.max())) + 1  # inputs, and the target of the last
@@ -179,7 +183,8 @@ class HistoryBatches:
         self.per_epoch = max(int(windows.sum()) // batch_size, 1)
 
     def at(self, step: int) -> Batch:
-        random, rows = np.random.default_rng((self.seed, step)), list[Ids]()
+        random = np.random.default_rng((self.seed, step))
+        rows = list[Ids]()
         for user in random.choice(self.users, self.batch_size, p=self.probs):
             items = self.dataset.histories["train"][user]
             start = random.integers(0, max(len(items) - self.length, 0) + 1)
@@ -205,7 +210,8 @@ class NextDataset:
         if not is_valid or len(self.targets) != len(self.histories["valid"]):
             raise GlassError(f"{folder / 'valid.targets.npy'} is corrupted: expected known items")
         train = self.histories["train"]
-        self.size, self.n_targets = train.size, int((train.lengths - 1).clip(min=0).sum())
+        self.size = train.size
+        self.n_targets = int((train.lengths - 1).clip(min=0).sum())
         self.eval_size = len(self.targets)
 
     @cached_property
@@ -227,7 +233,8 @@ class NextDataset:
             histories = [self.histories["valid"][i] for i in part]
             ids, keep = pad_rows([history[-(network.context or 10**9) :] for history in histories])
             seen, _ = pad_rows(histories, fill=-1)
-            targets, index = torch.from_numpy(self.targets[part]), torch.from_numpy(part)
+            targets = torch.from_numpy(self.targets[part])
+            index = torch.from_numpy(part)
             yield {"ids": ids, "keep": keep, "seen": seen, "targets": targets, "index": index}
 
     def preview_batch(self, context: int | None) -> Batch:
@@ -280,7 +287,8 @@ class NextObjective:
 
     def scores(self, network: Network, batch: Batch) -> Scores:
         assert isinstance(network, NextItem)
-        logits, targets = network.score_next(batch["ids"], batch["keep"]).float(), batch["targets"]
+        logits = network.score_next(batch["ids"], batch["keep"]).float()
+        targets = batch["targets"]
         seen = [row[row >= 0] for row in batch["seen"]]
         nats = F.cross_entropy(logits, targets.clamp(min=0), reduction="none")
         columns = {
@@ -293,7 +301,8 @@ class NextObjective:
 
     def metrics(self, scores: Scores) -> dict[str, Any]:
         """The cross-entropy of the last items that are known, hit rate and NDCG of all of them."""
-        ranks, is_known = scores.array("rank"), scores.array("target") >= 0
+        ranks = scores.array("rank")
+        is_known = scores.array("target") >= 0
         nats = scores.array("nats")[is_known].astype(np.float64)
         return {
             "loss": float(nats.mean()) if len(nats) else float("nan"),

@@ -26,7 +26,8 @@ class RunningText:
     """Base class for datasets of running text: holds the tokens."""
 
     def __init__(self, artifacts: Artifacts, folder: Path) -> None:
-        self.artifacts, tokenizer = artifacts, artifacts.text_tokenizer
+        self.artifacts = artifacts
+        tokenizer = artifacts.text_tokenizer
         self.train = Store(folder / "train.ids", tokenizer.vocab)
         self.valid = Store(folder / "valid.ids", tokenizer.vocab)
         self.size = self.n_targets = self.train.size

@@ -134,7 +134,8 @@ def find_special_tokens(tokenizer: Tokenizer) -> tuple[int, int]:
 
 class SummarizeDataset:
     def __init__(self, artifacts: Artifacts, folder: Path) -> None:
-        self.artifacts, tokenizer = artifacts, artifacts.text_tokenizer
+        self.artifacts = artifacts
+        tokenizer = artifacts.text_tokenizer
         self.sep, self.eos = find_special_tokens(tokenizer)
         sizes = (tokenizer.vocab, MAX_RANK + 1, tokenizer.vocab)
         self.stores = {
@@ -169,7 +170,9 @@ class SummarizeDataset:
         The padding on the right needs no mask, because no token attends to later ones.
         """
         documents, ranks, summaries = self.stores[split]
-        limit, sep, end = document_limit(context), np.array([self.sep]), np.array([self.eos])
+        limit = document_limit(context)
+        sep = np.array([self.sep])
+        end = np.array([self.eos])
         read = [shorten(documents[i], ranks[i], limit) for i in rows]
         targets = [np.append(summaries[i], end) for i in rows]
         pairs = list(zip(read, targets, strict=True))

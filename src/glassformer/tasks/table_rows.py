@@ -52,7 +52,8 @@ def hold_out_some(request: DataRequest, summary: ExampleSummary) -> DataRequest:
 
 
 def summarize_examples(examples: Iterable[Example], *, multi_label: bool = False) -> ExampleSummary:
-    summary, characters_left = ExampleSummary(), MAX_TOKENIZER_CHARACTERS
+    summary = ExampleSummary()
+    characters_left = MAX_TOKENIZER_CHARACTERS
     for example in examples:
         summary.add_to_split(example)
         if example.label is not None:

@@ -17,7 +17,8 @@ Ids = NDArray[np.int64]
 
 def encode_pair(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[int]:
     """Return the ids of one or two texts: [CLS] A [SEP] B [SEP], or A <sep> B."""
-    special, (first, *second) = tokenizer.special_tokens, map(tokenizer.encode, texts)
+    special = tokenizer.special_tokens
+    (first, *second) = map(tokenizer.encode, texts)
     if CLS in special:
         if SEP not in special:
             raise GlassError(f"the tokenizer has the special token {CLS} but not {SEP}")
@@ -43,7 +44,8 @@ def truncate(ids: Ids, limit: int, separator: int) -> Ids:
     if len(ids) <= limit:
         return ids
     closing = ids[-1:] if ids[-1] == separator else ids[:0]
-    ids, limit = ids[: len(ids) - len(closing)], limit - len(closing)
+    ids = ids[: len(ids) - len(closing)]
+    limit = limit - len(closing)
     separators = np.flatnonzero(ids == separator)
     middle = int(separators[0]) if len(separators) else len(ids)
     second = min(len(ids) - middle, max(limit // 2, limit - middle))
@@ -56,7 +58,8 @@ def collate(tokenizer: Tokenizer, rows: Sequence[Ids], context: int | None) -> B
     If the tokenizer has [SEP], segments are 0 up to the first one and 1 after it. If a row was
     truncated, `untruncated_ids` are the rows before truncation, padded with -1.
     """
-    separator, empty = find_separator(tokenizer), np.zeros(1, dtype=np.int64)
+    separator = find_separator(tokenizer)
+    empty = np.zeros(1, dtype=np.int64)
     truncated = [truncate(row, context or UNLIMITED, separator) for row in rows]
     ids, keep = pad_rows([row if len(row) else empty for row in truncated])
     batch = {"ids": ids, "keep": keep}

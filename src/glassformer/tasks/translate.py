@@ -149,7 +149,8 @@ def read_examples(
 
 class TranslateDataset:
     def __init__(self, artifacts: Artifacts, folder: Path) -> None:
-        self.artifacts, tokenizer = artifacts, artifacts.text_tokenizer
+        self.artifacts = artifacts
+        tokenizer = artifacts.text_tokenizer
         source_language = source_tokenizer(tokenizer)
         self.bos, self.eos = find_bos_eos(tokenizer)
         _, self.source_eos = find_bos_eos(source_language)
@@ -222,7 +223,8 @@ class TranslateDataset:
         Pairs with the same source share a fold, because they would leak otherwise.
         """
         source, _ = self.pairs["train"]
-        ids, starts = np.asarray(source.flat), source.starts.tolist()
+        ids = np.asarray(source.flat)
+        starts = source.starts.tolist()
         texts = (ids[start:end].tobytes() for start, end in pairwise(starts))
         return np.array([crc32(text) % FOLDS for text in texts], dtype=np.int64)
 
@@ -234,7 +236,8 @@ class TranslateDataset:
         is_new, prior = network.prior is None, network.prior
         if prior is None:
             prior = network.attach_prior(LexicalPriorConfig())
-        rows, (source, target) = self.choose_rows(), self.pairs["train"]
+        rows = self.choose_rows()
+        source, target = self.pairs["train"]
         prior.fit(
             concatenate_texts(source, rows),
             concatenate_texts(target, rows, eos=self.eos),

@@ -14,7 +14,8 @@ class Bilingual:
 
     def __init__(self, source: Tokenizer, target: Tokenizer) -> None:
         self.source, self.target = source, target
-        self.vocab, self.special_tokens = target.vocab, target.special_tokens
+        self.vocab = target.vocab
+        self.special_tokens = target.special_tokens
         self.prefix = target.prefix
 
     def encode(self, text: str) -> list[int]:

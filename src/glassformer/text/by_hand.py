@@ -32,7 +32,8 @@ def train_merges(
 
     Returns: the id of each token, and the merges in order.
     """
-    ids, merges = {char: i for i, char in enumerate(characters)}, []
+    ids = {char: i for i, char in enumerate(characters)}
+    merges = []
     while len(ids) < size:
         pairs = count_pairs(words)
         best = min(pairs, key=lambda p: (-pairs[p], ids[p[0]], ids[p[1]]), default=None)
@@ -87,7 +88,8 @@ def character_class(character: str) -> str:
 
 def gpt2_words(text: str) -> Iterator[str]:
     """Split a text into runs of letters, numbers or other characters, with any leading space."""
-    classes, start = "".join(map(character_class, text)), 0
+    classes = "".join(map(character_class, text))
+    start = 0
     while start < len(text):
         match = CONTRACTION.match(text, start) or RUN.match(classes, start)
         assert match, "every character has a class"

@@ -33,11 +33,10 @@ class ListTokenizer:
         if len(set(tokens)) != len(tokens) or UNKNOWN not in special_tokens:
             raise ValueError(f"tokens must be distinct, and special_tokens must include {UNKNOWN}")
         self.tokens = (*special_tokens, *tokens)
-        self.vocab, self.special_tokens = (
-            len(self.tokens),
-            {t: i for i, t in enumerate(special_tokens)},
-        )
-        self.unknown, self.prefix = self.special_tokens[UNKNOWN], list[int]()
+        self.vocab = len(self.tokens)
+        self.special_tokens = {t: i for i, t in enumerate(special_tokens)}
+        self.unknown = self.special_tokens[UNKNOWN]
+        self.prefix = list[int]()
         self._ids = {token: i for i, token in enumerate(tokens, start=len(special_tokens))}
 
     @classmethod
@@ -76,7 +75,8 @@ class ListTokenizer:
         return self.tokens[id] if id < self.vocab else REPLACEMENT
 
     def to_json(self) -> str:
-        tokens, special_tokens = self.tokens[len(self.special_tokens) :], list(self.special_tokens)
+        tokens = self.tokens[len(self.special_tokens) :]
+        special_tokens = list(self.special_tokens)
         content = {"kind": self.kind, "special_tokens": special_tokens, "tokens": tokens}
         return json.dumps(content, ensure_ascii=False)
 
@@ -84,13 +84,17 @@ class ListTokenizer:
 class Characters(ListTokenizer):
     """Every character is a token."""
 
-    kind, split, join = "characters", staticmethod(clean), staticmethod("".join)
+    kind = "characters"
+    split = staticmethod(clean)
+    join = staticmethod("".join)
 
 
 class Words(ListTokenizer):
     """Words and punctuation marks are tokens; spaces are lost."""
 
-    kind, split, join = "words", staticmethod(split_words), staticmethod(" ".join)
+    kind = "words"
+    split = staticmethod(split_words)
+    join = staticmethod(" ".join)
 
 
 class Bytes:
@@ -99,11 +103,10 @@ class Bytes:
     kind = "bytes"
 
     def __init__(self, special_tokens: Sequence[str] = ()) -> None:
-        self.vocab, self.special_tokens = (
-            256 + len(special_tokens),
-            {t: 256 + i for i, t in enumerate(special_tokens)},
-        )
-        self._names, self.prefix = {i: t for t, i in self.special_tokens.items()}, list[int]()
+        self.vocab = 256 + len(special_tokens)
+        self.special_tokens = {t: 256 + i for i, t in enumerate(special_tokens)}
+        self._names = {i: t for t, i in self.special_tokens.items()}
+        self.prefix = list[int]()
 
     @classmethod
     def train(cls, texts: Iterable[str] = (), *, special_tokens: Sequence[str] = ()) -> Self:

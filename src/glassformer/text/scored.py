@@ -24,8 +24,11 @@ class ScoredTokenizer:
                 f"expected at least 3 pieces and a score for each, got {len(pieces)} pieces "
                 f"and {len(scores)} scores"
             )
-        self.pieces, self.scores, self.vocab = list(pieces), list(scores), len(pieces)
-        self.special_tokens, self.prefix = {"<unk>": 0, "<s>": 1, "</s>": 2}, [1]
+        self.pieces = list(pieces)
+        self.scores = list(scores)
+        self.vocab = len(pieces)
+        self.special_tokens = {"<unk>": 0, "<s>": 1, "</s>": 2}
+        self.prefix = [1]
         self._byte_ids: dict[int, int] = {}
         self._ids: dict[bytes, int] = {}  # text pieces only: no special tokens or bytes
         for i, piece in enumerate(self.pieces[3:], start=3):

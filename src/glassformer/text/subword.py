@@ -40,7 +40,8 @@ class SubwordTokenizer:
         engine.no_padding()
         engine.no_truncation()
         engine.encode_special_tokens = True  # a special token in the input is encoded as text
-        self.engine, self.vocab = engine, max(engine.get_vocab().values(), default=-1) + 1
+        self.engine = engine
+        self.vocab = max(engine.get_vocab().values(), default=-1) + 1
         self.kind = type(engine.model).__name__.lower()
         added = engine.get_added_tokens_decoder().items()
         self.special_tokens = {token.content: i for i, token in added if token.special}
@@ -76,7 +77,8 @@ class SubwordTokenizer:
         return text
 
     def token(self, id: int) -> str:
-        name, text = str(self.engine.id_to_token(id)), self.decode([id])
+        name = str(self.engine.id_to_token(id))
+        text = self.decode([id])
         if "\ufffd" in text and all(c in CHAR_TO_BYTE for c in name):  # part of a character
             return " ".join(f"{CHAR_TO_BYTE[c]:02x}" for c in name)
         return name if id in self.special_tokens.values() or not text else text

@@ -55,9 +55,11 @@ class Autotune:
 
     def choose_micro_batches(self, settings: TrainingSettings) -> TrainingSettings:
         """Choose how many micro-batches are needed for a batch to fit in memory."""
-        trial, rng_state = replace(settings, precision="float32"), torch.get_rng_state()
+        trial = replace(settings, precision="float32")
+        rng_state = torch.get_rng_state()
         step = Step(copy.deepcopy(self.network), self.task.objective, trial)
-        batch, checkpoint = self.batches.at(0), "there is no checkpoint yet"
+        batch = self.batches.at(0)
+        checkpoint = "there is no checkpoint yet"
         count = find_micro_batch_count(step, self.task, batch, self.reporter, checkpoint)
         torch.set_rng_state(rng_state)
         return replace(settings, accumulate=count)

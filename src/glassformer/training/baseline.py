@@ -81,7 +81,8 @@ def fit_baseline(
         write_extra=write_metrics, overwrite=True,
     )  # fmt: skip
     data = "" if fraction == 1 else f" on {fraction:.0%} of the data"
-    label, value = metric_label(spec.metric.name), metrics[spec.metric.name]
+    label = metric_label(spec.metric.name)
+    value = metrics[spec.metric.name]
     reporter(
         f"baseline ({spec.baseline_name}, {options}): {label} {value:.4g}, "
         f"fitted{data} in {seconds:.1f} s"
@@ -102,7 +103,8 @@ def estimate_eval_limit(
 
 def load_baseline_metrics(run: Run, task: Task) -> dict[str, Any]:
     """Return the metrics of a run's baseline; an empty dict if the run has none."""
-    file, name = run.path / BASELINE / METRICS_FILE, task.spec.metric.name
+    file = run.path / BASELINE / METRICS_FILE
+    name = task.spec.metric.name
     if not file.exists():
         return {}
     metrics: dict[str, Any] = read_json(file)
@@ -154,7 +156,8 @@ class Comparison:
         if self.difference is not None:
             low, high = self.difference
             values = f"{values} (difference {low:+.2g} to {high:+.2g}, 95% confidence interval)"
-        fraction, fitted = baseline.get("fraction", 1.0), f"the baseline ({self.baseline_name})"
+        fraction = baseline.get("fraction", 1.0)
+        fitted = f"the baseline ({self.baseline_name})"
         if fraction != 1:
             fitted = f"the baseline ({self.baseline_name} on {fraction:.0%} of the data)"
         if not self.is_significant:
@@ -179,7 +182,8 @@ def compare_with_baseline(
     baseline, both metrics are those of the common examples.
     """
     metric, sampled = task.spec.metric, task.spec.sampled_metric
-    value, difference = float(metrics[metric.name]), None
+    value = float(metrics[metric.name])
+    difference = None
     if sampled is not None and sample is not None:
         baseline_sample = load_baseline_sample(run, sample.statistics.shape[1])
         if baseline_sample is not None:

@@ -83,7 +83,9 @@ class Deadline:
         max_steps: int | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self.seconds, self.log, self.clock = seconds, log, clock
+        self.seconds = seconds
+        self.log = log
+        self.clock = clock
         self.max_steps = max_steps
         self.setup_seconds = setup_seconds  # before the first step: not part of the schedule
         self.start_time = clock() - spent
@@ -123,7 +125,8 @@ class Deadline:
             with wrap_write_errors(self.log), self.log.open("a", encoding="utf-8") as file:
                 file.write(f"{step} {self.fraction!r} {int(should_evaluate)}\n")
             self.replay[step] = self.fraction, should_evaluate
-        position, ends_tenth = SCHEDULE_UNITS * self.fraction, self.tenth > previous_tenth
+        position = SCHEDULE_UNITS * self.fraction
+        ends_tenth = self.tenth > previous_tenth
         return Progress(position, SCHEDULE_UNITS, ends_tenth, should_evaluate)
 
     def is_spent(self, step: int) -> bool:

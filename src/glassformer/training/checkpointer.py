@@ -26,7 +26,9 @@ class Checkpointer:
     """Writes and reads `best/` and `last/` in a run folder."""
 
     def __init__(self, run: Run, task: Task, adapter: Adapter | None = None) -> None:
-        self.run, self.task, self.adapter = run, task, adapter
+        self.run = run
+        self.task = task
+        self.adapter = adapter
 
     def save_best(self, network: Network) -> None:
         self.write(BEST, network)
@@ -61,7 +63,8 @@ class Checkpointer:
     def restore(self, step: Step) -> State:
         """Restore the state in `last/` into a step whose network already has its weights."""
         folder = self.run.path / LAST
-        tensors, values = weights.read(folder / TENSORS), read_json(folder / STATE)
+        tensors = weights.read(folder / TENSORS)
+        values = read_json(folder / STATE)
         with wrap_read_errors(folder / STATE):
             step.scaler.load_state_dict(values.pop("scaler"))
             state = from_dict(State, values, "state.")

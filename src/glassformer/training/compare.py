@@ -24,7 +24,9 @@ from glassformer.training.run import Run, next_run
 from glassformer.training.settings import DEFAULT_MINUTES, TrainingSettings
 from glassformer.training.start import make_config, resolve_architecture
 
-ARGUMENTS, RESULT, REPORT = "compare.json", "result.json", "README.md"
+ARGUMENTS = "compare.json"
+RESULT = "result.json"
+REPORT = "README.md"
 CHILD_SCRIPT = """
 import json, sys
 from pathlib import Path

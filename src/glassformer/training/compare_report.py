@@ -53,7 +53,8 @@ def format_report(
     """Return the README.md of a comparison with these settings."""
     header, *body = format_table(spec, rows)
     lines = ["| " + " | ".join(line) + " |" for line in (header, ["---"] * len(header), *body)]
-    budget, seeds = format_budget(settings), f"seed {settings.seed}"
+    budget = format_budget(settings)
+    seeds = f"seed {settings.seed}"
     if settings.parameters:
         budget = f"{budget} and about {settings.parameters:,} parameters"
     if "runs" in rows[0]:
@@ -97,7 +98,8 @@ def plot_comparison(
         for i, row in enumerate(rows):
             legend: str | None = f"{row['name']}  {format_cell(row, name)}"
             for result, curve in zip(row.get("runs", [row]), curves[row["name"]], strict=True):
-                times, values = [m["seconds"] for m in curve], [m[name] for m in curve]
+                times = [m["seconds"] for m in curve]
+                values = [m[name] for m in curve]
                 if len(curve) > 1:
                     axes.plot(times, values, color=f"C{i}", marker="o", markersize=3, label=legend)
                 else:

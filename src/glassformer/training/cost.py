@@ -80,12 +80,14 @@ def measure_cost(network: Network, task: Task, settings: TrainingSettings) -> Co
         raise GlassError("the model was fitted directly, without training steps")
     settings = replace(settings, accumulate=1, precision="float32", checkpointing=False)
     batches = task.train_batches(network, settings.batch, settings.seed)
-    batch, tune = batches.at(0), Autotune(network, task, batches, NullReporter())
+    batch = batches.at(0)
+    tune = Autotune(network, task, batches, NullReporter())
     step = Step(copy.deepcopy(network).train(), task.objective, settings)
     with FlopCounterMode(display=False, custom_mapping=ATTENTION_FLOPS) as counter:
         step(batch, 0.0, 0)  # also creates the optimizer's state
     kept = count_activations(step, batch)
-    rows, tokens = len(next(iter(batch.values()))), batch["ids"].shape[1] if "ids" in batch else 0
+    rows = len(next(iter(batch.values())))
+    tokens = batch["ids"].shape[1] if "ids" in batch else 0
     heads = getattr(network.config, "heads", 0)
     return Cost(
         batch=(rows, tokens),
@@ -101,7 +103,8 @@ def measure_variants(
     step: Step, batch: Batch, kept: Counter[str], tune: Autotune
 ) -> Iterator[Variant]:
     """Yield the ways to train that this machine supports; `kept` are the activations of `step`."""
-    settings, total = step.settings, sum(kept.values())
+    settings = step.settings
+    total = sum(kept.values())
     yield Variant("float32", total, tune.time_step(settings, rounds=3))
     half = replace(settings, precision="bfloat16")
     with contextlib.suppress(UnsupportedPrecisionError):
@@ -115,7 +118,8 @@ def measure_variants(
     by_block = Counter[str]()
     for path, size in kept.items():
         by_block[block_of(step.network, path)] += size
-    outside, inputs = by_block.pop("", 0), count_block_inputs(step, batch)
+    outside = by_block.pop("", 0)
+    inputs = count_block_inputs(step, batch)
     checkpointed = outside + inputs + max(by_block.values(), default=0)
     seconds = tune.time_step(replace(settings, checkpointing=True), rounds=3)
     yield Variant("checkpointing", checkpointed, seconds)
@@ -138,7 +142,8 @@ def list_parts(network: Network, activations: Counter[str]) -> list[PartCost]:
 
     For example, all attention layers are one part.
     """
-    parameters, sizes = Counter[str](), Counter[str]()
+    parameters = Counter[str]()
+    sizes = Counter[str]()
     for path, parameter in network.named_parameters():
         parameters[part_of(network, path)] += parameter.numel()
     for path, size in activations.items():
@@ -166,7 +171,9 @@ def block_of(network: Network, path: str) -> str:
 
 def count_activations(step: Step, batch: Batch) -> Counter[str]:
     """The bytes that a forward pass keeps for the backward pass, by the path of the module."""
-    sizes, seen, running = Counter[str](), set[int](), [""]
+    sizes = Counter[str]()
+    seen = set[int]()
+    running = [""]
     weights = {p.untyped_storage().data_ptr() for p in step.network.parameters()}
 
     def pack(value: Tensor) -> Tensor:
@@ -189,7 +196,8 @@ def count_activations(step: Step, batch: Batch) -> Counter[str]:
 @contextlib.contextmanager
 def track_modules(network: nn.Module, running: list[str]) -> Iterator[None]:
     """Keep the paths of the running modules, innermost last, in a list."""
-    hooks, paths = list[Any](), {id(module): path for path, module in network.named_modules()}
+    hooks = list[Any]()
+    paths = {id(module): path for path, module in network.named_modules()}
 
     def enter(module: nn.Module, _inputs: object) -> None:
         running.append(paths[id(module)])

@@ -66,7 +66,9 @@ def find_defaults(
     `options` are data options. The data is read once, and again for the models that need another
     tokenizer.
     """
-    spec, opened, defaults = find_task(task), dict[str | None, Task](), []
+    spec = find_task(task)
+    opened = dict[str | None, Task]()
+    defaults = []
     options |= {"minutes": DEFAULT_MINUTES if minutes is None else minutes}
     with TemporaryDirectory() as scratch:
         files = save_streams(check_paths(data), Path(scratch))

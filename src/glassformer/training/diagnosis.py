@@ -82,6 +82,7 @@ def estimate_gain(steps: Sequence[int], losses: Sequence[float]) -> float | None
     points = [(s, v) for s, v in zip(steps, losses, strict=True) if s >= steps[-1] / 2 and s > 0]
     if len(points) < MIN_EVALUATIONS:
         return None
-    x, y = np.log2([s for s, _ in points]), np.array([v for _, v in points])
+    x = np.log2([s for s, _ in points])
+    y = np.array([v for _, v in points])
     slope, _ = np.polyfit(x, y, 1)
     return min(max(-float(slope), 0.0), float(y.min()))  # no loss is negative

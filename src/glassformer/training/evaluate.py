@@ -93,7 +93,8 @@ def evaluate_network(
         )
     if predictions is not None and spec.predictions is None:
         raise GlassError(f"{spec.name} has no predictions per example to write")
-    start, sampled = time.monotonic(), spec.sampled_metric
+    start = time.monotonic()
+    sampled = spec.sampled_metric
     metrics, scores = task.evaluate(network, context=context)
     examples = read_valid_examples(cache) if (cache / VALID_EXAMPLES).is_file() else []
     if sampled is not None:
@@ -133,12 +134,14 @@ def write_predictions(
     file: Path, task: Task, scores: Scores, examples: list[dict[str, Any]]
 ) -> None:
     """Write a table with the texts, true label or reference, and prediction for each example."""
-    artifacts, list_predictions = task.artifacts, task.spec.predictions
+    artifacts = task.artifacts
+    list_predictions = task.spec.predictions
     if list_predictions is None or not examples:
         raise GlassError(
             "the texts of this run's validation data were not saved: give the data to evaluate on"
         )
-    by_index, metadata = list_predictions(scores, artifacts), artifacts.metadata
+    by_index = list_predictions(scores, artifacts)
+    metadata = artifacts.metadata
     with TableWriter(file) as writer:
         for index in sorted(by_index):
             example = examples[index]
@@ -160,7 +163,8 @@ def make_request(
     on_bad_row: BadRowPolicy,
 ) -> DataRequest:
     """Return a request to read other data in the same way as the training data."""
-    metadata, names = artifacts.metadata, [option.name for option in fields(DataOptions)]
+    metadata = artifacts.metadata
+    names = [option.name for option in fields(DataOptions)]
     for name in options:
         if name not in names:
             raise GlassError(f"unknown option {name!r}{did_you_mean(name, names)}")

@@ -141,7 +141,8 @@ class EMA:
     """An exponential moving average of the weights, which often generalizes better."""
 
     def __init__(self, network: Network, decay: float) -> None:
-        self.decay, self.network = decay, copy.deepcopy(network).requires_grad_(False).eval()
+        self.decay = decay
+        self.network = copy.deepcopy(network).requires_grad_(False).eval()
 
     @torch.no_grad()
     def update(self, network: Network, step: int) -> None:
@@ -162,7 +163,8 @@ def restore_optimizer(
 
     Raises ValueError if the tensors are not the state of the optimizer `name` for these parameters.
     """
-    kind, state = find_optimizer(name), dict[int, dict[str, Tensor]]()
+    kind = find_optimizer(name)
+    state = dict[int, dict[str, Tensor]]()
     for key, value in tensors.items():
         index, _, entry = key.partition(".")
         state.setdefault(int(index), {})[entry] = value

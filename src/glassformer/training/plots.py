@@ -31,7 +31,8 @@ def mark_problems(axes: Any, train_metrics: list[dict[str, Any]], skipped: list[
     """Mark loss spikes and skipped steps."""
     spikes = [train_metrics[i] for i in find_spikes([m["loss"] for m in train_metrics])]
     if spikes:
-        steps, values = [m["step"] for m in spikes], [m["loss"] for m in spikes]
+        steps = [m["step"] for m in spikes]
+        values = [m["loss"] for m in spikes]
         axes.plot(steps, values, "v", color="tab:red", label=tr("loss spike"))
     for i, step in enumerate(skipped):
         label = tr("skipped: not finite") if i == 0 else None
@@ -44,7 +45,8 @@ def find_spikes(losses: list[float], window: int = 20) -> list[int]:
     spikes = []
     for i in range(window, len(losses)):
         previous = sorted(losses[i - window : i])
-        median, spread = previous[window // 2], previous[-window // 10] - previous[window // 10]
+        median = previous[window // 2]
+        spread = previous[-window // 10] - previous[window // 10]
         if losses[i] > median + 6 * max(spread / 2, 0.01 * abs(median)):
             spikes.append(i)
     return spikes
@@ -62,14 +64,16 @@ def plot_metrics(
     for name in dict.fromkeys(("loss", "lr", best, task.spec.metric.name)):
         figure, axes = subplots(figsize=(7, 4))
         if name in ("loss", "lr"):
-            steps, values = [m["step"] for m in train_metrics], [m[name] for m in train_metrics]
+            steps = [m["step"] for m in train_metrics]
+            values = [m[name] for m in train_metrics]
             axes.plot(steps, values, label=tr("training"))
         if name == "loss":
             skipped = [m["step"] for m in metrics if m["kind"] == "skipped"]
             mark_problems(axes, train_metrics, skipped)
         if name != "lr":
             evaluations = select_evaluations(metrics, name)
-            steps, values = [m["step"] for m in evaluations], [m[name] for m in evaluations]
+            steps = [m["step"] for m in evaluations]
+            values = [m[name] for m in evaluations]
             axes.plot(steps, values, marker="o", label=tr("validation"))
         if name == task.spec.metric.name and baseline is not None:
             axes.axhline(baseline, linestyle="--", color="gray", label=task.spec.baseline_name)

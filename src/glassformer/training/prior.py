@@ -47,7 +47,8 @@ def fit_prior(
     fitted = task.spec.fit_prior(
         task.dataset, network, lambda baseline: fit(task, baseline, max_seconds)
     )
-    prior, seconds = network.prior, time.monotonic() - start_time
+    prior = network.prior
+    seconds = time.monotonic() - start_time
     assert prior is not None
     if base is not None:
         prior.start_from(base.prior if isinstance(base, PriorNetwork) else None)

@@ -34,7 +34,8 @@ def handle_skipped_step(trainer: "Trainer", cause: str) -> None:
 def roll_back(trainer: "Trainer") -> None:
     """Return to the last checkpoint and reduce the learning rate; the second time, raise."""
     state = trainer.state
-    failed, lr = state.step, trainer.settings.lr * state.lr_scale
+    failed = state.step
+    lr = trainer.settings.lr * state.lr_scale
     if state.lr_scale < 1:
         raise GlassError(
             f"step {failed}: {MAX_BAD_STEPS} steps in a row had a non-finite loss, gradient or "
@@ -44,7 +45,8 @@ def roll_back(trainer: "Trainer") -> None:
             "(--set train.warmup=0.2) or --set train.precision=float32"
         )
     reload_checkpoint(trainer)
-    trainer.state.lr_scale, trainer.state.consecutive_skips = LR_FACTOR, 0
+    trainer.state.lr_scale = LR_FACTOR
+    trainer.state.consecutive_skips = 0
     trainer.save()
     line = (
         f"{MAX_BAD_STEPS} steps in a row had a non-finite loss, gradient or weight: back to step "
@@ -68,7 +70,8 @@ def reload_checkpoint(trainer: "Trainer") -> None:
     """Return to the last checkpoint, but keep the best metric and the time spent so far."""
     old = trainer.state
     trainer.state = trainer.checkpointer.reload(trainer.step)
-    trainer.state.best, trainer.state.best_step = old.best, old.best_step
+    trainer.state.best = old.best
+    trainer.state.best_step = old.best_step
     trainer.state.seconds = old.seconds
     if isinstance(trainer.budget, Deadline):
         trainer.budget.resume_at(trainer.state.step)
@@ -82,7 +85,8 @@ def find_micro_batch_count(
     Raises an error unless `shrink_on_oom` is set. `checkpoint` describes the last checkpoint, for
     the error message.
     """
-    settings, rows = step.settings, len(next(iter(batch.values())))
+    settings = step.settings
+    rows = len(next(iter(batch.values())))
     count = settings.accumulate
     length = step.network.context or next(iter(batch.values())).shape[-1]
     while count < rows:

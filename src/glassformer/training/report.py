@@ -27,7 +27,9 @@ RESULT_LABELS = {"memory": "peak memory", "seconds": "training time"}
 
 def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
     """Train until the end of the budget, evaluate, plot and report; return metrics and costs."""
-    task, run, baseline = trainer.task, trainer.run, trainer.baseline
+    task = trainer.task
+    run = trainer.run
+    baseline = trainer.baseline
     evaluation = trainer.train()
     if evaluation is None:  # training was stopped
         return {"run": str(run.path), "task": task.name, "steps": trainer.state.step}
@@ -47,7 +49,8 @@ def train_and_report(trainer: Trainer, reporter: Reporter) -> dict[str, Any]:
     if sampled is not None:
         sample = sampled.sample(evaluation.scores, task.artifacts)
         result[f"{task.spec.metric.name}_interval"] = interval(sampled, sample)
-    diagnosis, conclusions = diagnose_run(trainer, evaluation.network), list[str]()
+    diagnosis = diagnose_run(trainer, evaluation.network)
+    conclusions = list[str]()
     if baseline:
         comparison = compare_with_baseline(task, evaluation.metrics, sample, baseline, run)
         result["baseline"] = {**baseline, "difference_interval": comparison.difference}
@@ -95,7 +98,8 @@ def diagnose_run(trainer: Trainer, network: Network) -> Diagnosis | None:
             f"just NB-SVM; to continue training: glass resume {trainer.run.path} --minutes {more}",
         )
     steps, losses = zip(*sorted(losses_by_step.items()), strict=True)
-    epochs, minutes = state.step / trainer.batches.per_epoch, state.seconds / 60
+    epochs = state.step / trainer.batches.per_epoch
+    minutes = state.seconds / 60
     return diagnose(steps, losses, epochs=epochs, minutes=minutes, run=str(trainer.run.path))
 
 
@@ -105,7 +109,8 @@ def draw_plots(trainer: Trainer, evaluation: Evaluation, reporter: Reporter) -> 
     try:
         with wrap_read_errors(run.path / METRICS):
             baseline = trainer.baseline.get(task.spec.metric.name)
-            folder, best = run.path / "plots", trainer.evaluator.metric.name
+            folder = run.path / "plots"
+            best = trainer.evaluator.metric.name
             plot_metrics(run.metrics(), task, best, baseline, folder)
             for name, draw in task.spec.plots.items():
                 draw(evaluation.scores, task.artifacts, folder / f"{name}.png")

@@ -43,14 +43,17 @@ class Request:
         `options` are `valid`, `extend` and any data or training setting. The default
         learning rate is smaller unless the weights are trained `from_scratch`.
         """
-        files, settings, options = list(data), list(settings), dict(options)
+        files = list(data)
+        settings = list(settings)
+        options = dict(options)
         if config and task is not None and task not in TASKS:
             files, task = [task, *files], None
         recipe = read_recipe(Path(config)) if config else Recipe(task or "")
         if task not in (None, recipe.task):
             raise GlassError(f"{config} is a recipe for {recipe.task}, not for {task}")
         spec = find_task(recipe.task, [*map(Path, files)], model or recipe.model.get("name"))
-        valid, extend = options.pop("valid", ()), bool(options.pop("extend", False))
+        valid = options.pop("valid", ())
+        extend = bool(options.pop("extend", False))
         train_settings = select_settings(settings, "train.")
         if lora := [setting for setting in train_settings if setting.startswith("lora=")]:
             options["lora"] = override(TrainingSettings(), *lora, where="train.").lora

@@ -52,7 +52,8 @@ def resume(
 
     A new budget extends the run: to `steps` in total, or by `minutes` from now.
     """
-    reporter, run = reporter or Reporter(), Run(path)
+    reporter = reporter or Reporter()
+    run = Run(path)
     if not (path / checkpoint.CONFIG).exists():
         return restart(path, reporter, steps, minutes)
     if (path / MANIFEST).exists():
@@ -161,7 +162,8 @@ def restart(
             "`glass train` again"
         )
     reporter(f"{path} was stopped before its first step: starting again")
-    task, data = arguments.pop("task"), arguments.pop("data")
+    task = arguments.pop("task")
+    data = arguments.pop("data")
     if steps or minutes:
         arguments |= dict.fromkeys(BUDGETS) | {"steps": steps, "minutes": minutes}
         names = tuple(f"train.{name}=" for name in BUDGETS)
@@ -174,7 +176,8 @@ def read_request(path: Path) -> dict[str, Any]:
     if not (path / REQUEST).exists():
         raise GlassError(f"{path} is not a run folder: it has no {checkpoint.CONFIG}")
     arguments = read_json(path / REQUEST)
-    lists, names = ("data", "valid", "settings"), ("task", "model", "base", "config")
+    lists = ("data", "valid", "settings")
+    names = ("task", "model", "base", "config")
     is_valid = isinstance(arguments, dict) and all(
         isinstance(arguments.get(name), list)
         and all(isinstance(text, str) for text in arguments[name])

@@ -31,7 +31,10 @@ from glassformer.core.folder import (
 )
 from glassformer.text.tokenizer import Tokenizer
 
-METRICS, LOG, ENVIRONMENT, CHECKSUMS = "metrics.jsonl", "train.log", "env.json", "checksums.json"
+METRICS = "metrics.jsonl"
+LOG = "train.log"
+ENVIRONMENT = "env.json"
+CHECKSUMS = "checksums.json"
 REQUEST, SCHEDULE = "request.json", "schedule.log"
 BASELINE = "baseline"  # subfolder for the baseline model
 APPENDED_FILES = (METRICS, LOG, SCHEDULE, "skipped.jsonl")
@@ -99,7 +102,8 @@ class Run:
     def compare_environment(self) -> list[tuple[str, Any, Any]]:
         """Return the name, old value and new value of each entry that has changed since the run was
         created."""
-        old, new = read_json(self.path / ENVIRONMENT), read_environment()
+        old = read_json(self.path / ENVIRONMENT)
+        new = read_environment()
         if not isinstance(old, dict):
             raise GlassError(f"{self.path / ENVIRONMENT} is corrupted: expected an object")
         return [(n, old.get(n, "unknown"), new[n]) for n in new if old.get(n) != new[n]]

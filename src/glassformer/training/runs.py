@@ -66,7 +66,8 @@ def find_runs(folder: Path, reporter: Reporter) -> list[RunSummary]:
 
 
 def summarize_run(path: Path) -> RunSummary:
-    tables, metrics = read_tables(path), Run(path).metrics()
+    tables = read_tables(path)
+    metrics = Run(path).metrics()
     task = tables.get("task", {}).get("name", "-")
     metric = TASKS[task].metric if task in TASKS else METRICS["loss"]
     evaluations, final = (

@@ -63,7 +63,8 @@ def set_up(
         release_memory()
         start, network, batches, settings = tune(start, network, task, batches, settings, reporter)
         release_memory()  # of the copies that were tried
-        step, state = Step(network, task.objective, settings), State()
+        step = Step(network, task.objective, settings)
+        state = State()
         state.setup_seconds = time.monotonic() - start_time
         budget = make_budget(network, settings, run, state, batches.per_epoch)
         trainer = Trainer(step, task, batches, budget, checkpointer, reporter, baseline, state)
@@ -201,7 +202,10 @@ def tune(
 
 def save_setup(start: Start, trainer: Trainer) -> None:
     """Save the first checkpoint and all settings before the first step, and report them."""
-    run, network, settings, task = trainer.run, trainer.network, trainer.settings, trainer.task
+    run = trainer.run
+    network = trainer.network
+    settings = trainer.settings
+    task = trainer.task
     trainer.save()
     tables = {
         "task": checkpoint.split_lists(task.metadata)[0],

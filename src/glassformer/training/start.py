@@ -39,7 +39,9 @@ class Start:
     @classmethod
     def of(cls, request: Request, base: str | Path | None, model: str | None) -> "Start":
         """Choose the architecture and its config; load the base model if there is one."""
-        spec, table, settings = request.spec, dict(request.recipe_model), request.model_settings
+        spec = request.spec
+        table = dict(request.recipe_model)
+        settings = request.model_settings
         recipe_name = table.pop("name", None)
         if base is None:
             architecture = resolve_architecture(model or recipe_name or spec.models[0], spec)
@@ -114,7 +116,8 @@ def resolve_architecture(architecture: str, spec: TaskSpec) -> str:
 
 def add_data_sizes(config: Any, task: Task) -> Any:
     """Return a config with the sizes that depend on the data, such as `vocab`."""
-    fields, sizes = config.__dataclass_fields__, task.dataset.sizes()
+    fields = config.__dataclass_fields__
+    sizes = task.dataset.sizes()
     return replace(config, **{name: value for name, value in sizes.items() if name in fields})
 
 
@@ -155,7 +158,8 @@ def check_memory(architecture: str, config: Any, settings: TrainingSettings) -> 
     if settings.device != "cpu":
         return
     count = count_parameters(architecture, config)
-    needed, available = estimate_memory(count, settings), total_memory()
+    needed = estimate_memory(count, settings)
+    available = total_memory()
     if needed > available:
         raise GlassError(
             f"training {count:,} parameters needs about {needed:,.0f} GB of memory, but this "

@@ -69,7 +69,8 @@ class Step:
         world: World = SINGLE_PROCESS,
     ) -> None:
         self.device = torch.device(settings.device)
-        self.network, self.objective = network.to(self.device), objective
+        self.network = network.to(self.device)
+        self.objective = objective
         self.settings, self.world = settings, world
         if settings.checkpointing:
             enable_checkpointing(self.network)
@@ -150,7 +151,8 @@ class Step:
         Takes the next loss of each generator. Returns the mean loss of the batch, the norm of the
         gradient and the number of predictions.
         """
-        count, total = self.world.all_reduce(self.objective.count(batch)), 0.0
+        count = self.world.all_reduce(self.objective.count(batch))
+        total = 0.0
         *_, last_optimizer = self.optimizers.values()
         for generator in generators:
             loss = next(generator)

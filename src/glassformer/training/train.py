@@ -50,7 +50,8 @@ def train(
     training setting. A budget in minutes counts from `start_time` on the monotonic clock, by
     default from the call. If training is stopped, the result has no "seconds".
     """
-    start_time, reporter = start_time or time.monotonic(), reporter or Reporter()
+    start_time = start_time or time.monotonic()
+    reporter = reporter or Reporter()
     settings = list(settings)
     if model is config is base is None:
         model, more_settings = choose_for_context(task, settings, reporter)
@@ -100,7 +101,8 @@ def choose_for_context(
     Dense attention takes most of the time of a step from about LONG_CONTEXT tokens on.
     """
     values = dict(setting.partition("=")[::2] for setting in settings)
-    context, spec = values.get("model.context", ""), TASKS.get(task or "")
+    context = values.get("model.context", "")
+    spec = TASKS.get(task or "")
     model = spec.long_context_model if spec else None
     if spec is None or model is None or not context.isdecimal() or int(context) < LONG_CONTEXT:
         return None, []

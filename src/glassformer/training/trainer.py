@@ -40,7 +40,10 @@ class Trainer:
         baseline: dict[str, Any] | None = None,
         state: State | None = None,
     ) -> None:
-        self.step, self.task, self.batches, self.budget = step, task, batches, budget
+        self.step = step
+        self.task = task
+        self.batches = batches
+        self.budget = budget
         self.evaluator = Evaluator(task, step.settings)
         self.checkpointer, self.reporter = checkpointer, reporter
         self.baseline = baseline or {}  # the metrics of the baseline model
@@ -133,12 +136,14 @@ class Trainer:
         evaluation = self.evaluator.evaluate(network, state)
         if network is not self.network:
             self.evaluator.fit_prior_weights(self.network)  # for the last checkpoint
-        state.evaluated_at, state.eval_seconds = state.step, state.eval_seconds + evaluation.seconds
+        state.evaluated_at = state.step
+        state.eval_seconds += evaluation.seconds
         if isinstance(self.budget, Deadline):
             self.budget.record_evaluation(evaluation.seconds, self.estimate_final_seconds())
         if evaluation.is_best:
             self.checkpointer.save_best(network)
-        seconds, metrics = round(state.seconds, 1), evaluation.metrics
+        seconds = round(state.seconds, 1)
+        metrics = evaluation.metrics
         self.run.log_metrics("validation", step=state.step, seconds=seconds, **metrics)
         line = f"step {state.step:,}: {format_metrics(metrics)}"
         if evaluation.is_best:
@@ -148,7 +153,8 @@ class Trainer:
         if self.reporter.is_terminal:
             self.reporter(f"  {evaluation.preview[:300]!r}")
         if self.evaluator.should_stop_early(state):
-            label, count = metric_label(self.evaluator.metric.name), state.evals_since_best
+            label = metric_label(self.evaluator.metric.name)
+            count = state.evals_since_best
             times = "evaluation" if count == 1 else f"{count} evaluations"
             self.reporter(f"stopping early: {label} has not improved in the last {times}")
 

@@ -39,7 +39,8 @@ def architecture(part: str = "attention") -> Any:
     canvas = Canvas(9.9, 7.5)
     for name, (x, first, end) in STACKS.items():
         lit = name == part
-        top, bottom = height(end - 1) - 0.36, height(first) + 0.42
+        top = height(end - 1) - 0.36
+        bottom = height(first) + 0.42
         area = Area(x - 1.95, top, x + 1.95, bottom)
         canvas.frame(area, LIT[1] if lit else "#b9c2cf", 3 if lit else 1)
         canvas.text(area.left + 0.15, top + 0.17, f"× {Config.depth}", ha="left", color=GRAY)
@@ -67,7 +68,8 @@ def is_inside(stack: str, x: float, row: int) -> bool:
 
 def draw_residual(canvas: Canvas, x: float, row: int, side: int) -> None:
     """The residual connection around the layer below a norm."""
-    start, out = height(row - 1) + 0.34, x + side * 1.72
+    start = height(row - 1) + 0.34
+    out = x + side * 1.72
     canvas.line((x, start), (out, start), (out, height(row)), color="#999")
     canvas.arrow((out, height(row)), (x + side * (WIDTH / 2 + 0.01), height(row)), color="#999")
 

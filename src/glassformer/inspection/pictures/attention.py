@@ -29,7 +29,9 @@ def lines(traced: TracedText, layer: int | str | None = None, head: int | Sequen
     """The attention weights of one head, or of several in colors, as lines from queries to keys."""
     chosen = [head] if isinstance(head, int) else head
     selected = [find_head(traced, layer, number) for number in chosen]
-    name, rows, columns = selected[0].name, selected[0].rows, selected[0].columns
+    name = selected[0].name
+    rows = selected[0].rows
+    columns = selected[0].columns
     chart, ax = subplots(figsize=(5, 0.32 * max(len(rows), len(columns)) + 1))
     for i, (number, one) in enumerate(zip(chosen, selected, strict=True)):
         draw_lines(ax, one.pattern, rows, columns, color=f"C{i}", offset=0.12 * i)

@@ -11,7 +11,9 @@ from glassformer.core.figures import subplots
 from glassformer.core.i18n import show_whitespace
 
 CELL = 0.36  # size of a cell of a matrix
-LINE, GRAY, ACCENT = "#4c6f9c", "#666", "#c0392b"
+LINE = "#4c6f9c"
+GRAY = "#666"
+ACCENT = "#c0392b"
 PLAIN, LIT = ("#eef1f5", "#8a94a3"), ("#ffd76b", "#b07c00")  # face and edge of a box
 
 
@@ -70,7 +72,8 @@ class Canvas:
         """A frame around an area."""
         from matplotlib.patches import Rectangle
 
-        corner, size = (area.left, area.top), (area.right - area.left, area.bottom - area.top)
+        corner = (area.left, area.top)
+        size = (area.right - area.left, area.bottom - area.top)
         self.axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor=color, linewidth=width))
 
     def arrow(

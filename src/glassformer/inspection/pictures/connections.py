@@ -184,7 +184,8 @@ def translation_influence(kind: str, token: int) -> tuple[Tensor, Tensor]:
         return embeddings[-1]
 
     handle = network.token.register_forward_hook(keep_embedding)
-    source, target = torch.arange(TOKENS)[None], torch.arange(TARGETS)[None] + TOKENS
+    source = torch.arange(TOKENS)[None]
+    target = torch.arange(TARGETS)[None] + TOKENS
     with Trace(network, "*.pattern", allow_missing=True) as trace:
         logits = network(target, source)
     handle.remove()

@@ -36,9 +36,11 @@ CORPORA = {"first": (SHOW_ME, 1), "battery": (BATTERY, 1), "second": (BATTERY, 2
 def one_hot() -> Any:
     """A one-hot row for each word; multiplying a matrix by one selects one of its rows."""
     words, probs = transitions(SHOW_ME, 1)
-    identity, width = torch.eye(len(words)), 0.36 * len(words)
+    identity = torch.eye(len(words))
+    width = 0.36 * len(words)
     row = identity[words.index("my")][None]
-    canvas, index = Canvas(14.4, 4.3), words.index("my")
+    canvas = Canvas(14.4, 4.3)
+    index = words.index("my")
     panels = (
         (1.0, 1.0, identity, words, 0, tr("a one-hot row for each word")),
         (4.5, 1.0 + 0.36 * index, row, (), 0, tr("x: “my”")),

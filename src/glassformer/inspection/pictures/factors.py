@@ -79,7 +79,8 @@ def place_names(points: Any, names: list[str]) -> list[tuple[float, float]]:
     placed: list[tuple[float, float, float]] = []  # left, right, height
     offsets = []
     for i, (x, y) in enumerate(points.tolist()):
-        width, outer = 0.56 * SIZE * len(names[i]), GAP if x > middle else -GAP
+        width = 0.56 * SIZE * len(names[i])
+        outer = GAP if x > middle else -GAP
         taken = [*placed, *marks[:i], *marks[i + 1 :]]
         for step, side in product(range(1000), (outer, -outer)):
             height = y + (step + 1) // 2 * (-1) ** step

@@ -49,7 +49,8 @@ def norm(traced: TracedText, layer: int | str = 0) -> Any:
     residual_name = f"{block}.attention_residual"
     order = [n for n in trace.order if n in (f"{block}.attention_norm", residual_name)]
     norm_name = "attention_norm" if order[0] == residual_name else "feedforward_norm"
-    before, after = trace[residual_name], trace[f"{block}.{norm_name}"]
+    before = trace[residual_name]
+    after = trace[f"{block}.{norm_name}"]
     chart, axes = subplots(1, 2, figsize=(9, 3.6))
     for ax, title, value in ((axes[0], tr("before"), before), (axes[1], tr("after"), after)):
         ax.boxplot(

@@ -91,7 +91,10 @@ def strips(
 @torch.no_grad()
 def draw_reshape() -> Any:
     """Keys of two sequences: b t k -> b t h s -> b h t s -> (b h) t s."""
-    layer, batch, heads, dim = make_attention(4, 2), 2, 2, 4
+    layer = make_attention(4, 2)
+    batch = 2
+    heads = 2
+    dim = 4
     x = torch.randn(batch, TOKENS, dim, generator=torch.Generator().manual_seed(1))
     keys = layer.key(x)  # b t k
     by_head = layer.split_heads(keys)  # b h t s
@@ -155,7 +158,8 @@ def draw_parameters() -> Any:
     chart, ax = subplots(figsize=(8, 3.2))
     labels = []
     for row, heads in enumerate((1, HEADS)):
-        layer, left = Attention(DIM, heads, bias=False, out_bias=False), 0
+        layer = Attention(DIM, heads, bias=False, out_bias=False)
+        left = 0
         for i, linear in enumerate((layer.query, layer.key, layer.value, layer.out)):
             parts = heads if i < 3 else 1
             for _ in range(parts):

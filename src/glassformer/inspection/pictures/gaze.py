@@ -38,7 +38,8 @@ def trace_image(network: Network, codec: Codec, example: str) -> TracedImage:
 
     For a painter, `example` is a class, or a class and a seed: 3, or 3:42.
     """
-    is_painter, parsed = network.has(Trait.PAINTER), parse_class(example)
+    is_painter = network.has(Trait.PAINTER)
+    parsed = parse_class(example)
     inputs = move_to_device(codec.encode([parsed if is_painter else example]), network)
     with Trace(network, "*.pattern", allow_missing=True) as trace:
         output = network(**inputs)
@@ -46,7 +47,8 @@ def trace_image(network: Network, codec: Codec, example: str) -> TracedImage:
     if not patterns:
         raise GlassError("this model has no attention layers")
     image = (output if is_painter else inputs["pixels"])[0].float().cpu()  # c y x
-    low, high = float(image.min()), float(image.max())
+    low = float(image.min())
+    high = float(image.max())
     pixels = ((image - low) / max(high - low, 1e-9)).permute(1, 2, 0).numpy()
     title = example
     if not is_painter:
@@ -88,7 +90,8 @@ def gaze(traced: TracedImage, layer: int | str | None = None, head: int = 0) -> 
             axis.imshow(traced.pixels, cmap="gray", extent=extent)
             weights = pattern[row * columns + column].reshape(keys)
             axis.imshow(weights.numpy(), cmap="magma", extent=extent, alpha=0.6, vmin=0)
-            x, y = (column + 0.5) * width / columns, (row + 0.5) * height / rows
+            x = (column + 0.5) * width / columns
+            y = (row + 0.5) * height / rows
             axis.plot([x], [y], marker="s", color="cyan", markersize=5)
             axis.set_title(tr("from the square: max {weight:.2f}", weight=float(weights.max())),
                            fontsize=8)  # fmt: skip

@@ -39,10 +39,8 @@ def recurrence() -> Layer:
 
 
 def both_directions() -> Layer:
-    forward, backward = (
-        seeded(lambda: Recurrence(DIM)),
-        seeded(lambda: Recurrence(DIM, reverse=True)),
-    )
+    forward = seeded(lambda: Recurrence(DIM))
+    backward = seeded(lambda: Recurrence(DIM, reverse=True))
 
     def add(x: Tensor) -> Tensor:
         y: Tensor = forward(x, layout(x)) + backward(x, layout(x))

@@ -32,8 +32,10 @@ def masks() -> Any:
 @torch.no_grad()
 def shift() -> Any:
     """The targets of a language model are its inputs, shifted by one; a mask hides the answer."""
-    inputs, targets = list(WORD[:-1]), list(WORD[1:])
-    layer, random = PlainAttention(mask=causal), torch.Generator().manual_seed(0)
+    inputs = list(WORD[:-1])
+    targets = list(WORD[1:])
+    layer = PlainAttention(mask=causal)
+    random = torch.Generator().manual_seed(0)
     vectors = torch.randn(26, 2, generator=random)
     x = vectors[torch.tensor([ord(c) - ord("a") for c in inputs])]
     with Trace(layer) as trace:

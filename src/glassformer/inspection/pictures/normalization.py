@@ -27,12 +27,14 @@ def normalization() -> Any:
         (axes[0][1], tr("after"), LayerNorm(DIM)(x)),
     ):
         ax.hist(values.flatten().numpy(), bins=80, color="C0")
-        mean, std = float(values.mean()), float(values.std())
+        mean = float(values.mean())
+        std = float(values.std())
         numbers = {"mean": f"{abs(mean):.2f}", "std": f"{std:.2f}"}
         ax.set_title(tr("{title}: mean {mean}, standard deviation {std}", title=title, **numbers))
         ax.set(yticks=[], xlabel=tr("feature"))
     table = x[:ROWS, :COLUMNS]
-    layer, batch = LayerNorm(COLUMNS)(table), nn.BatchNorm1d(COLUMNS)(table)
+    layer = LayerNorm(COLUMNS)(table)
+    batch = nn.BatchNorm1d(COLUMNS)(table)
     for ax, values, title, box in (
         (axes[1][0], layer, tr("layer norm: each token by itself"), (-0.5, 1.5, COLUMNS, 1)),
         (axes[1][1], batch, tr("batch norm: each feature over the batch"), (1.5, -0.5, 1, ROWS)),

@@ -91,7 +91,8 @@ def concatenation() -> Any:
     """Appending a one-hot position before a matrix adds a position vector after it."""
     random = torch.Generator().manual_seed(0)
     x = torch.randn(4, 4, generator=random).round(decimals=1)
-    one_hot, layer = torch.eye(4), nn.Linear(8, 4, bias=False)
+    one_hot = torch.eye(4)
+    layer = nn.Linear(8, 4, bias=False)
     with torch.no_grad():
         layer.weight.copy_(torch.randn(4, 8, generator=random).round(decimals=1))
     w_word, w_position = layer.weight.T[:4], layer.weight.T[4:]

@@ -21,7 +21,9 @@ from glassformer.text.tokenizer import Tokenizer
 
 COUNT_LABELS = ("1×", "2–3×", "≥4×")  # for each of MIN_COUNTS
 MAX_NGRAMS = 16  # to show, with the largest weights
-COUNTS_COLOR, NETWORK_COLOR, BOTH_COLOR = "C1", "C0", "C2"
+COUNTS_COLOR = "C1"
+NETWORK_COLOR = "C0"
+BOTH_COLOR = "C2"
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,8 @@ def label_prior(
                          ("network", "ngram")]).cpu()  # fmt: skip
     weighted = prior.weights.cpu()[:, None] * (parts - parts.mean(dim=1, keepdim=True))  # 2 c
     order = traced.output.cpu().argsort(descending=True)[:MAX_NGRAMS].tolist()
-    best, names = order[0], labels or [str(i) for i in range(parts.shape[1])]
+    best = order[0]
+    names = labels or [str(i) for i in range(parts.shape[1])]
     ids = traced.inputs.get("untruncated_ids", traced.inputs["ids"])[0].cpu()
     scores = {ngram: float(weights[best] - weights.mean()) * float(prior.weights[1]) for
               ngram, weights in prior.classifier.list_ngrams(ids).items()}  # fmt: skip

@@ -72,7 +72,8 @@ def draw_films() -> Any:
     """The generated films of the sample ratings: a score is a dot product of hidden features."""
     films, viewers = (torch.from_numpy(x).float() for x in film_features())
     films, viewers = films[:N_FILMS], viewers[:N_VIEWERS]
-    scores, genres = films @ viewers.T, [tr(genre) for genre in GENRES]
+    scores = films @ viewers.T
+    genres = [tr(genre) for genre in GENRES]
     canvas = Canvas(7.4, 5.0, tr("how much a viewer likes a film: a dot product of their features"))
     names = [tr("film {n}", n=n + 1) for n in range(N_FILMS)]
     viewer_names = [tr("viewer {n}", n=n + 1) for n in range(N_VIEWERS)]

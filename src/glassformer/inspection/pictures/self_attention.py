@@ -55,7 +55,8 @@ def flow(
     token: int | None = None,
 ) -> Any:
     """The attention of one token in a trained model; by default of the last token."""
-    found, trace = find_head(traced, layer, head), traced.trace
+    found = find_head(traced, layer, head)
+    trace = traced.trace
     names = ("q", "k", "v", "scores", "head_outputs")
     if any(f"{found.name}.{name}" not in trace for name in names):
         raise GlassError(f"{found.name} has no queries, keys and values to draw")
@@ -67,11 +68,13 @@ def flow(
 
     values = {name: one_head(name) for name in names}
     q, k, v, scores, output = (values[name] for name in names)
-    keys, before = found.columns[: scores.shape[-1]], f"{found.name}_norm"
+    keys = found.columns[: scores.shape[-1]]
+    before = f"{found.name}_norm"
     is_input = before in trace and trace.order.index(before) < trace.order.index(f"{found.name}.q")
     has_input = is_input and not found.name.endswith("cross")  # not a norm of the output
     x = trace[before][0].float().cpu() if has_input else None
-    formula, pattern = formula_of(network, f"{found.name}.scores"), found.pattern.float().cpu()
+    formula = formula_of(network, f"{found.name}.scores")
+    pattern = found.pattern.float().cpu()
     result = Flow(found.rows, keys, x, q, k, v, scores, pattern, output, formula)
     return draw_flow(result, token, f"{found.name}, {tr('head {n}', n=head)}")
 

@@ -62,7 +62,8 @@ def measure(depth: int, dim: int, *, skip: bool) -> tuple[list[float], float, Te
     """The norm of each layer's gradient before training, the loss after it, and the losses around
     the trained weights."""
     x = torch.randn(64, dim, generator=torch.Generator().manual_seed(1))
-    y, network = x[:, :1].sin(), DeepNetwork(depth, dim, skip=skip)
+    y = x[:, :1].sin()
+    network = DeepNetwork(depth, dim, skip=skip)
     (network(x) - y).square().mean().backward()
     norms = [float(layer.weight.grad.norm()) for layer in network.layers]  # type: ignore[operator, union-attr]
     return norms, train(network, x, y), loss_landscape(network, x, y)
@@ -82,7 +83,8 @@ def train(network: nn.Module, x: Tensor, y: Tensor) -> float:
 @torch.no_grad()
 def loss_landscape(network: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """The log₁₀ loss along two random directions, scaled to the norm of the weights."""
-    weights, random = list(network.parameters()), torch.Generator().manual_seed(2)
+    weights = list(network.parameters())
+    random = torch.Generator().manual_seed(2)
     start = [w.clone() for w in weights]
     samples = [[torch.randn(w.shape, generator=random) for w in weights] for _ in range(2)]
     directions = [

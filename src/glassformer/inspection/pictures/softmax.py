@@ -26,7 +26,8 @@ def softmax() -> Any:
 
 def draw_scaling(left: Any, right: Any) -> None:
     """The largest attention weight, and the gradient of the softmax, by head size."""
-    random, dims = torch.Generator().manual_seed(0), [2**n for n in range(1, 11)]
+    random = torch.Generator().manual_seed(0)
+    dims = [2**n for n in range(1, 11)]
     for name, power in ((tr("unscaled"), 0.0), (tr("divided by √d_k"), 0.5)):
         largest, slopes = [], []
         for dim in dims:
@@ -44,7 +45,8 @@ def draw_scaling(left: Any, right: Any) -> None:
 
 def draw_temperatures(ax: Any) -> None:
     """The probabilities of the same scores at several temperatures."""
-    names, width = [f"{score:g}" for score in SCORES.tolist()], 0.8 / len(TEMPERATURES)
+    names = [f"{score:g}" for score in SCORES.tolist()]
+    width = 0.8 / len(TEMPERATURES)
     for i, temperature in enumerate(TEMPERATURES):
         probs = (SCORES / temperature).softmax(dim=0)
         places = torch.arange(len(SCORES)) + (i - (len(TEMPERATURES) - 1) / 2) * width

@@ -73,7 +73,9 @@ Step = int | tuple[str, int]  # a token of the decoder, or a stack and a layer
 
 def make_stacks(traced: TracedText) -> tuple[Stack, Stack]:
     """The encoder (without layers if there is none), and the decoder or the only stack."""
-    source, target, cross = list[Tensor](), list[Tensor](), list[Tensor]()
+    source = list[Tensor]()
+    target = list[Tensor]()
+    cross = list[Tensor]()
     lengths = len(traced.source), len(traced.tokens)
     for name, heads in attention_patterns(traced).items():
         pattern = heads.float().mean(dim=0).cpu()
