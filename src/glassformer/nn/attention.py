@@ -125,6 +125,7 @@ class Attention(nn.Module):
         score: Score = scaled_dot,
         norm: Callable[[int], nn.Module] | None = None,
         dropout: float = 0.0,
+        pattern_dropout: float | None = None,
         bias: bool = True,
         out_bias: bool = True,
     ) -> None:
@@ -135,6 +136,7 @@ class Attention(nn.Module):
         self.mask = mask
         self.score = score
         self.dropout = dropout
+        self.pattern_dropout = dropout if pattern_dropout is None else pattern_dropout
         self.position = position or Position()
         self.query = nn.Linear(dim, heads * head_dim, bias=bias)
         self.key = nn.Linear(dim, kv_heads * head_dim, bias=bias)
@@ -171,10 +173,10 @@ class Attention(nn.Module):
             q, k = self.position.rotate(q, k, layout)
             k, v = (k, v) if layer_cache is None else layer_cache.extend(k, v)
 
-        dropout = self.dropout if self.training else 0.0
+        dropout = self.pattern_dropout if self.training else 0.0
         y = attend(q, k, v, self.mask, layout, score=self.score, bias=bias, dropout=dropout)
         y = self.out(tap("head_outputs", y).transpose(1, 2).flatten(2))  # b t d
-        return drop(y, dropout)
+        return drop(y, self.dropout) if self.training else y
 
     def split_heads(self, x: Tensor) -> Tensor:
         """b t h*e -> b h t e."""

@@ -77,7 +77,7 @@ OPTIMIZERS = {
         muon,
         moments=("exp_avg", "exp_avg_sq"),
         scalars=("step",),
-        settings={"lr": 0.02, "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.0},
+        settings={"lr": 0.02, "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.1},
     ),
 }
 
