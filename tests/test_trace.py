@@ -320,7 +320,7 @@ def test_an_edit_that_does_not_fit_its_value_is_rejected(name, edit, message):
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_value_is_declared_with_the_right_number_of_axes(name):
-    """No tap has the name of a child module or a parameter of its module."""
+    """Also, no tap has the name of a child module or a parameter of its module."""
     case = CASES[name]
     declarations = list_values(case.network)
     with torch.no_grad(), Trace(case.network) as trace:

@@ -139,6 +139,12 @@ def test_sampling_out_of_range_is_rejected(wrong):
 # --- decoding -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["gpt2", "convolutional"])
+def test_an_empty_prompt_is_rejected(name):
+    with pytest.raises(GlassError, match="there are no tokens to read"):
+        next(generate_tokens(CASES[name].network, ids()[:, :0], 1))
+
+
 def test_the_cache_reads_the_prompt_once_and_then_one_token_at_a_time():
     network = FakeNetwork(counting, 10)
     found = generate_tokens(network, start([1, 2]), 4, sampling=GREEDY, source=start([7]))

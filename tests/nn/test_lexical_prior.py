@@ -10,8 +10,8 @@ from cases import CASES
 from glassformer import MODELS, GlassError, Trace
 from glassformer.models.encoder_decoder import LexicalPriorConfig
 from glassformer.nn.lexical_prior import (
+    ALIGNMENT_SMOOTHING,
     SMOOTHING,
-    UNSEEN,
     Candidates,
     LexicalPrior,
     end_texts,
@@ -69,7 +69,7 @@ def expected_logits(prior, ids, source, features, encoded):
             * math.exp(-DIAGONAL_STRENGTH * abs(j - (t * ratio - ratio)) / s)
             for j in range(s)
         ]
-        past = [p / (sum(past) + UNSEEN) for p in past]
+        past = [p / (sum(past) + ALIGNMENT_SMOOTHING) for p in past]
         translated = [min(a + b, 1.0) for a, b in zip(translated, past, strict=True)]
         query, scores = prior.query.weight @ features[t], []
         for j in range(s):

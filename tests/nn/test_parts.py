@@ -66,6 +66,13 @@ def test_edges_are_equal_in_any_order_and_positions_start_at_zero():
     assert per_head([edges(EDGES), full], 2).matrix(9, 9)[0].equal(edges(EDGES).matrix(9, 9))
     with pytest.raises(ValueError, match=r"pairs of positions from 0, got \(-1, 2\)"):
         edges([(3, 4), (-1, 2)])
+    with pytest.raises(ValueError, match=r"from 0, got \(3, -1\)"):
+        edges([(0, 1), (3, -1)])
+
+
+def test_heads_are_shared_equally_by_masks():
+    with pytest.raises(ValueError, match="3 heads cannot be shared equally by 2 masks"):
+        per_head([full, causal], 3)
 
 
 def test_padding_on_the_left_does_not_move_the_edges():
@@ -141,7 +148,7 @@ def test_a_layer_cache_returns_all_keys_and_values_so_far():
 
 def test_a_cache_rejects_more_tokens_than_its_capacity_and_a_source_is_complete_after_one_pass():
     layer_cache, k = LayerCache(2), torch.randn(1, 1, 3, 4)
-    with pytest.raises(ValueError, match="its capacity is 2 tokens, got 3"):
+    with pytest.raises(ValueError, match=r"it has \d+ of at most 2 tokens, got \d+ more"):
         layer_cache.extend(k, k)
     source = LayerCache(None)
     assert not source.is_complete

@@ -320,7 +320,7 @@ class FakeTask:
         value = self.values.pop(0) if self.values else 0.0
         return {self.metric: value}, Scores()
 
-    def fit_prior_weights(self, network, limit):
+    def fit_mixture_weights(self, network, limit):
         self.fitted_limit = limit
 
     def preview(self, network):
@@ -823,7 +823,7 @@ def test_the_final_evaluation_may_take_the_time_that_is_left(tmp_path, book):
 
 def test_the_prior_of_the_last_checkpoint_is_fitted_like_that_of_the_average(tmp_path, book):
     trainer, fitted = tiny_trainer(tmp_path, book, ema_decay=0.5), []
-    trainer.evaluator.fit_prior_weights = fitted.append
+    trainer.evaluator.fit_mixture_weights = fitted.append
     trainer.evaluate()
     assert [id(n) for n in fitted] == [id(trainer.step.ema.network), id(trainer.network)]
 

@@ -27,8 +27,8 @@ def held_out_fraction(keys: Iterable[str], seed: int, count: int) -> float:
 def choose_held_out(sizes: Mapping[str, int], seed: int, fraction: float) -> set[str]:
     """Groups that together have about this fraction of the examples, but at least one group.
 
-    `sizes` are the numbers of examples by group. Groups are visited in the order of their hashes,
-    and held out if that brings the number of held-out examples closer to the fraction.
+    `sizes` maps each group to its number of examples. Groups are visited in the order of their
+    hashes, and held out if that brings the number of held-out examples closer to `fraction` of all.
     """
     chosen = set[str]()
     missing = fraction * sum(sizes.values())

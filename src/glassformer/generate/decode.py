@@ -30,7 +30,8 @@ def generate_tokens(
         ids: the prompts (b t); `keep` (b t) is false at their padding, which is on the left.
         no_repeat_ngram_size: n-grams of this size may not repeat in the new tokens; 0 disables
             the check.
-        first_inputs: further arguments for the first forward pass, such as a source.
+        first_inputs: further arguments for the first forward pass with each new cache, such as a
+            source.
 
     When the context is full, generation continues from its second half, which is processed
     again with a new cache.
@@ -72,8 +73,9 @@ def prefill(
 
     Returns the logits (b t v) of the last chunk.
     """
-    size = network.context or ids.shape[1]
-    for start in range(0, ids.shape[1], size):
+    length = max(ids.shape[1], 1)  # without tokens, the network raises an error
+    size = network.context or length
+    for start in range(0, length, size):
         chunk_keep = None if keep is None else keep[:, start : start + size]
         chunk = ids[:, start : start + size]
         logits: Tensor = network(chunk, keep=chunk_keep, cache=cache, **first_inputs)

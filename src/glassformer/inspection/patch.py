@@ -38,11 +38,12 @@ class PatchResult(Displayable):
     clean: list[str]
     corrupt: list[str]
     answers: tuple[str, str]  # the tokens or labels that the clean and the corrupt text favor
-    # of both answers, for the clean and for the corrupt text
+    # probabilities of the two answers: for the clean text, for the corrupt text
     probs: tuple[tuple[float, float], tuple[float, float]]
     # nats: log-probability difference of the answers, clean text minus corrupt text
     gap: float
-    positions: dict[str, Tensor]  # by value name: fraction recovered (t), from 0 to 1
+    # by value name: fraction recovered at each token (t); below 0 if the gap widens
+    positions: dict[str, Tensor]
     heads: dict[str, Tensor]  # the same for each head (h)
 
     @property

@@ -53,7 +53,8 @@ class EncoderDecoder(PriorNetwork[LexicalPrior]):
     ) -> Tensor:
         """Next-token logits, given the source: b t, b s -> b t v.
 
-        With a cache, `source` and `source_keep` are passed with the first ids only. Only the prior
+        `keep` (b t) and `source_keep` (b s) are true at real tokens, false at padding. With a
+        cache, `source` and `source_keep` are passed with the first ids only. Only the prior
         uses `folds`, the fold to exclude from the prior for each pair (b) in training.
         """
         source_cache = cache.source if cache else None

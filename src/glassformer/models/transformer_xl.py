@@ -88,8 +88,8 @@ class TransformerXL(LanguageModel):
         """Next-token logits: b t -> b t v.
 
         With `streams` (b), each row is the next segment of a stream of text: the one with the index
-        `segment` (b, the same for all rows). It reads the memory of the stream and becomes part of
-        it. `memory` replaces the number of tokens in the config.
+        `segment` (b, the same for all rows). It attends to the memory of the stream and is then
+        added to it. `memory` overrides `config.memory`, the number of remembered tokens.
         """
         if streams is None or segment is None:
             return super().forward(ids, keep=keep, cache=cache, past_ids=past_ids, folds=folds)

@@ -32,7 +32,8 @@ class LayerCache:
             raise ValueError(f"the cache has batch size {len(self.keys)}, got {len(k)}")
         if self.capacity is not None and end > self.capacity:
             raise ValueError(
-                f"the cache is full: its capacity is {self.capacity} tokens, got {end}"
+                f"the cache is full: it has {self.length} of at most {self.capacity} tokens, got "
+                f"{end - self.length} more"
             )
         self.keys = self.grow(self.keys, k, end)
         self.values = self.grow(self.values, v, end)
@@ -87,7 +88,8 @@ class RecurrentState:
         end = self.length + new_tokens
         if self.capacity is not None and end > self.capacity:
             raise ValueError(
-                f"the cache is full: its capacity is {self.capacity} tokens, got {end}"
+                f"the cache is full: it has {self.length} of at most {self.capacity} tokens, got "
+                f"{end - self.length} more"
             )
         self.states = {self.length: self.state, end: state}
         self.length = end

@@ -32,11 +32,11 @@ from glassformer.trace import Tap, tap
 
 ALIGNMENT_DIM, GATE_HIDDEN = 64, 64
 SMOOTHING = 0.1  # ε: without any entry, a token keeps this fraction of its probability
-UNSEEN = 1e-4  # a target token whose entries have less probability than this is hardly aligned
+ALIGNMENT_SMOOTHING = 1e-4  # with less probable entries only, a target token is hardly aligned
 # Initial weights of the features of source token j for the next target token: the previous target
 # token translates j + 1, j, j - 1, j - 2; j has been translated; j's distance from the diagonal
 FEATURE_WEIGHTS = (0.0, 0.5, 3.0, 1.0, -2.0, -DIAGONAL_STRENGTH)
-START_SCORE = -1.0  # of aligning a target token with no source token
+INITIAL_UNALIGNED_SCORE = -1.0  # of aligning a target token with no source token
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class LexicalPrior(Prior):
         self.gate_out = nn.Linear(GATE_HIDDEN, 2)
         nn.init.zeros_(self.query.weight)
         nn.init.zeros_(self.unaligned.weight)
-        nn.init.constant_(self.unaligned.bias, START_SCORE)
+        nn.init.constant_(self.unaligned.bias, INITIAL_UNALIGNED_SCORE)
         self.set_gates(0.0)
         self.register_buffer("_fold_probs", None, persistent=False)
 
@@ -201,7 +201,7 @@ class LexicalPrior(Prior):
         is_candidate = ids[..., None] == candidates.tokens[:, None]  # b p c
         past = is_candidate.to(candidates.probs.dtype) @ candidates.probs.mT  # b p s
         past = past * torch.exp(-DIAGONAL_STRENGTH * past_distance) * is_real[:, None]
-        past = past / (past.sum(dim=2, keepdim=True) + UNSEEN)
+        past = past / (past.sum(dim=2, keepdim=True) + ALIGNMENT_SMOOTHING)
         is_first = (positions == 0).expand_as(ids)[..., None] & (j == 0)  # after <start>
         moves = [shift(past, n) for n in (-1, 0, 1, 2)]
         moves[2] = moves[2].masked_fill(is_first, 1.0)

@@ -89,8 +89,8 @@ def edges(pairs: Iterable[tuple[int, int]]) -> Mask:
     and for each token itself: `edges(pairs) | edges(reversed pairs) | window(1)`.
     """
     known = sorted(set(pairs))
-    if any(position < 0 for pair in known for position in pair):
-        raise ValueError(f"edges must be pairs of positions from 0, got {known[0]}")
+    if invalid := [pair for pair in known if min(pair) < 0]:
+        raise ValueError(f"edges must be pairs of positions from 0, got {invalid[0]}")
     size = 1 + max((position for pair in known for position in pair), default=-1)
     table = torch.zeros(size + 1, size + 1, dtype=torch.bool)  # the last row and column: all others
     for i, j in known:
@@ -106,7 +106,9 @@ def edges(pairs: Iterable[tuple[int, int]]) -> Mask:
 def per_head(masks: Sequence[Mask], heads: int) -> Mask:
     """A mask that gives each of the masks an equal number of consecutive heads."""
     names = ", ".join(map(str, masks))
-    share = heads // len(masks)
+    share, rest = divmod(heads, len(masks))
+    if rest:
+        raise ValueError(f"{heads} heads cannot be shared equally by {len(masks)} masks")
 
     def allow(i: Tensor, j: Tensor) -> Tensor:
         rules = torch.stack([mask.allow(i, j) for mask in masks], dim=-3)

@@ -67,8 +67,8 @@ from glassformer.tasks.text_pairs import UNLIMITED, collate, encode_pair
 from glassformer.text.tokenizer import CLS, SEP, SEPARATOR, Tokenizer
 
 EVAL_BATCH_TOKENS = 16_384
-MAX_LABEL_SHARE = 0.2  # labels per text; more are rather ids or texts,
-MIN_SUSPICIOUS_LABELS = 20  # unless there are only a few
+MAX_LABEL_SHARE = 0.2  # distinct labels / texts; with more, the column probably has ids or texts,
+MIN_SUSPICIOUS_LABELS = 20  # unless it has fewer distinct labels than this
 PREVIEW_TOKENS = 12  # of each text in a preview
 DEFAULT_SUBWORD_VOCAB, DEFAULT_WORD_VOCAB = 20_000, 40_000
 
@@ -110,7 +110,10 @@ def prepare(request: DataRequest, folder: Path, reporter: Reporter) -> Artifacts
         np.save(folder / f"{split}.labels.npy", targets)
         if not cells and not request.is_evaluation:
             purpose = "training" if split == "train" else "validation"
-            raise GlassError(f"too few texts ({summary.count}): none are left for {purpose}")
+            raise GlassError(
+                f"too few texts ({summary.count}): none are left for {purpose}; add texts, or give "
+                "validation data with --valid"
+            )
         missing = [
             label for label, n in zip(labels, count_labels(targets, size), strict=True) if not n
         ]
@@ -257,7 +260,7 @@ class ClassifyDataset:
         return baseline, fraction
 
     @torch.no_grad()
-    def fit_prior_weights(self, network: Network, limit: int | None) -> None:
+    def fit_mixture_weights(self, network: Network, limit: int | None) -> None:
         """On part of the validation split, fit the weights that mix the network with its prior."""
         if not isinstance(network, TextClassifier) or network.prior is None:
             return
@@ -277,7 +280,7 @@ class ClassifyDataset:
 
 
 class ClassifyObjective:
-    """Predict one label for each text."""
+    """Cross-entropy of one label per text, or of several (binary cross-entropy), and metrics."""
 
     groups = (None,)
 
@@ -392,7 +395,7 @@ CLASSIFY = TaskSpec(
     baseline_model="nb_svm",
     baseline_name="NB-SVM",
     fit_prior=ClassifyDataset.fit_prior,
-    fit_prior_weights=ClassifyDataset.fit_prior_weights,
+    fit_mixture_weights=ClassifyDataset.fit_mixture_weights,
     variant=compare_by_f1,
     calibrate=calibrate,
     sampled_metric=ACCURACY,

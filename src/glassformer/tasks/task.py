@@ -267,7 +267,7 @@ class TaskSpec:
     fit_prior: Callable[[Any, Any, FitFunction], tuple[Network, float] | None] | None = None
     # Fits the mixture weights of a prior to validation data before each evaluation during training.
     # Takes (dataset, network, limit); `limit` is as in `Dataset.eval_batches`.
-    fit_prior_weights: Callable[[Any, Any, int | None], None] | None = None
+    fit_mixture_weights: Callable[[Any, Any, int | None], None] | None = None
     # Fits the temperature of the model to the scores of an evaluation, in the artifacts' metadata.
     calibrate: Callable[[Scores, Artifacts], None] | None = None
     sampled_metric: SampledMetric | None = None  # for the interval of `metric`
@@ -343,10 +343,10 @@ class Task:
             self.spec.calibrate(total, self.artifacts)
         return self.objective.metrics(total), total
 
-    def fit_prior_weights(self, network: Network, limit: int | None) -> None:
+    def fit_mixture_weights(self, network: Network, limit: int | None) -> None:
         """Fit the mixture weights of the prior, if any, to part of the validation split."""
-        if self.spec.fit_prior_weights is not None:
-            self.spec.fit_prior_weights(self.dataset, network, limit)
+        if self.spec.fit_mixture_weights is not None:
+            self.spec.fit_mixture_weights(self.dataset, network, limit)
 
     @torch.inference_mode()
     def preview(self, network: Network) -> str:

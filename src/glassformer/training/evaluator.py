@@ -73,13 +73,15 @@ class Evaluator:
     def metric(self) -> Metric:
         name = self.settings.best_metric
         if name not in METRICS:
-            raise GlassError(f"unknown metric {name!r}{did_you_mean(name, METRICS)}")
+            raise GlassError(
+                f"train.best_metric: unknown metric {name!r}{did_you_mean(name, METRICS)}"
+            )
         return METRICS[name]
 
     def evaluate(self, network: Network, state: State) -> Evaluation:
-        """Fit the weights of the network's prior, evaluate it, and update the best metric."""
+        """Fit the mixture weights of a prior, evaluate the network, and update the best metric."""
         start = time.monotonic()
-        self.fit_prior_weights(network)
+        self.fit_mixture_weights(network)
         was_training = network.training
         network.eval()
         metrics, scores = self.task.evaluate(network, self.limit, calibrate=True)
@@ -97,10 +99,10 @@ class Evaluator:
         )
         return Evaluation(metrics, scores, time.monotonic() - start, network, preview, is_best)
 
-    def fit_prior_weights(self, network: Network) -> None:
-        """Fit the weights of the network's prior, if it has any, to the validation subset."""
+    def fit_mixture_weights(self, network: Network) -> None:
+        """Fit the weights that mix the logits of a classifier and its prior to the subset."""
         was_training = network.training
-        self.task.fit_prior_weights(network.eval(), self.limit)
+        self.task.fit_mixture_weights(network.eval(), self.limit)
         network.train(was_training)
 
     def evaluate_at_end(self, network: Network, seconds: float | None, state: State) -> Evaluation:
@@ -125,7 +127,8 @@ class Evaluator:
         if self.metric.name not in metrics:
             known = ", ".join(name for name in metrics if name in METRICS)
             raise GlassError(
-                f"{self.task.name} has no metric {self.metric.name!r}; available: {known}"
+                f"train.best_metric: {self.task.name} has no metric {self.metric.name!r}; "
+                f"available: {known}"
             )
         return float(metrics[self.metric.name])
 

@@ -135,7 +135,7 @@ class Trainer:
         state, network = self.state, self.evaluated_network
         evaluation = self.evaluator.evaluate(network, state)
         if network is not self.network:
-            self.evaluator.fit_prior_weights(self.network)  # for the last checkpoint
+            self.evaluator.fit_mixture_weights(self.network)  # for the last checkpoint
         state.evaluated_at = state.step
         state.eval_seconds += evaluation.seconds
         if isinstance(self.budget, Deadline):
