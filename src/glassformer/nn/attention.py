@@ -111,7 +111,10 @@ def attend_reference(
 
 
 class Attention(nn.Module):
-    """Multi-head attention. Its options are fixed at construction; `forward` takes only data."""
+    """Multi-head attention. Its options are fixed at construction; `forward` takes only data.
+
+    `dropout` applies to the output and, unless `pattern_dropout` is given, to the pattern.
+    """
 
     def __init__(
         self,
