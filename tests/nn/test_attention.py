@@ -259,3 +259,14 @@ def test_one_new_token_needs_no_mask(monkeypatch):
     )
     q, k, v = torch.randn(2, 4, 1, 8), torch.randn(2, 4, 9, 8), torch.randn(2, 4, 9, 8)
     close(attend(q, k, v, causal, SequenceLayout(1, 9)), F.scaled_dot_product_attention(q, k, v))
+
+
+def test_dropout_may_leave_out_the_pattern():
+    layer = Attention(8, 2, dropout=0.5, pattern_dropout=0.0).train()
+    x = torch.randn(2, 5, 8)
+    with Trace(layer, "head_outputs") as training:
+        output = layer(x, SequenceLayout(5, 5))
+    with Trace(layer.eval(), "head_outputs") as evaluation:
+        layer(x, SequenceLayout(5, 5))
+    close(training["head_outputs"], evaluation["head_outputs"])
+    assert (output == 0).any()
