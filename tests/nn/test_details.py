@@ -419,8 +419,8 @@ def test_speedrun_grows_with_the_time_and_reads_small_texts_with_dropout():
     assert dims == sorted(dims)
     assert dims[0] == 128
     assert dims[-1] == 768
-    dropouts = [suggest(2, tokens)["dropout"] for tokens in (10**8, 10**6, 10**5)]
-    assert dropouts == [0.0, 0.1, 0.2]  # read less than once, about three times, more often
+    dropouts = [suggest(1, tokens)["dropout"] for tokens in (10**8, 10**6, 10**5)]
+    assert dropouts == [0.0, 0.1, 0.2]  # read less than once, about twice, more often
     for minutes in (0.1, 1, 5, 60, 10**5):
         MODELS["speedrun"].Config(**suggest(minutes, 10**6))  # the sizes match
     assert MODELS["gpt2"].suggest_sizes(1, 10**6) == {}

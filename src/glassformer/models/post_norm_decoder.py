@@ -1,4 +1,4 @@
-"""`decoder` with post-norm: each norm follows its residual sum."""
+"""The decoder with post-norm: each norm follows its residual sum."""
 
 from typing import TypeAlias
 

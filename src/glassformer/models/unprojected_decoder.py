@@ -1,4 +1,4 @@
-"""`decoder` without W_o: the heads are concatenated, but not mixed."""
+"""The decoder without W_o: the heads are concatenated, but not mixed."""
 
 from typing import TypeAlias
 
