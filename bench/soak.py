@@ -108,10 +108,15 @@ def soak_fuzz(folder: Path, cases: int = 12_000, seconds: float = 2.0) -> None:
     assert not failures, json.dumps(failures, indent=1)
 
 
+def list_comparisons() -> list[str]:
+    """The comparisons in the table of tutorials, as the arguments of `glass`."""
+    rows = [row for tutorial in read_table()["tutorials"].values() for row in tutorial["sections"]]
+    return sorted({line for row in rows for line in row["run"] if line.startswith("compare ")})
+
+
 def soak_comparisons(folder: Path, steps: int = 20) -> None:
     """The comparisons in the table of tutorials, which the tests leave out, run to the end."""
-    rows = [row for document in read_table()["documents"].values() for row in document["sections"]]
-    commands = sorted({line for row in rows for line in row["run"] if line.startswith("compare ")})
+    commands = list_comparisons()
     for command in commands:
         words = shlex.split(command)
         words[words.index("--minutes") :] = ["--steps", str(steps), "--set", "model.dim=48"]

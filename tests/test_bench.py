@@ -162,3 +162,11 @@ def test_repetitions_repeat_and_exponents_are_fitted(tmp_path):
     assert long_context.fit_exponent([10, 100], [3, 300]) == pytest.approx(2)
     kinds = {job["kind"] for job in long_context.list_costs()}
     assert kinds == {"attention", "step"}
+
+
+def test_the_soak_finds_the_comparisons_of_the_tutorials():
+    import soak
+
+    commands = soak.list_comparisons()
+    assert commands
+    assert all("--minutes" in command for command in commands)
