@@ -93,10 +93,8 @@ class Evaluator:
         )
         if is_best:
             state.best, state.best_step = value, state.step
-        state.evals, state.evals_since_best = (
-            state.evals + 1,
-            0 if is_best else state.evals_since_best + 1,
-        )
+        state.evals += 1
+        state.evals_since_best = 0 if is_best else state.evals_since_best + 1
         return Evaluation(metrics, scores, time.monotonic() - start, network, preview, is_best)
 
     def fit_mixture_weights(self, network: Network) -> None:
